@@ -16,9 +16,9 @@ import pytest
 import torch
 from sarif_schema import violations
 
-from bothways import open_trained
+from bothways import TextClassifier, open_trained
 from bothways.audit import DETECTORS, scan
-from bothways.audit.context import Need
+from bothways.audit.context import Context, Need
 from bothways.audit.finding import Verdict
 from bothways.audit.formats import as_sarif, as_text
 from bothways.audit.scanning import detector_named
@@ -97,6 +97,11 @@ def test_a_model_without_labels_is_no_crash(name):
     for folder in ("embedder", "masked_lm", "ensemble_vote"):
         result = checked(audited(MODEL.parent / folder, ROWS, name), name)
         assert result.verdict != "error", (folder, result.reason)
+
+
+def test_an_opened_model_without_its_head_still_has_an_encoder():
+    model = TextClassifier.from_pretrained(MODEL.parent / "masked_lm", device="cpu")
+    assert Context(model.name, model).encoder is model.model
 
 
 @pytest.mark.parametrize("name", DETECTORS)

@@ -12,6 +12,7 @@ from bothways import FillMask
 from bothways.audit import Severity, scan
 from bothways.audit.membership import Separation, blind_scores, scaled_confidence, train_shadows, true_positives
 from bothways.cli import main
+from bothways.evaluation.out_of_domain import auroc
 
 NAME = "MembershipInferenceAuditor"
 
@@ -166,6 +167,16 @@ def test_words_alone_tell_sets_apart_that_differ():
     member = np.arange(40) < 20
     scores = blind_scores(texts, member, np.random.default_rng(0))
     assert scores[member].min() > scores[~member].max()
+
+
+def test_words_alone_do_not_tell_sets_apart_that_are_drawn_alike():
+    rng = np.random.default_rng(0)
+    member, aucs = np.arange(40) < 20, []
+    for _ in range(40):
+        texts = [" ".join(f"w{word}" for word in rng.integers(0, 60, 12)) for _ in member]
+        scores = blind_scores(texts, member, rng)
+        aucs.append(auroc(scores[~member], scores[member]))
+    assert 0.46 < np.mean(aucs) < 0.54
 
 
 def test_the_likelihood_ratio_sees_what_the_loss_alone_does_not():

@@ -283,6 +283,8 @@ def test_a_sample_does_not_change_with_the_arrays_it_was_made_of():
     sample = Sample(labels, labels, labels)
     labels[:] = 5
     assert sample.labels.tolist() == [1, 0, 1]
+    with pytest.raises(ValueError, match="read-only"):
+        sample.judge_scores[0] = 3
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,14 @@ def test_a_constant_has_no_correlation(constant):
         assert correlation(varied, flat) == 0.0
         assert correlation(flat, varied) == 0.0
     assert r2(flat, varied) == 0.0
-    assert r2(flat, flat) == 1.0  # as scikit-learn where the mean of the constant is exact
+    assert r2(flat, flat) == 1.0
+
+
+def test_r2_of_a_constant_truth_equals_scikit_learn():
+    # A constant whose mean is exact: of others scikit-learn divides by rounding.
+    varied, flat = np.arange(8.0), np.full(8, 2.5)
+    assert r2(flat, varied) == oracle.r2_score(flat, varied)
+    assert r2(flat, flat) == oracle.r2_score(flat, flat)
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=30), st.randoms(use_true_random=False))

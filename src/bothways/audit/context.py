@@ -253,6 +253,6 @@ INPUTS: Mapping[Need, Callable[[Context], object]] = {
 
 
 def _is_ensemble(model: "AnyTask") -> bool:
-    from bothways.compose.ensembles.trained import TrainedEnsemble
+    from bothways.compose.ensembles.ensemble import Ensemble
 
-    return isinstance(model.fitted, TrainedEnsemble)
+    return isinstance(model, Ensemble)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from bothways.audit.answers import answers, drawn, reference_masked_lm, sentence_vectors, table_vectors
+from bothways.audit.answers import Numbers, answers, drawn, reference_masked_lm, sentence_vectors, table_vectors
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
 from bothways.data import Row, read_rows
@@ -25,8 +25,6 @@ from bothways.evaluation.out_of_domain import auroc, out_of_domain_report
 from bothways.tasks import FillMask, TextClassifier
 from bothways.tasks.heads.linear_start import fit_linear
 from bothways.text import Words
-
-Numbers = NDArray[np.float64]
 
 _MAX_ROWS, _MIN_ROWS = 300, 20
 _SHADOWS = 16
@@ -128,12 +126,13 @@ def blind_scores(texts: Sequence[str], member_N: NDArray[np.bool_], rng: np.rand
     """
     from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.linear_model import Ridge
-    from sklearn.model_selection import PredefinedSplit, cross_val_predict
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     words = [[word.lower() for word in Words.of_text(text).listed()] for text in texts]
     hashed = HashingVectorizer(analyzer=list, n_features=_FEATURES, binary=True, norm=None, alternate_sign=False)
     features_NF = np.c_[hashed.transform(words).toarray(), np.log1p([len(each) for each in words])]
-    folds = PredefinedSplit(rng.permutation(len(texts)) % _FOLDS)
+    # As many members in each fold: fewer in the other folds lower the scores where more are held out.
+    folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=int(rng.integers(2**31)))
     scores_N: Numbers = cross_val_predict(Ridge(_RIDGE), features_NF, member_N.astype(float), cv=folds)
     return scores_N
 

@@ -60,7 +60,9 @@ class Sample:
         given = {"labels": labels, "judge_scores": judge_scores, "unlabelled_judge_scores": unlabelled_judge_scores}
         for name, values in given.items():
             none = name == "unlabelled_judge_scores" and np.shape(values) == (0,)
-            object.__setattr__(self, name, np.empty(0) if none else real_array(values, name, dimensions=1).copy())
+            own = np.empty(0) if none else real_array(values, name, dimensions=1).copy()
+            own.setflags(write=False)
+            object.__setattr__(self, name, own)
         if (rows := len(self.labels)) < 2:
             raise InvalidInput(f"labels: expected at least 2, got {rows}; label more rows")
         if (scores := len(self.judge_scores)) != rows:

@@ -111,21 +111,23 @@ class Temperature:
         return np.maximum(rows, min(1.0, self.value))
 
     def apply(self, logits_NC: ArrayLike) -> FloatArray:
-        """Return calibrated class probabilities (N, C)."""
-        return apply_temperature(logits_NC, self)
+        """Return calibrated class probabilities (N, C): ``softmax(logits / T)``."""
+        logits = logit_array(logits_NC, least_columns=2)
+        return softmax(logits / self.for_rows(logits))
 
 
 def apply_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
-    """Return calibrated class probabilities (N, C): ``softmax(logits / T)``."""
-    logits = logit_array(logits_NC, least_columns=2)
-    known = temperature if isinstance(temperature, Temperature) else Temperature(temperature)
-    return softmax(logits / known.for_rows(logits))
+    """Return calibrated class probabilities (N, C), see `Temperature.apply`."""
+    return _temperature(temperature).apply(logits_NC)
 
 
 def apply_sigmoid_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
     """Return calibrated label probabilities (N, C): ``sigmoid(logits / T)``, without the slope."""
-    known = temperature if isinstance(temperature, Temperature) else Temperature(temperature)
-    return sigmoid(logit_array(logits_NC, least_columns=1) / known.value)
+    return sigmoid(logit_array(logits_NC, least_columns=1) / _temperature(temperature).value)
+
+
+def _temperature(given: Temperature | float) -> Temperature:
+    return given if isinstance(given, Temperature) else Temperature(given)
 
 
 def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:

@@ -147,8 +147,8 @@ def _groups(rows: Sequence[Triple]) -> dict[Triple, Hashable]:
 
     groups = DisjointSet(("query", each.query) for each in rows)
     for each in rows:
-        for other in (("passage", each.passage), ("document", each.document)):
-            if other[1]:
+        for other in (("passage", each.passage or None), ("document", each.document)):
+            if other[1] is not None:
                 groups.add(other)
                 groups.merge(("query", each.query), other)
     return {each: groups["query", each.query] for each in rows}

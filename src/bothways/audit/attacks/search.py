@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.audit.answers import answers, margins
+from bothways.audit.answers import Numbers, answers, margins
 from bothways.audit.context import Context
 from bothways.audit.texts import LOOK_ALIKES, swap_letters
 from bothways.checkpoints import PretrainedEncoder
@@ -210,7 +210,6 @@ def _cased(word: str, like: str) -> str:
     return word.capitalize() if like[0].isupper() else word
 
 
-Numbers: TypeAlias = NDArray[np.float64]
 Ask: TypeAlias = Callable[[Sequence[str]], Numbers]
 """A function that takes texts and returns the probabilities of labels (N, C)."""
 

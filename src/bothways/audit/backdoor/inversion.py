@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import margins, unit_vectors
+from bothways.audit.answers import Numbers, margins, unit_vectors
 from bothways.audit.backdoor.probe import Floats, Ids, Probe
 from bothways.audit.context import Context, NeedUnmet
 from bothways.checkpoints import MINILM, PretrainedEncoder, load
@@ -229,8 +229,6 @@ _WORDS, _PHRASES, _PHRASE_WORDS = 2500, 1500, 2
 _MIN_WORDS = 500
 _STRENGTH, _FOLDS = 1.0, 5
 _MOVED = 300
-
-Numbers = NDArray[np.float64]
 
 
 def base_model(context: Context) -> PretrainedEncoder | None:
