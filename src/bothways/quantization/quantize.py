@@ -24,6 +24,7 @@ from bothways.checkpoints.files import (
     int8_tensors,
     sha256_of,
 )
+from bothways.checkpoints.hub import DESCRIPTION
 from bothways.checkpoints.layout import stored_pooling, write_json, write_tensors
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS, Stored
 from bothways.encoder.encoder import linear_weights
@@ -160,7 +161,7 @@ def _read(backend: TorchBackend) -> tuple[Read, str]:
         if isinstance(kind, ScoreHeadKind) and isinstance(kind.read, FirstToken | LastToken):
             return kind.read, "first token" if isinstance(kind.read, FirstToken) else "last token"
     try:
-        pooling = backend.files.extras.get("pooling") or stored_pooling(
+        pooling = checkpoint.extras.get("pooling") or stored_pooling(
             backend.model.folder, cls_is_last=tokenizer.cls_is_last
         )
     except UnsupportedConfig:  # a pooling that is not supported
@@ -260,7 +261,7 @@ is {min_cosine:.5f}, the mean {mean_cosine:.5f}. Only bothways reads this folder
 
 # Files that do not fit the new weights: weights for other programs, checksums and signatures.
 _OTHERS = {".bin", ".onnx", ".data", ".h5", ".msgpack", ".ot", ".xml", ".pt", ".ckpt", ".gguf", ".pkl", ".sig"}
-_LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA256SUMS", "export.json"}
+_LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA256SUMS", DESCRIPTION}
 
 
 def write_int8_folder(

@@ -219,7 +219,7 @@ class _Run(Generic[Payload]):
         return interrupted
 
     def _epochs(self) -> bool:
-        """Train the remaining epochs; return whether an interruption came before the last was finished."""
+        """Train the remaining epochs; return True if an interruption came before the last was finished."""
         try:
             if self.objective.baseline is not None and not self.state.updates and not self.state.validations:
                 self._validate_start(self.objective.baseline)

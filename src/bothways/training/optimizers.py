@@ -127,13 +127,10 @@ class NamedOptimizer:
         """
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = learning_rate * rate
-        if finite is None or self._fused:
+        if self._fused and isinstance(self._optimizer, _AdamW):
             # The fused kernels read it on the device.
-            if isinstance(self._optimizer, _AdamW):
-                self._optimizer.found_inf = None if finite is None else (~finite).float()
-            self._rows.spread()
-            self._optimizer.step()
-        elif finite:
+            self._optimizer.found_inf = None if finite is None else (~finite).float()
+        if finite is None or self._fused or finite:
             self._rows.spread()
             self._optimizer.step()
         self.forget_gradients()
