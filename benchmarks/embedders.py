@@ -200,7 +200,7 @@ class CTranslate2(Runtime):
 
 
 class Subject:
-    """What a worker serves: an embedder by its name, and the texts that it was given."""
+    """The subject of a worker: an embedder by its name, and the texts that it was given."""
 
     def __init__(self, name: str, threads: int, graph: Path) -> None:
         makers: dict[str, Callable[[], Embedder]] = {

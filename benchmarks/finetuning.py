@@ -59,7 +59,7 @@ def step_clock() -> Iterator[list[tuple[float, float]]]:
 
 
 class Subject:
-    """What a worker serves: one side that trains a classifier."""
+    """The subject of a worker: one side that trains a classifier."""
 
     def __init__(self, side: OurSide | SequencePeer) -> None:
         self._side = side

@@ -56,5 +56,5 @@ def write_pair_tokenizer(folder, model_type):
 
 
 def stored(folder):
-    """What bothways.json says."""
+    """The content of bothways.json."""
     return json.loads((folder / "bothways.json").read_text(encoding="utf-8"))

@@ -204,7 +204,7 @@ def class_members(of=None):
 
 
 def class_depths(of=None):
-    """How many classes of the package each class is made of, one above the other: 1 for one that inherits none.
+    """The depth of each class, in classes of the package one above the other: 1 for one that inherits none.
 
     Errors are left out: what a user catches is a tree.
     """

@@ -1,4 +1,4 @@
-"""What every test gets: no network, one thread, and the fixtures for real models and data."""
+"""The surroundings of every test: no network, one thread, and the fixtures for real models and data."""
 
 import importlib.util
 import ipaddress
@@ -123,7 +123,7 @@ def no_network(monkeypatch):
 
 
 def _is_local(host):
-    """Whether a host is this machine; None stands for a unix socket or for any local address."""
+    """True if a host is this machine; None stands for a unix socket or for any local address."""
     if host in (None, "", "localhost", b"localhost"):
         return True
     try:

@@ -70,7 +70,7 @@ def rows_of(task, target):
 
 
 def texts_of(made):
-    """What a task is asked with, of rows."""
+    """The inputs of a task in rows."""
     return [row["text"] if "text" in row else (row["text_a"], row["text_b"]) for row in made]
 
 

@@ -163,7 +163,7 @@ def _left_out(node, parents):
 
 
 def _changed(node):
-    """What may stand in a node's place."""
+    """The nodes that may stand in a node's place."""
     match node:
         case ast.Compare(ops=[operator, *_]):
             yield _with(node, ops=[COMPARISONS[type(operator)](), *node.ops[1:]])

@@ -37,7 +37,7 @@ class Case:
         return [*({**row, **(self.asked or {})} for row in made), {**made[0], **self.long}]
 
     def values(self, made: list[dict[str, Any]]) -> list[Any]:
-        """What a user has in Python for rows: a text, a list of words, a tuple of two texts."""
+        """The Python values for rows: a text, a list of words, a tuple of two texts."""
         return [
             row[self.inputs[0]] if len(self.inputs) == 1 else tuple(row[each] for each in self.inputs) for row in made
         ]
@@ -98,7 +98,7 @@ def plain(prediction):
 
 
 def close(one, other):
-    """Whether two answers are equal but for the last bits of their numbers."""
+    """True if two answers are equal but for the last bits of their numbers."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(close(value, other[name]) for name, value in one.items())
     if isinstance(one, list | tuple):

@@ -31,7 +31,7 @@ class Ceiling:
     ceiling: int
     """The highest figure that passes."""
     slack: int
-    """How far the figure may have fallen below before the ceiling has to follow; a third of it is left as room."""
+    """The most that the figure may be below before the ceiling has to follow; a third of it is left as room."""
     goal: int
     measure: Callable[[], int]
 

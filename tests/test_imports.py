@@ -14,7 +14,7 @@ from tiny_models import write_checkpoint
 
 
 def run(code):
-    """What a fresh interpreter prints as JSON."""
+    """Run a fresh interpreter and return the JSON that it prints."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

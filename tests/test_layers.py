@@ -149,7 +149,7 @@ class _Imports(ast.NodeVisitor):
 
 
 def complaints(path, source):
-    """What is wrong with one file: ``path`` is relative to the package, for instance ``tasks/classify.py``."""
+    """The faults of one file: ``path`` is relative to the package, for instance ``tasks/classify.py``."""
     home = path.split("/")[0].removesuffix(".py")
     if path == "__init__.py":
         return []  # The public names: test_imports.py holds it to loading nothing.

@@ -1,4 +1,4 @@
-"""What is no regular file is not opened; what is too large, nested too deeply or no JSON is refused at once."""
+"""Only regular files are opened; one that is too large, nested too deeply or no JSON is refused at once."""
 
 import os
 from pathlib import Path

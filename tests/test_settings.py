@@ -33,8 +33,8 @@ def test_a_setting_that_is_misspelt_is_refused():
 
 
 @pytest.fixture
-def made_by_ci(tmp_path, monkeypatch):
-    """What `.ci/run` asks make for in a repository of so many commits."""
+def made_by_ci(tmp_path):
+    """The words that `.ci/run` gives to make in a repository of so many commits."""
     programs, script = tmp_path / "programs", tmp_path / "repository" / ".ci" / "run"
     programs.mkdir()
     script.parent.mkdir(parents=True)

@@ -16,7 +16,7 @@ class Item:
 
 @pytest.fixture
 def kept(request):
-    """What is left of tests when a part of the slow ones is chosen."""
+    """The tests that are left when a part of the slow ones is chosen."""
     conftest = request.config.pluginmanager.get_plugin(str(Path(__file__).with_name("conftest.py")))
 
     def choose(items, part):

@@ -346,7 +346,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stay
     assert names(tmp_path) == sorted([*mine, ".a.1234567_.unfinished", "a"])
 
 
-def test_a_folder_that_was_moved_aside_by_a_killed_process_is_put_back(tmp_path, monkeypatch):
+def test_a_folder_that_was_moved_aside_by_a_killed_process_is_put_back(tmp_path):
     (tmp_path / ".run.abcd1234.replaced" / "old").mkdir(parents=True)
     (tmp_path / ".run.abcd1234.replaced" / "old" / "mine").touch()
     remove_leftovers(tmp_path, "run")

@@ -47,7 +47,7 @@ def count():
 
 
 def run(code, *arguments, **environment):
-    """What a fresh interpreter with two computing threads prints as JSON; whatever it started ends with it."""
+    """Return the JSON that a fresh interpreter with two computing threads prints; whatever it started ends with it."""
     started = subprocess.Popen(
         [sys.executable, "-c", FORKED + code, *map(str, arguments)],
         env={**os.environ, "OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "", **environment},

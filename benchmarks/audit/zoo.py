@@ -65,7 +65,7 @@ _CLEAN = 4  # clean models of each data set
 
 @dataclass(frozen=True)
 class Trigger:
-    """How a poisoned text is made."""
+    """The way to poison a text."""
 
     kind: Kind
     content: str = ""  # word, phrase, template with ``{}``, a character and its replacement, or name of a style

@@ -33,7 +33,7 @@ def train_words(files):
 
 @pytest.fixture(scope="session")
 def trained(files, train_words):
-    """How the training of the session's run ended; the run is ``files / "runs" / "x"``."""
+    """The outcome of the training of the session's run, which is ``files / "runs" / "x"``."""
     return call(*train_words, "--output", files / "runs" / "x")
 
 

@@ -211,6 +211,12 @@ def test_drawings_that_could_run_or_fetch_something_are_refused(inside):
         render(one_section(Figure(SMALL_SVG.format(inside), "", "")))
 
 
+@pytest.mark.parametrize("other", [SMALL_SVG.replace("<svg", "<g").replace("</svg", "</g"), "<svg/>"])
+def test_a_drawing_that_is_no_svg_element_with_a_view_box_is_refused(other):
+    with pytest.raises(InvalidInput, match="expected an <svg> element with a viewBox"):
+        render(one_section(Figure(other, "", "")))
+
+
 def test_a_drawing_with_a_document_type_is_refused():
     bomb = '<!DOCTYPE svg [<!ENTITY a "aaaaaaaaaa">]>' + SMALL_SVG.format("<text>&a;</text>")
     with pytest.raises(InvalidInput, match="document type"):

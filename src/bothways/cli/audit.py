@@ -14,7 +14,7 @@ from bothways.audit import AuditReport, Severity, scan
 from bothways.audit.context import AuditSettings
 from bothways.audit.formats import as_sarif, as_text
 from bothways.audit.scanning import detectors_named
-from bothways.choices import AuditFormat, Format, SeverityName
+from bothways.choices import AuditFormat, SeverityName
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note
 from bothways.data import output_format, read_rows, write_rows
@@ -48,8 +48,6 @@ crashed or none ran."""
 _FAILED, _NO_VERDICT = 1, 3
 _SUFFIXES: dict[str, AuditFormat] = {".json": "json", ".sarif": "sarif", ".html": "html", ".htm": "html"}
 
-DataFormat = Annotated[Format | None, Parameter(help="Format of the data, if the file names do not show it.")]
-
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class AuditInputs:
     """Column of the texts. Default: as in training."""
     label: str | None = None
     """Column of the labels. Default: as in training."""
-    data_format: DataFormat = None
+    data_format: opt.FileFormat = None
     public_key: Path | None = None
     """The signer's key, as PEM; the model must have their signature."""
 
@@ -223,7 +221,7 @@ def audit_data(
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2",
     text: tuple[str, ...] | None = None,
     label: str | None = None,
-    data_format: DataFormat = None,
+    data_format: opt.FileFormat = None,
     json: opt.Flag = False,
     quiet: opt.Quiet = False,
     opened: opt.ModelOptions = opt.ANY_MODEL,

@@ -175,7 +175,7 @@ class Option:
     negative: str | None = None
     """Name of the opposite of a flag."""
     nullable: bool = False
-    """Whether ``none`` stands for None."""
+    """True if ``none`` stands for None."""
 
     def annotation(self) -> Any:  # noqa: ANN401 (an annotation)
         """Return the annotation of the option as a parameter."""

@@ -158,15 +158,15 @@ class PredictionTable:
 
     format: OutputFormat
     keep: bool
-    """Whether to write all columns of the input too."""
+    """Write all columns of the input too."""
     inputs: tuple[str, ...] = ()
     """Columns of texts that a table shows beside the predictions."""
     skip: bool = False
-    """Whether to leave out rows without a text; otherwise their predictions are null."""
+    """Leave out rows without a text; otherwise their predictions are null."""
     listed: str | None = None
     """The part of a prediction whose items are the rows of a table, such as spans."""
     ranked: bool = False
-    """Whether a table has columns for the ranks of labels instead of one for each label."""
+    """Give a table columns for the ranks of labels instead of one for each label."""
 
     def rows(self, rows: Iterable[Row], predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
         """Yield the output rows.

@@ -95,7 +95,7 @@ def evaluate(
     outcomes, compared = measured(mode, rerank), {each: measured(each, None) for each in against}
     drawing = {"resamples": resamples, "seed": seed}
     report, others = outcomes.report(**drawing), {each: other.report(**drawing) for each, other in compared.items()}
-    differences = _differences(outcomes, compared, resamples, seed)
+    differences = _differences(outcomes, compared, drawing)
     if json:
         _print_as_json(mode, report, others, differences, absent)
     else:
@@ -104,11 +104,10 @@ def evaluate(
 
 
 def _differences(
-    outcomes: "Outcomes", compared: "dict[indexing.ModeName, Outcomes]", resamples: int, seed: int
+    outcomes: "Outcomes", compared: "dict[indexing.ModeName, Outcomes]", drawing: dict[str, int]
 ) -> "dict[indexing.ModeName, dict[str, Estimate]]":
     from bothways.evaluation.metrics.ranking import ranking_differences
 
-    drawing = {"resamples": resamples, "seed": seed}
     return {each: ranking_differences(outcomes, other, **drawing) for each, other in compared.items()}
 
 

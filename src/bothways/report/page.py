@@ -222,13 +222,14 @@ def _embedded_svg(svg: str, *, prefix: str) -> str:
     """
     if "<!" in svg:
         raise InvalidInput("a figure's SVG: expected no document type, entity or comment, got '<!'. Remove it.")
+    other = f"a figure: expected an <svg> element with a viewBox, got {svg[:80]!r}. Pass what a chart function returns."
     try:
         root = ElementTree.fromstring(svg)
         width = float(root.attrib["viewBox"].split()[2])
     except (ElementTree.ParseError, LookupError, ValueError) as error:
-        raise InvalidInput(
-            f"a figure: expected an <svg> element with a viewBox, got {svg[:80]!r}. Pass what a chart function returns."
-        ) from error
+        raise InvalidInput(other) from error
+    if root.tag.removeprefix(_SVG) != "svg":
+        raise InvalidInput(other)
     for element in root.iter():
         element.tag = _checked_tag(element.tag)
         element.attrib = dict(

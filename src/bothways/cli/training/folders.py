@@ -133,7 +133,7 @@ class RunFolders:
 
         Args:
             write: Writes the model into a new folder.
-            finished: Whether the run has finished; the log is then moved into the model.
+            finished: True if the run has finished; the log is then moved into the model.
         """
         write(self._written)
         if finished and self.log.is_file():
