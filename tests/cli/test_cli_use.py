@@ -147,6 +147,7 @@ def test_probabilities_that_nothing_calibrates_are_called_so(run, tmp_path):
         (b'{"text": "w6 w8"}\n{"text": "w5"}\n', ["--output", "-"]),
         (gzip.compress(b"w6 w8\nw5\n"), ["--format", "txt"]),
     ],
+    ids=["plain", "compressed"],
 )
 def test_predict_reads_standard_input_compressed_or_not(run, monkeypatch, content, more):
     as_stdin(monkeypatch, content)
