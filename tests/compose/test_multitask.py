@@ -23,6 +23,7 @@ from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputEx
 from bothways.evaluation.report import Validation
 from bothways.tasks import TextClassifier
 from bothways.tasks.heads.objective import WindowObjective
+from bothways.training.options import AdamW
 from classifier_cases import rows, same
 from tiny_models import write_checkpoint
 
@@ -357,7 +358,7 @@ def test_an_interrupted_run_that_is_resumed_gives_the_model_of_one_that_was_not(
 def test_fitting_again_goes_on_with_the_heads(copied):
     model = opened(copied)
     before = model.predict(TEXTS)
-    model.fit(THREE, **{**QUICK, "learning_rate": 1e-9, "weight_decay": 0.0})
+    model.fit(THREE, **{**QUICK, "learning_rate": 1e-9, "optimizer": AdamW(weight_decay=0.0)})
     for old, new in zip(before, model.predict(TEXTS), strict=True):
         assert new["amount"].value == pytest.approx(old["amount"].value, abs=1e-3)
         assert new["animal"].label == old["animal"].label

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bothways import MultiTask, TaggingData, TaskData
+from bothways.training.options import AdamW
 from contract_cases import answer, padding_side, rows, write_pretrained
 from everyday import some_families
 
@@ -28,7 +29,7 @@ def fitted(tmp_path_factory):
                 "animal": TaskData(DATA["animal"], DATA["animal"]),
                 "number": TaskData(DATA["number"], DATA["number"], target="regression"),
             }
-            settings = {"learning_rate": 3e-3, "batch_size": 8, "weight_decay": 0.0, "patience": 15}
+            settings = {"learning_rate": 3e-3, "batch_size": 8, "optimizer": AdamW(weight_decay=0.0), "patience": 15}
             model.fit(tasks, epochs=epochs, **settings)
             model.save(folder / "saved")
             made[model_type, epochs] = (model, folder / "saved")

@@ -15,6 +15,7 @@ from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.tasks import FillMask, PairClassifier, QuestionAnswerer, TextClassifier
 from bothways.tasks.columns import TextColumns
+from bothways.training.options import AdamW
 from classifier_cases import without_dropout
 from tiny_models import write_checkpoint
 
@@ -56,7 +57,7 @@ def both(tmp_path_factory):
     """A model that knows its few texts, and the folder it was saved in."""
     folder = tmp_path_factory.mktemp("both")
     write_checkpoint(folder / "base")
-    settings = {"weight_decay": 0.0, "patience": 10}
+    settings = {"optimizer": AdamW(weight_decay=0.0), "patience": 10}
     model = fitted(without_dropout(folder / "base"), epochs=40, **settings)
     model.save(folder / "saved")
     return model, folder / "saved"
@@ -184,7 +185,7 @@ def test_a_tagging_task_can_be_added_to_tasks_that_are_there(base):
     label_only = {"animal": TASKS["animal"], "again": TASKS["animal"]}
     model = fitted(base, label_only)
     head = model.part("animal").fitted.backend.head_model.head
-    still = {**QUICK, "learning_rate": 1e-9, "weight_decay": 0.0}
+    still = {**QUICK, "learning_rate": 1e-9, "optimizer": AdamW(weight_decay=0.0)}
     model.fit(TASKS, **still)
     assert list(model.parts) == ["animal", "names"]
     # It is a copy that goes on, so that a training that fails changes nothing.

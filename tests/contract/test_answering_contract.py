@@ -10,6 +10,7 @@ from bothways import Ensemble
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.tasks import QuestionAnswerer
+from bothways.training.options import AdamW
 from contract_cases import tiny_settings, write_pretrained
 from everyday import some_of
 from tiny_models import every_family
@@ -40,7 +41,7 @@ def fitted(tmp_path_factory):
                 "epochs": 60 if by_heart else 2,
                 "learning_rate": 3e-3,
                 "batch_size": 8,
-                "weight_decay": 0.0,
+                "optimizer": AdamW(weight_decay=0.0),
                 "patience": 15,
             }
             answerer.fit(ROWS, validation=ROWS, **options)

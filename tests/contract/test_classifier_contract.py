@@ -16,6 +16,7 @@ from bothways.evaluation.calibration import stored_form
 from bothways.evaluation.temperature import apply_sigmoid_temperature, apply_temperature
 from bothways.families import FAMILIES
 from bothways.tasks import PairClassifier, TextClassifier
+from bothways.training.options import AdamW
 from contract_cases import CASES, answer, padding_side, rows_of, texts_of, write_pretrained
 from everyday import some_of
 
@@ -47,7 +48,7 @@ def fitted(tmp_path_factory):
                 "epochs": 60 if by_heart else 1,
                 "learning_rate": 2e-3,
                 "batch_size": 8,
-                "weight_decay": 0.0,
+                "optimizer": AdamW(weight_decay=0.0),
                 "patience": 30,
             }
             classifier.fit(data, validation=data, target=target, **options)

@@ -9,7 +9,7 @@ from bothways.tasks.embedding.losses import Matryoshka, MultipleNegativesRanking
 from bothways.tasks.embedding.spec import EMBEDDING, EmbeddingLearning, LabelledTexts, Triplets
 from bothways.tasks.embedding.training import train_embedder
 from bothways.tasks.heads.splits import TrainingData
-from bothways.training.options import TrainingOptions
+from bothways.training.options import AdamW, TrainingOptions
 from contract_cases import rows, write_pretrained
 from everyday import some_of
 from tiny_models import every_family
@@ -37,7 +37,12 @@ def trained(tmp_path_factory):
             folder = tmp_path_factory.mktemp(model_type)
             write_pretrained(folder / "base", model_type)
             embedder = SentenceEmbedder.from_pretrained(folder / "base", device="cpu")
-            options = {"epochs": 8 if by_heart else 1, "learning_rate": 3e-3, "batch_size": 8, "weight_decay": 0.0}
+            options = {
+                "epochs": 8 if by_heart else 1,
+                "learning_rate": 3e-3,
+                "batch_size": 8,
+                "optimizer": AdamW(weight_decay=0.0),
+            }
             record = embedder.fit(LABELLED, validation=LABELLED, columns=LabelledTexts(), loss=LOSS, **options)
             embedder.save(folder / "saved")
             made[key] = (embedder, record, folder / "saved")
@@ -82,7 +87,7 @@ def test_gradient_caching_gives_the_gradient_of_one_big_batch(tmp_path, model_ty
 
 
 def gradient_of_one_update(embedder, tokens):
-    training = TrainingOptions(batch_size=12, max_tokens=tokens, weight_decay=0.0)
+    training = TrainingOptions(batch_size=12, max_tokens=tokens, optimizer=AdamW(weight_decay=0.0))
     data, options = TrainingData(TRIPLETS, TRIPLETS), EmbeddingLearning(loss=LOSS)
     ready = train_embedder(EMBEDDING, embedder.backend, embedder.fitted, data, Triplets(), options, training)
     objective = ready.objective

@@ -10,6 +10,7 @@ from bothways.data import TaggedRow, read_rows
 from bothways.families import FAMILIES
 from bothways.tasks import TextTagger
 from bothways.text import Words
+from bothways.training.options import AdamW
 from contract_cases import padding_side, write_pretrained
 from everyday import some_of
 from tiny_models import padded
@@ -53,7 +54,13 @@ def fitted(tmp_path_factory):
             tagger = TextTagger.from_pretrained(folder / "base", device="cpu")
             data = rows(kind)
             epochs = 50 if by_heart else 1
-            options = {"epochs": epochs, "learning_rate": 3e-3, "batch_size": 8, "weight_decay": 0.0, "patience": 8}
+            options = {
+                "epochs": epochs,
+                "learning_rate": 3e-3,
+                "batch_size": 8,
+                "optimizer": AdamW(weight_decay=0.0),
+                "patience": 8,
+            }
             tagger.fit(data, validation=data, **options)
             tagger.save(folder / "saved")
             made[key] = (tagger, folder / "saved")

@@ -9,7 +9,7 @@ from bothways.families import FAMILIES
 from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.objectives.replaced_tokens import DisentangledEmbeddings, OwnEmbeddings, ReplacedTokens, SharedEmbeddings
-from bothways.training.options import TrainingOptions
+from bothways.training.options import AdamW, TrainingOptions
 from tiny_models import TINY
 
 SHARINGS = [OwnEmbeddings(), SharedEmbeddings(), DisentangledEmbeddings()]
@@ -48,5 +48,11 @@ def batches(objective, epoch=0):
 
 
 def options(**changes):
-    usual = {"precision": "float32", "warmup_fraction": 0.05, "weight_decay": 0.0, "show_progress": False, "seed": 0}
+    usual = {
+        "precision": "float32",
+        "warmup_fraction": 0.05,
+        "optimizer": AdamW(weight_decay=0.0),
+        "show_progress": False,
+        "seed": 0,
+    }
     return TrainingOptions(**(usual | changes))

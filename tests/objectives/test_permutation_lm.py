@@ -20,7 +20,7 @@ from bothways.objectives.permutation_lm import Permutation, PermutationLM, Permu
 from bothways.objectives.pretraining import PREDICTED, PretrainingObjective, sequence_sums
 from bothways.objectives.streams import PhasedStream, StreamPhase
 from bothways.training.loop import train
-from bothways.training.options import TrainingOptions
+from bothways.training.options import AdamW, TrainingOptions
 from cuda_emulation import emulated_cuda, no_waits
 from tiny_models import FIRST_WORD, TINY, VOCABULARY, write_checkpoint
 
@@ -56,7 +56,13 @@ def batches(objective, epoch=0):
 
 
 def options(**changes):
-    usual = {"precision": "float32", "warmup_fraction": 0.05, "weight_decay": 0.0, "show_progress": False, "seed": 0}
+    usual = {
+        "precision": "float32",
+        "warmup_fraction": 0.05,
+        "optimizer": AdamW(weight_decay=0.0),
+        "show_progress": False,
+        "seed": 0,
+    }
     return TrainingOptions(**(usual | changes))
 
 

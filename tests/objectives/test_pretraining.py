@@ -20,7 +20,7 @@ from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.packing import SelectedRows, pack
 from bothways.training.loop import train
-from bothways.training.options import TrainingOptions
+from bothways.training.options import AdamW, TrainingOptions
 from tiny_models import TINY, padded, random_ids, scramble, tiny_config, tiny_encoder, write_tokenizer
 
 SETTINGS = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -45,7 +45,13 @@ def model_of(model_type, head, **settings):
 
 
 def options(**changes):
-    usual = {"precision": "float32", "warmup_fraction": 0.05, "weight_decay": 0.0, "show_progress": False, "seed": 0}
+    usual = {
+        "precision": "float32",
+        "warmup_fraction": 0.05,
+        "optimizer": AdamW(weight_decay=0.0),
+        "show_progress": False,
+        "seed": 0,
+    }
     return TrainingOptions(**(usual | changes))
 
 
@@ -261,7 +267,13 @@ def test_a_tiny_corpus_is_learnt_by_heart(tmp_path):
     model = MaskedLM(Encoder(config), head, decoder=MaskDecoder(config))
     masker = Masker(tokenizer, Masking(), 0)
     objective = PretrainingObjective.in_epochs(model, source, source, masker, batch_size=8, tokens=200)
-    usual = {"precision": "float32", "warmup_fraction": 0.05, "weight_decay": 0.0, "show_progress": False, "seed": 0}
+    usual = {
+        "precision": "float32",
+        "warmup_fraction": 0.05,
+        "optimizer": AdamW(weight_decay=0.0),
+        "show_progress": False,
+        "seed": 0,
+    }
     train(objective, TrainingOptions(epochs=200, learning_rate=3e-3, **usual))
     metrics = objective.validate().metrics
     assert metrics["loss"] < 1.0

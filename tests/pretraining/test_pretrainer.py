@@ -18,6 +18,7 @@ from bothways.objectives.streams import PhasedStream
 from bothways.pretraining.pretrainer import GENERATOR, Pretrainer
 from bothways.pretraining.recipes import RECIPES, MaskedLanguageModelling, find_recipe, scaled
 from bothways.pretraining.runs import course_options
+from bothways.training.options import AdamW, Lamb
 from everyday import some_of
 
 
@@ -126,9 +127,10 @@ def test_a_run_of_the_order_of_earlier_versions_is_not_resumed(make, tmp_path, m
 def test_options_override_the_recipe(make):
     pretrainer, _ = make("albert")
     usual = course_options(pretrainer.recipe.course, {})
-    assert (usual.updates, usual.learning_rate, usual.eps) == (2000, 1e-3, 1e-6)
-    given = course_options(pretrainer.recipe.course, {"learning_rate": 0.5, "seed": 3, "weight_decay": 0.0})
-    assert (given.learning_rate, given.seed, given.weight_decay, given.updates) == (0.5, 3, 0.0, 2000)
+    assert (usual.updates, usual.learning_rate, usual.optimizer) == (2000, 1e-3, AdamW(eps=1e-6))
+    lamb = Lamb(weight_decay=0.0)
+    given = course_options(pretrainer.recipe.course, {"learning_rate": 0.5, "seed": 3, "optimizer": lamb})
+    assert (given.learning_rate, given.seed, given.optimizer, given.updates) == (0.5, 3, lamb, 2000)
 
 
 def test_the_seed_decides_the_run(make):

@@ -17,13 +17,20 @@ from bothways.tasks import MultipleChoice, PairClassifier, TextClassifier, TextT
 from bothways.tasks.heads import distillation
 from bothways.tasks.heads.distillation import SoftLoss, divergences
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
+from bothways.training.options import AdamW
 from contract_cases import CASES, answer, pair_rows, rows, rows_of, texts_of, write_pretrained
 from everyday import some_of
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
 
 TASKS = {kind.spec.name: kind for kind in (TextClassifier, PairClassifier)}
-BY_HEART = {"epochs": 30, "learning_rate": 3e-3, "batch_size": 8, "weight_decay": 0.0, "show_progress": False}
+BY_HEART = {
+    "epochs": 30,
+    "learning_rate": 3e-3,
+    "batch_size": 8,
+    "optimizer": AdamW(weight_decay=0.0),
+    "show_progress": False,
+}
 QUICK = {"updates": 80, "learning_rate": 3e-3, "batch_size": 8, "show_progress": False}
 TAGGED = [
     {

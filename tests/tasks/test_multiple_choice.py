@@ -7,9 +7,10 @@ import torch
 from bothways import Ensemble
 from bothways.errors import InvalidInput
 from bothways.tasks.multiple_choice.chooser import MultipleChoice
+from bothways.training.options import AdamW
 from tiny_models import write_checkpoint
 
-FIT = {"epochs": 20, "learning_rate": 5e-3, "batch_size": 8, "weight_decay": 0.0}
+FIT = {"epochs": 20, "learning_rate": 5e-3, "batch_size": 8, "optimizer": AdamW(weight_decay=0.0)}
 
 
 def rows(count=24):

@@ -15,6 +15,7 @@ from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotF
 from bothways.tasks import QuestionAnswerer, TextClassifier, compare
 from bothways.tasks.question_answering.outputs import no_answer_index
 from bothways.tasks.question_answering.spec import LONGEST_ANSWER, AnswerOpening, AnswerPrediction
+from bothways.training.options import AdamW
 from tiny_models import edit_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -188,7 +189,7 @@ def test_several_annotated_answers_and_the_longest_answer_are_kept(tiny_bert, tm
 def test_fitting_again_goes_on_with_the_head(saved):
     answerer = opened(saved)
     before = answerer.predict(ASKED).answers
-    answerer.fit(questions(), validation=questions(8), epochs=1, learning_rate=1e-9, weight_decay=0)
+    answerer.fit(questions(), validation=questions(8), epochs=1, learning_rate=1e-9, optimizer=AdamW(weight_decay=0))
     assert answerer.predict(ASKED).answers[0].score == pytest.approx(before[0].score, abs=1e-3)
 
 

@@ -29,6 +29,7 @@ from bothways.tasks.heads.training import train_head
 from bothways.tasks.torch_backend import HeadModel
 from bothways.text import EncodedText, Window
 from bothways.training.optimizers import Stepper
+from bothways.training.options import AdamW
 from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors
 from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
 
@@ -237,7 +238,7 @@ def test_a_run_is_resumed_from_the_same_weights_with_the_same_labels_alone(base,
     assert same(tensors(moved, tmp_path / "one"), tensors(trained, tmp_path / "two"))
 
 
-BARELY = {"epochs": 1, "learning_rate": 1e-9, "weight_decay": 0.0}
+BARELY = {"epochs": 1, "learning_rate": 1e-9, "optimizer": AdamW(weight_decay=0.0)}
 
 
 @pytest.mark.parametrize("target", ["single", "multi"])

@@ -20,7 +20,7 @@ from bothways.tasks.heads.training import CONTINUED, train_head
 from bothways.tasks.tagging.outputs import word_scores
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.text import ReadWords, Words, WordStarts
-from bothways.training.options import TrainingOptions
+from bothways.training.options import AdamW, TrainingOptions
 from classifier_cases import without_dropout
 from tiny_models import edit_config, write_checkpoint
 
@@ -79,7 +79,7 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("tagger")
     write_checkpoint(made / "base")
     tagger = opened(plant_words(without_dropout(made / "base")))
-    options = {"epochs": 1, "learning_rate": 1e-3, "batch_size": 16, "weight_decay": 0.0}
+    options = {"epochs": 1, "learning_rate": 1e-3, "batch_size": 16, "optimizer": AdamW(weight_decay=0.0)}
     record = tagger.fit(varied(40, 1), validation=varied(40, 2), **options)
     assert max(each.metrics["span_f1"] for each in record.validations) > 0.98
     tagger.save(made / "saved")
@@ -324,7 +324,7 @@ def test_a_word_in_several_windows_counts_once(tiny_bert):
 
 
 def test_training_goes_on_with_the_head_where_the_tags_are_the_same(tagger):
-    barely = {"epochs": 1, "learning_rate": 1e-9, "weight_decay": 0.0}
+    barely = {"epochs": 1, "learning_rate": 1e-9, "optimizer": AdamW(weight_decay=0.0)}
     head = tagger.fitted.backend.head_model.head.output.weight
     tagger.fit(rows(8), validation=rows(8), **barely)
     torch.testing.assert_close(tagger.fitted.backend.head_model.head.output.weight, head, rtol=0, atol=1e-6)

@@ -7,7 +7,7 @@ from torch import nn
 from bothways import TextClassifier, load
 from bothways.errors import InvalidInput
 from bothways.training.optimizers import NamedOptimizer
-from bothways.training.options import TrainingOptions, recorded_options
+from bothways.training.options import AdamW, TrainingOptions, recorded_options
 from contract_cases import rows
 from tiny_models import write_checkpoint
 
@@ -30,7 +30,7 @@ TABLES = {
 
 
 def options(**changes):
-    usual = {"weight_decay": 0.0, "precision": "float32", "layer_decay": 0.5}
+    usual = {"optimizer": AdamW(weight_decay=0.0), "precision": "float32", "layer_decay": 0.5}
     return TrainingOptions(**(usual | changes))
 
 
@@ -69,7 +69,7 @@ def test_matrices_decay_at_the_rate_of_their_layer(tmp_path):
     module = model_of("bert", tmp_path)
     weight = module["encoder"].layers[2].attention.output.weight
     expected = weight.detach() * (1 - 0.1 / 4) - 1 / 4
-    steps_of(module, weight_decay=0.1)
+    steps_of(module, optimizer=AdamW(weight_decay=0.1))
     torch.testing.assert_close(weight.detach(), expected, atol=1e-5, rtol=0)
 
 

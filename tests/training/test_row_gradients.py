@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from bothways.training.optimizers import NamedOptimizer, sparse_tables
-from bothways.training.options import TrainingOptions
+from bothways.training.options import AdamW, TrainingOptions
 
 
 class Bag(nn.Module):
@@ -28,7 +28,7 @@ class TiedBag(Bag):
 def trained(kind, *, rows):
     torch.manual_seed(4)
     model = kind()
-    optimizer = NamedOptimizer(model, TrainingOptions(learning_rate=0.01, weight_decay=0.1))
+    optimizer = NamedOptimizer(model, TrainingOptions(learning_rate=0.01, optimizer=AdamW(weight_decay=0.1)))
     norms = []
     for step in range(6):
         for part in range(2):  # two micro-batches, with repeated ids

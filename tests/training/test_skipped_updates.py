@@ -8,6 +8,7 @@ from training_toys import Toy, at, events, mlp, settings
 from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.training.loop import train
 from bothways.training.optimizers import NamedOptimizer
+from bothways.training.options import AdamW, Lamb
 
 
 class Poisoned(Toy):
@@ -20,7 +21,7 @@ class Poisoned(Toy):
         return found * float("nan") if self.loss_calls in self.bad else found
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+@pytest.mark.parametrize("optimizer", [AdamW(), Lamb()])
 def test_updates_that_are_not_finite_leave_no_trace(optimizer, tmp_path):
     toy, log = Poisoned(module=mlp()), tmp_path / "log.jsonl"
     record = train(toy, settings(optimizer=optimizer, skipped_updates=2, log=log))
@@ -30,7 +31,7 @@ def test_updates_that_are_not_finite_leave_no_trace(optimizer, tmp_path):
     assert record.to_dict()["skipped"] == 2
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+@pytest.mark.parametrize("optimizer", [AdamW(), Lamb()])
 def test_a_skipped_step_changes_neither_weights_nor_moments(optimizer):
     module = nn.Linear(3, 2)
     taken = NamedOptimizer(module, settings(optimizer=optimizer))

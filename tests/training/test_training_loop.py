@@ -13,13 +13,13 @@ from training_toys import Toy, Unvalidated, at, equal, events, mlp, settings, we
 
 from bothways.errors import InvalidInput, OutOfMemory, TrainingDiverged
 from bothways.training.loop import train
-from bothways.training.options import CosineDecay
+from bothways.training.options import AdamW, CosineDecay
 from bothways.training.state import EpochValidation, kept_of
 
 
 def test_overfits_random_labels():
     toy = Toy()
-    record = train(toy, settings(epochs=150, learning_rate=0.03, weight_decay=0.0))
+    record = train(toy, settings(epochs=150, learning_rate=0.03, optimizer=AdamW(weight_decay=0.0)))
     assert record.losses[0] > 0.9
     assert record.losses[-1] < 0.05
     assert torch.equal(toy.module(toy.points).argmax(-1), toy.labels)
@@ -30,7 +30,7 @@ def test_overfits_random_labels():
 def test_splitting_an_update_into_unequal_micro_batches_changes_nothing(splits):
     whole, split = Toy(), Toy(splits=splits)
     # A large eps: otherwise AdamW turns the rounding of a gradient near zero into a whole step.
-    same = settings(epochs=2, eps=1e-2, max_gradient_norm=0.5)
+    same = settings(epochs=2, optimizer=AdamW(eps=1e-2), max_gradient_norm=0.5)
     one, other = train(whole, same), train(split, same)
     assert split.loss_calls == len(splits) * whole.loss_calls
     assert other.losses == pytest.approx(one.losses, abs=1e-6)
@@ -66,7 +66,7 @@ def test_the_global_generators_stand_afterwards_where_they_stood_before():
 def test_equals_a_loop_written_by_hand_with_torch_and_transformers():
     from transformers import get_cosine_schedule_with_warmup
 
-    chosen = settings(schedule=CosineDecay(), max_gradient_norm=0.7, weight_decay=0.1)
+    chosen = settings(schedule=CosineDecay(), max_gradient_norm=0.7, optimizer=AdamW(weight_decay=0.1))
     toy, hand = Toy(), Toy()
     record = train(toy, chosen)
     decayed = [parameter for parameter in hand.module.parameters() if parameter.ndim > 1]

@@ -17,8 +17,10 @@ from bothways import TextClassifier
 from bothways.errors import InvalidInput
 from bothways.training.optimizers import NamedOptimizer, clip_gradients, parameter_groups
 from bothways.training.options import (
+    AdamW,
     ConstantRate,
     CosineDecay,
+    Lamb,
     LinearDecay,
     StableDecay,
     TrainingArguments,
@@ -99,12 +101,15 @@ def test_warmup_is_rounded_up_as_transformers_does():
         (StableDecay, "decay", [0.0, -0.1, 1.1, math.nan]),
         (LinearDecay, "floor", [-0.1, 1.0, math.nan]),
         (CosineDecay, "floor", [-0.1, 1.0, math.nan]),
+        *((make, "weight_decay", [-0.1, math.nan, math.inf, None]) for make in (AdamW, Lamb)),
+        *((make, "betas", [(0.9,), (0.9, 1.0), (-0.1, 0.9), (math.nan, 0.9)]) for make in (AdamW, Lamb)),
+        *((make, "eps", [0.0, math.nan]) for make in (AdamW, Lamb)),
     ],
 )
-def test_a_schedule_outside_the_fractions_is_refused(make, name, values):
+def test_a_value_of_a_schedule_or_optimizer_out_of_its_range_is_refused(make, name, values):
     for value in values:
         with pytest.raises(InvalidInput, match=name):
-            make(value)
+            make(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -113,15 +118,13 @@ def test_a_schedule_outside_the_fractions_is_refused(make, name, values):
         "epochs": [0, -1, 1.5, True],
         "learning_rate": [0.0, -1e-5, math.nan, math.inf, "fast"],
         "warmup_fraction": [-0.1, 1.1, math.nan],
-        "weight_decay": [-0.1, math.nan, math.inf, None],
-        "betas": [(0.9,), (0.9, 1.0), (-0.1, 0.9), (math.nan, 0.9)],
-        "eps": [0.0, math.nan],
         "max_gradient_norm": [0.0, -1.0, math.nan],
         "precision": ["float16", "bf16"],
         "patience": [0, -1, 1.0],
         "seed": [-1, 2**32, 1.0],
         "log_every_updates": [0],
         "checkpoint_every_updates": [0],
+        "optimizer": ["adamw", None],
         "schedule": ["linear", None],
         "max_tokens": [0, 1.5, None],
         "log": [3],
@@ -181,9 +184,13 @@ def test_what_is_recorded_of_the_options_stays_as_it_is_on_disk():
         '"precision": "float32", "patience": null, "seed": 0, "log_every_updates": 10, '
         '"checkpoint_every_updates": null}'
     )
-    assert recorded_options(settings(schedule=CosineDecay(floor=0.1)))["schedule"] == {
-        "kind": "CosineDecay",
-        "floor": 0.1,
+    other = recorded_options(settings(schedule=CosineDecay(floor=0.1), optimizer=Lamb((0.8, 0.9), 1e-6, 0.3)))
+    assert other["schedule"] == {"kind": "CosineDecay", "floor": 0.1}
+    assert {name: other[name] for name in ("optimizer", "betas", "eps", "weight_decay")} == {
+        "optimizer": "lamb",
+        "betas": [0.8, 0.9],
+        "eps": 1e-6,
+        "weight_decay": 0.3,
     }
 
 
@@ -202,7 +209,7 @@ def test_biases_and_norms_are_not_decayed_and_frozen_parameters_are_left_out():
 
 def test_one_step_is_that_of_the_paper():
     module = nn.Linear(3, 2)
-    optimizer = NamedOptimizer(module, settings(weight_decay=0.3, betas=(0.8, 0.9), eps=1e-3))
+    optimizer = NamedOptimizer(module, settings(optimizer=AdamW((0.8, 0.9), eps=1e-3, weight_decay=0.3)))
     before = {name: value.detach().clone().double() for name, value in module.named_parameters()}
     module(torch.ones(1, 3)).square().sum().backward()
     gradients = {name: value.grad.clone().double() for name, value in module.named_parameters()}
@@ -217,7 +224,7 @@ def test_one_step_is_that_of_the_paper():
 
 def test_lamb_takes_the_steps_of_its_paper():
     module = nn.Linear(3, 2)
-    chosen = settings(optimizer="lamb", weight_decay=0.3, betas=(0.8, 0.9), eps=1e-3)
+    chosen = settings(optimizer=Lamb((0.8, 0.9), eps=1e-3, weight_decay=0.3))
     optimizer = NamedOptimizer(module, chosen)
     expected = {name: value.detach().clone().double() for name, value in module.named_parameters()}
     means = {name: torch.zeros_like(value) for name, value in expected.items()}
@@ -239,13 +246,13 @@ def test_lamb_takes_the_steps_of_its_paper():
 def test_lamb_moves_weights_of_zero_by_adam_s_step():
     module = nn.Linear(3, 2)
     nn.init.zeros_(module.weight)
-    optimizer = NamedOptimizer(module, settings(optimizer="lamb", weight_decay=0.1, eps=1e-6))
+    optimizer = NamedOptimizer(module, settings(optimizer=Lamb(eps=1e-6, weight_decay=0.1)))
     module(torch.ones(1, 3)).sum().backward()
     optimizer.step(0.05)
     torch.testing.assert_close(module.weight, torch.full((2, 3), -0.05), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+@pytest.mark.parametrize("optimizer", [AdamW(), Lamb()])
 def test_the_optimizer_state_is_a_table_by_name_that_can_be_loaded(optimizer):
     chosen = settings(optimizer=optimizer)
     one, other = nn.Linear(3, 2), nn.Linear(3, 2)

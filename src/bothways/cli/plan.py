@@ -11,6 +11,7 @@ from bothways.cli.printing import plain_table, print_json, print_table
 from bothways.cli.training.run import FULL_BATCH, BatchOptions
 from bothways.progress import duration
 from bothways.threads import choose_threads
+from bothways.training.options import Lamb
 
 if TYPE_CHECKING:
     from bothways.advice import Cost, ModelComparison, Plan, PlannedPhase
@@ -283,7 +284,7 @@ def _sizes(plan: "Plan") -> Iterator[tuple[str, str]]:
 def _efforts(plan: "Plan") -> Iterator[tuple[str, str]]:
     """Yield the learning rate, and the costs of the run."""
     course, hours = plan.scaled.course, plan.seconds / 3600
-    yield "rate", f"{course.learning_rate:.3g} at the peak, by {course.optimizer}; {_rate_advice(plan.scaled)}"
+    yield "rate", f"{course.learning_rate:.3g} at the peak, by {course.optimizer.name}; {_rate_advice(plan.scaled)}"
     total = plan.flops_per_token * course.tokens
     yield "operations", f"{plan.flops_per_token / 1e6:,.0f} M per token, {total:.2g} in total"
     yield "hours", f"{hours:,.3g}, or {hours * plan.devices.count:,.3g} device hours; {_basis(plan)}"
@@ -302,7 +303,7 @@ def _memory(each: "PlannedPhase", name: str) -> str:
 
 
 def _rate_advice(given: "ScaledRecipe") -> str:
-    if given.course.optimizer == "lamb" or given.course.phases[0].batch < 4096:
+    if isinstance(given.course.optimizer, Lamb) or given.course.phases[0].batch < 4096:
         return "for k times the batch, sqrt(k) times the rate"
     return "for k times the batch, sqrt(k) times the rate; LAMB allows higher rates"
 

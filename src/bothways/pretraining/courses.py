@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from bothways.errors import InvalidInput
 from bothways.objectives.streams import BatchGrowth
-from bothways.training.options import LinearDecay, OptimizerName, Schedule
+from bothways.training.options import AdamW, LinearDecay, Optimizer, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,8 @@ class Course:
     phases: tuple[Phase, ...]
     learning_rate: float
     warmup: float
-    optimizer: OptimizerName = "adamw"
+    optimizer: Optimizer = field(default_factory=lambda: AdamW(eps=1e-6))
     schedule: Schedule = field(default_factory=LinearDecay)
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-6
-    weight_decay: float = 0.01
     max_gradient_norm: float | None = 1.0
 
     @property

@@ -6,14 +6,14 @@ published scale. `scaled` returns the recipe at a size that one machine can trai
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from bothways.choices import RecipeName, RecipeScale, TokenizerKind
 from bothways.errors import InvalidInput
 from bothways.objectives.masking import Masking, NGramMasking
 from bothways.pretraining.courses import BatchWarmup, Course, Phase
-from bothways.training.options import StableDecay
+from bothways.training.options import AdamW, Lamb, StableDecay
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
             family="roberta",
             published="FacebookAI/roberta-base",
             task=MaskedLanguageModelling(),
-            course=Course((Phase(500_000, 8000, 512),), 6e-4, 0.048, betas=(0.9, 0.98), max_gradient_norm=None),
+            course=Course((Phase(500_000, 8000, 512),), 6e-4, 0.048, AdamW((0.9, 0.98), 1e-6), max_gradient_norm=None),
             tokenizer="bpe",
             corpus=_ROBERTA_TEXTS,
         ),
@@ -165,7 +165,7 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
             family="albert",
             published="albert/albert-base-v2",
             task=MaskedLanguageModelling(Masking(unit=NGramMasking()), relation="sentence_order"),
-            course=Course((Phase(125_000, 4096, 512),), 1.76e-3, 0.025, optimizer="lamb"),
+            course=Course((Phase(125_000, 4096, 512),), 1.76e-3, 0.025, Lamb(eps=1e-6)),
             tokenizer="unigram",
             corpus=_BOOKS_AND_WIKIPEDIA,
             keys=ShapeKeys(embedding="embedding_size"),
@@ -214,7 +214,7 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
             task=ReplacedTokenDetection(
                 Masking(masked=1.0, random=0.0), embeddings="disentangled", generator=(1.0, 0.5)
             ),
-            course=Course((Phase(500_000, 8192, 512),), 6e-4, 0.02, betas=(0.9, 0.98)),
+            course=Course((Phase(500_000, 8192, 512),), 6e-4, 0.02, AdamW((0.9, 0.98), 1e-6)),
             tokenizer="unigram",
             corpus=_ROBERTA_TEXTS,
         ),
@@ -268,9 +268,8 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
                 ),
                 8e-4,
                 0.001,
-                schedule=StableDecay(0.1),
-                betas=(0.9, 0.98),
-                weight_decay=1e-5,
+                AdamW((0.9, 0.98), 1e-6, weight_decay=1e-5),
+                StableDecay(0.1),
             ),
             tokenizer="bpe",
             corpus=Corpus("web pages, code and scientific text, 2 trillion tokens", None, 2e12),
@@ -363,5 +362,11 @@ def scaled(recipe: PretrainingRecipe, scale: RecipeScale) -> ScaledRecipe:
         task = replace(task, memory=cut.phase.length * task.memory // recipe.course.phases[-1].length)
     whole = replace(recipe.course.phases[0], updates=recipe.course.updates)
     phase = replace(whole.scaled(cut.phase.updates, cut.phase.batch), length=cut.phase.length)
-    course = replace(recipe.course, phases=(phase,), learning_rate=cut.learning_rate, warmup=0.06, optimizer="adamw")
+    course = replace(
+        recipe.course,
+        phases=(phase,),
+        learning_rate=cut.learning_rate,
+        warmup=0.06,
+        optimizer=AdamW(**asdict(recipe.course.optimizer)),
+    )
     return ScaledRecipe(recipe, scale, cut.shape, task, course)

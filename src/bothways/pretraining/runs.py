@@ -114,9 +114,6 @@ def course_options(course: Course, given: TrainingArguments) -> TrainingOptions:
         "optimizer": course.optimizer,
         "schedule": course.schedule,
         "warmup_fraction": course.warmup,
-        "betas": course.betas,
-        "eps": course.eps,
-        "weight_decay": course.weight_decay,
         "max_gradient_norm": course.max_gradient_norm,
         "skipped_updates": _MAX_SKIPPED,
     }

@@ -1,4 +1,4 @@
-"""The options of a training run, checked on construction, and its learning-rate schedules. Loads no torch."""
+"""The options of a training run, checked on construction, its optimizers and schedules. Loads no torch."""
 
 import dataclasses
 import math
@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict, get_args
 
 from bothways.choices import TrackerName
 from bothways.errors import InvalidInput, MissingDependency
@@ -95,8 +95,49 @@ def _check_floor(floor: float) -> None:
         raise InvalidInput(f"the floor of a schedule must be a fraction of the peak rate in [0, 1), got {floor!r}.")
 
 
+@dataclass(frozen=True, slots=True)
+class _Adam:
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        fit = len(self.betas) == 2 and all(_is_number(beta) and beta < 1.0 for beta in self.betas)
+        _check(self, "betas", fit, "two numbers in [0, 1)")
+        _check(self, "eps", _is_number(self.eps) and self.eps > 0.0, "a finite number above 0")
+        _check(self, "weight_decay", _is_number(self.weight_decay), "0 or more, and finite")
+
+
+@dataclass(frozen=True, slots=True)
+class AdamW(_Adam):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 2).
+
+    Attributes:
+        betas: Decay rates of the two moments.
+        eps: Added to the denominator of a step.
+        weight_decay: Decoupled decay of the weight matrices; biases and norms have none.
+    """
+
+    name: ClassVar = "adamw"
+
+
+@dataclass(frozen=True, slots=True)
+class Lamb(_Adam):
+    """AdamW with each tensor's step scaled by the size of its weights, for updates of thousands of rows.
+
+    You et al. 2019, arXiv:1904.00962, algorithm 2.
+
+    Attributes:
+        betas: Decay rates of the two moments.
+        eps: Added to the denominator of a step, before it is scaled.
+        weight_decay: Decoupled decay of the weight matrices; biases and norms have none.
+    """
+
+    name: ClassVar = "lamb"
+
+
+Optimizer = AdamW | Lamb
 Precision = Literal["float32", "bfloat16"]
-OptimizerName = Literal["adamw", "lamb"]
 
 # The default length in epochs; small data have small updates.
 EPOCHS = 3
@@ -133,21 +174,18 @@ class TrainingArguments(TypedDict, total=False):
     epochs: int | None
     updates: int | None
     total_tokens: int | None
-    optimizer: OptimizerName
+    optimizer: Optimizer
     learning_rate: float | None
     layer_decay: float | None
     batch_size: int | None
     seed: int
     schedule: Schedule
     warmup_fraction: float
-    weight_decay: float
     max_gradient_norm: float | None
     patience: int | None
     precision: Precision | None
     max_tokens: int
     activation_checkpointing: bool
-    betas: tuple[float, float]
-    eps: float
     log_every_updates: int
     checkpoint_every_updates: int | None
     log: str | Path | None
@@ -173,7 +211,7 @@ class TrainingOptions:
         updates: Optimizer steps in total, instead of a number of epochs; the last epoch may end early.
         total_tokens: Tokens to read in total, instead of epochs or updates: as many updates as read them on average.
             Special tokens count; there is no padding.
-        optimizer: ``"adamw"``, or ``"lamb"`` for updates of thousands of rows.
+        optimizer: `AdamW`, or `Lamb` for updates of thousands of rows, with their moments and weight decay.
         learning_rate: Peak of the schedule. Default: 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
         layer_decay: Factor of the learning rate from one layer to the one below it, such as 0.8; a head has the full
             rate. Default: the same rate everywhere.
@@ -181,7 +219,6 @@ class TrainingOptions:
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
         schedule: Learning rate after the warm-up.
         warmup_fraction: Share of all updates in which the rate rises from 0 to the peak.
-        weight_decay: Decoupled decay of the weight matrices; biases and norms have none.
         max_gradient_norm: Maximum 2-norm of an update's gradient, to which it is scaled down; None for no limit.
         patience: Stop after this many epochs in a row without a better validation score. Default: never.
         precision: ``"bfloat16"`` runs the loss under autocast; parameters and optimizer stay float32. A CPU accepts it,
@@ -193,8 +230,6 @@ class TrainingOptions:
             (gradient checkpointing in transformers): the same gradients in a fifth to a third more time, and an eighth
             to a third of the memory of activations. It pays on a GPU, with long texts and with deep encoders; a CPU
             computes few tokens at once.
-        betas: Decay rates of the optimizer's two moments.
-        eps: Added to the denominator of its step.
         log_every_updates: Updates per line of the log; on a GPU, losses are read that often.
         checkpoint_every_updates: Write a checkpoint also after this many updates; None writes one per epoch only.
         log: JSON Lines file for the log of the run; an existing one is replaced, except by a resumed run.
@@ -216,21 +251,18 @@ class TrainingOptions:
     epochs: int | None = None
     updates: int | None = None
     total_tokens: int | None = None
-    optimizer: OptimizerName = "adamw"
+    optimizer: Optimizer = dataclasses.field(default_factory=AdamW)
     learning_rate: float | None = None
     layer_decay: float | None = None
     batch_size: int | None = None
     seed: int = 0
     schedule: Schedule = dataclasses.field(default_factory=LinearDecay)
     warmup_fraction: float = 0.1
-    weight_decay: float = 0.01
     max_gradient_norm: float | None = 1.0
     patience: int | None = None
     precision: Precision | None = None
     max_tokens: int = 8192
     activation_checkpointing: bool = False
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
     log_every_updates: int = 10
     checkpoint_every_updates: int | None = None
     log: str | Path | None = None
@@ -252,19 +284,17 @@ class TrainingOptions:
             listed = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
             raise InvalidInput(f"expected one of epochs, updates and total_tokens, got {listed}: give one length.")
         self._check("seed", self.seed < 2**32, "less than 2**32 (numpy's limit)")
-        self._check_positive("eps")
-        self._check_positive("learning_rate", optional=True)
-        self._check_positive("max_gradient_norm", optional=True)
+        for name in ("learning_rate", "max_gradient_norm"):
+            value = getattr(self, name)
+            fits = value is None or (_is_number(value) and value > 0.0)
+            self._check(name, fits, "a finite number above 0, or None")
         decays = self.layer_decay is None or (_is_number(self.layer_decay, 1.0) and self.layer_decay > 0.0)
         self._check("layer_decay", decays, "a number above 0 and at most 1, or None")
         self._check("warmup_fraction", _is_number(self.warmup_fraction, 1.0), "a fraction from 0 to 1")
-        self._check("weight_decay", _is_number(self.weight_decay), "0 or more, and finite")
-        betas_fit = len(self.betas) == 2 and all(_is_number(beta) and beta < 1.0 for beta in self.betas)
-        self._check("betas", betas_fit, "two numbers in [0, 1)")
-        self._check_choice("precision", get_args(Precision), optional=True)
-        self._check_choice("optimizer", get_args(OptimizerName))
-        self._check_choice("log_to", get_args(TrackerName), optional=True)
-        schedules = "LinearDecay, CosineDecay, ConstantRate or StableDecay"
+        for name, choices in (("precision", get_args(Precision)), ("log_to", get_args(TrackerName))):
+            self._check(name, getattr(self, name) in (None, *choices), f"one of {choices}, or None")
+        self._check("optimizer", isinstance(self.optimizer, Optimizer), f"AdamW(...) or Lamb(...) of {__name__}")
+        schedules = f"LinearDecay(...), CosineDecay(...), ConstantRate() or StableDecay(...) of {__name__}"
         self._check("schedule", isinstance(self.schedule, Schedule), schedules)
         for name in ("log", "checkpoints"):
             self._check(name, isinstance(getattr(self, name), str | os.PathLike | None), "a path, or None")
@@ -285,18 +315,8 @@ class TrainingOptions:
         expected = f"a whole number, at least {minimum}" + (", or None" if optional else "")
         self._check(name, fits or (optional and value is None), expected)
 
-    def _check_choice(self, name: str, choices: tuple[str, ...], *, optional: bool = False) -> None:
-        value, expected = getattr(self, name), f"one of {choices}" + (", or None" if optional else "")
-        self._check(name, value in choices or (optional and value is None), expected)
-
-    def _check_positive(self, name: str, *, optional: bool = False) -> None:
-        value = getattr(self, name)
-        expected = "a finite number above 0" + (", or None" if optional else "")
-        self._check(name, (_is_number(value) and value > 0.0) or (optional and value is None), expected)
-
     def _check(self, name: str, fits: bool, expected: str) -> None:
-        if not fits:
-            raise InvalidInput(f"`{name}` must be {expected}, got {getattr(self, name)!r}.")
+        _check(self, name, fits, expected)
 
 
 def rows_in_update(options: TrainingOptions, rows: int | None = None) -> int:
@@ -352,12 +372,20 @@ def resolved(
 
 def recorded_options(options: TrainingOptions) -> dict[str, object]:
     """Return the options that determine the course of a run as JSON values, except for the objective's own."""
-    schedule = {"kind": type(options.schedule).__name__, **dataclasses.asdict(options.schedule)}
-    return {
-        **{name: getattr(options, name) for name in _RECORDED},
-        "schedule": schedule,
-        "betas": list(options.betas),
+    optimizer = options.optimizer
+    parts = {
+        "optimizer": optimizer.name,
+        "schedule": {"kind": type(options.schedule).__name__, **dataclasses.asdict(options.schedule)},
+        "weight_decay": optimizer.weight_decay,
+        "betas": list(optimizer.betas),
+        "eps": optimizer.eps,
     }
+    return {name: parts[name] if name in parts else getattr(options, name) for name in _RECORDED}
+
+
+def _check(options: object, name: str, fits: bool, expected: str) -> None:
+    if not fits:
+        raise InvalidInput(f"`{name}` must be {expected}, got {getattr(options, name)!r}.")
 
 
 def _is_number(value: object, maximum: float = math.inf) -> bool:
