@@ -1,9 +1,8 @@
-"""The runner of packed batches: order, budget, memory, threads, and requests that are pushed into a queue."""
+"""The runner of packed batches: order, budget, memory, threads."""
 
 import pickle
 import threading
-import time
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways import threads
-from bothways.errors import InvalidInput, OutOfMemory
-from bothways.inference import RequestQueue, Runner, TextOptions, TokenBudget, text_runner
+from bothways.errors import OutOfMemory
+from bothways.inference import Runner, TextOptions, TokenBudget, text_runner
 from bothways.inference.runner import is_out_of_memory, row_answers
 from bothways.packing import Packed
 from tiny_models import FIRST_WORD, VOCABULARY
 
 CPU = torch.device("cpu")
 LIMIT = 18  # positions of the tiny BERT
-PATIENCE = 30  # seconds after which a future of these tests is lost
+PATIENCE = 30  # seconds
 
 ids_of_window = st.lists(st.integers(FIRST_WORD, VOCABULARY - 1), min_size=1, max_size=LIMIT)
 ragged_windows = st.lists(ids_of_window, max_size=30)
@@ -37,10 +36,6 @@ class Given:
     @property
     def types(self):
         return [0] * len(self.ids)
-
-
-class BrokenError(Exception):
-    """An error that nobody knows."""
 
 
 def sums(packed, windows):
@@ -243,146 +238,6 @@ def test_few_tokens_are_one_batch_of_the_calling_thread():
 
     Runner(compute, CPU, 4096).run([Given([1] * 100)] * 20)
     assert names == [threading.current_thread().name]
-
-
-@given(st.lists(ragged_windows, max_size=8), st.integers(1, 60))
-@settings(max_examples=30, deadline=None)
-def test_pushed_requests_get_what_pulled_windows_get(requests, tokens):
-    runner = Runner(sums, CPU, tokens)
-    with RequestQueue(runner, wait_s=0.001) as queue:
-        futures = [queue.submit(named(request)) for request in requests]
-        for request, future in zip(requests, futures, strict=True):
-            assert future.result(PATIENCE) == runner.run(named(request))
-
-
-class Gated:
-    """Computes sums, each batch only when it is let through; remembers the names in each."""
-
-    def __init__(self):
-        self.batches = []
-        self.begun = threading.Semaphore(0)
-        self.gate = threading.Semaphore(0)
-
-    def __call__(self, packed, windows):
-        self.batches.append([window.name for window in windows])
-        self.begun.release()
-        assert self.gate.acquire(timeout=PATIENCE)
-        if any(window.name == "broken" for window in windows):
-            raise BrokenError
-        return sums(packed, windows)
-
-    def let_through(self, batches=1):
-        self.gate.release(batches)
-
-    def busy_queue(self, **options):
-        """A queue whose worker is held up by a first request."""
-        queue = RequestQueue(Runner(self, CPU, 40), **options)
-        queue.submit([Given([5] * 40, "first")])
-        assert self.begun.acquire(timeout=PATIENCE)
-        return queue
-
-
-def test_requests_that_wait_are_computed_together_up_to_the_budget_in_their_order():
-    gated = Gated()
-    with gated.busy_queue() as queue:
-        futures = [queue.submit([Given([5] * 10, name), Given([6] * 2, name)]) for name in range(5)]
-        large = queue.submit([Given([5] * 30, "large"), Given([5] * 20, "large")])
-        gated.let_through(10)
-        assert [future.result(PATIENCE) for future in futures] == [[(50, 10, name), (12, 2, name)] for name in range(5)]
-        assert large.result(PATIENCE) == [(150, 30, "large"), (100, 20, "large")]
-    assert gated.batches == [["first"], [0, 1, 2, 0, 1, 2], [3, 4, 3, 4], ["large"], ["large"]]
-
-
-def test_an_idle_worker_waits_for_more_but_not_for_long():
-    gated = Gated()
-    gated.let_through(10)
-    with RequestQueue(Runner(gated, CPU, 40), wait_s=0.3) as queue:
-        futures = [queue.submit([Given([5], name)]) for name in range(3)]
-        begun = time.monotonic()
-        wait(futures, PATIENCE)
-        assert time.monotonic() - begun < PATIENCE / 2
-        assert gated.batches == [[0, 1, 2]]
-        begun = time.monotonic()
-        queue.submit([Given([5] * 40, "full")]).result(PATIENCE)
-        assert time.monotonic() - begun < 0.25  # a full batch does not wait
-
-
-def test_an_error_of_one_request_leaves_the_others_alone():
-    gated = Gated()
-    with gated.busy_queue() as queue:
-        futures = [queue.submit([Given([5], name)]) for name in (1, "broken", 2)]
-        gated.let_through(10)
-        with pytest.raises(BrokenError):
-            futures[1].result(PATIENCE)
-        assert [futures[place].result(PATIENCE) for place in (0, 2)] == [[(5, 1, 1)], [(5, 1, 2)]]
-        assert queue.submit([Given([5], 3)]).result(PATIENCE) == [(5, 1, 3)]
-
-
-def test_a_request_that_does_not_fit_into_memory_is_told_so_and_the_others_are_answered():
-    with RequestQueue(Runner(failing_above(30, []), CPU, 100), wait_s=0.05) as queue:
-        futures = [queue.submit(named([[5] * length])) for length in (10, 40, 20)]
-        with pytest.raises(OutOfMemory, match="40 tokens"):
-            futures[1].result(PATIENCE)
-        assert futures[0].result(PATIENCE) == [(50, 10, 0)]
-        assert futures[2].result(PATIENCE) == [(100, 20, 0)]
-
-
-def test_a_cancelled_request_is_not_computed():
-    gated = Gated()
-    with gated.busy_queue() as queue:
-        futures = [queue.submit([Given([5], name)]) for name in range(3)]
-        assert futures[1].cancel()
-        gated.let_through(10)
-        assert wait(futures, PATIENCE).not_done == set()
-    assert gated.batches == [["first"], [0, 2]]
-    with pytest.raises(CancelledError):
-        futures[1].result()
-
-
-@pytest.mark.parametrize("cancel", [False, True])
-def test_closing_finishes_or_cancels_what_waits_and_takes_no_more(cancel):
-    gated = Gated()
-    queue = gated.busy_queue(wait_s=PATIENCE)
-    futures = [queue.submit([Given([5] * 30, name)]) for name in range(3)]
-    closing = threading.Thread(target=queue.close, kwargs={"cancel": cancel})
-    closing.start()
-    while not queue._closed:
-        time.sleep(0.001)
-    with pytest.raises(InvalidInput, match="closed"):
-        queue.submit([Given([5])])
-    gated.let_through(10)
-    closing.join(PATIENCE)
-    assert not closing.is_alive()
-    assert [future.cancelled() for future in futures] == [cancel] * 3
-    assert gated.batches == [["first"], *([] if cancel else [[0], [1], [2]])]
-    assert not [thread for thread in threading.enumerate() if thread.name == "runner"]
-    queue.close()  # once more does no harm
-
-
-def test_closing_does_not_wait_for_a_batch_to_fill():
-    with RequestQueue(Runner(sums, CPU), wait_s=1000) as queue:
-        future = queue.submit(named([[5]]))
-    assert future.result(PATIENCE) == [(5, 1, 0)]
-
-
-def test_a_block_that_fails_does_not_wait_for_what_is_left():
-    gated = Gated()
-    with pytest.raises(BrokenError), gated.busy_queue() as queue:
-        future = queue.submit([Given([5])])
-        gated.let_through()
-        raise BrokenError
-    assert future.cancelled() or future.done()
-
-
-def test_many_threads_push_at_once_and_each_gets_its_own():
-    runner = Runner(sums, CPU, 200)
-    with RequestQueue(runner, wait_s=0.001) as queue, ThreadPoolExecutor(8) as pool:
-
-        def ask(number):
-            windows = [Given([number] * (1 + (number + place) % 9), (number, place)) for place in range(number % 4)]
-            return queue.submit(windows).result(PATIENCE) == expected(windows)
-
-        assert all(pool.map(ask, range(300)))
 
 
 def test_a_gpu_has_its_next_batch_before_the_last_one_is_read(monkeypatch):

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.inference.runner import RequestQueue, Runner, text_runner
+    from bothways.inference.runner import Runner, text_runner
     from bothways.inference.texts import Rows, TextOptions, TextRows, TextRunner, TokenBudget, TokenOutputs
 
 __all__ = [
-    "RequestQueue",
     "Rows",
     "Runner",
     "TextOptions",
@@ -24,7 +23,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "runner": ("RequestQueue", "Runner", "text_runner"),
+    "runner": ("Runner", "text_runner"),
     "texts": ("Rows", "TextOptions", "TextRows", "TextRunner", "TokenBudget", "TokenOutputs"),
 }
 __getattr__ = loader(__name__, _MODULES)

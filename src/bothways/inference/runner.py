@@ -3,9 +3,6 @@
 A CPU with several threads computes several batches at once, with one or a few threads for each: two batches on one core
 each take less time than both in turn on two cores, because the cores wait for each other after every operation.
 
-Callers pull from a `Runner`: `Runner.run` takes windows and returns their answers in order. They push into a
-`RequestQueue`: requests arrive from any thread, each gets a future, and one worker thread computes them in batches.
-
 Shapes: B windows of a batch, T tokens of a batch, n tokens of one window, K outputs of the model for each window, or
 for each token.
 """
@@ -13,12 +10,8 @@ for each token.
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
-from threading import Condition, Thread
-from time import monotonic
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -26,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bothways.encoder.linear import rows_to_fill
-from bothways.errors import InvalidInput, OutOfMemory
+from bothways.errors import OutOfMemory
 from bothways.inference.texts import Row, TextOptions, TextRunner, TokenBudget, TokenIds, by_token_budget
 from bothways.packing import Ids, Packed, pack
 from bothways.products import matrix_product
@@ -137,108 +130,6 @@ class Runner(Generic[WindowT, AnswerT]):
         self.budget.lower(sum(len(window.ids) for window in windows) // 2)
         middle = len(windows) // 2
         return [*self._answers(windows[:middle]), *self._answers(windows[middle:])]
-
-
-@dataclass(frozen=True, slots=True)
-class _Request(Generic[WindowT, AnswerT]):
-    windows: Sequence[WindowT]
-    tokens: int
-    answers: Future[list[AnswerT]] = field(default_factory=Future)
-    arrived: float = field(default_factory=monotonic)
-
-
-class RequestQueue(Generic[WindowT, AnswerT]):
-    """Computes requests of any number of threads in common batches, in the order in which they arrive.
-
-    A worker thread takes the requests that have arrived, up to the runner's token budget, once that is full or the
-    oldest has waited for ``wait_s``; a request with more tokens than the budget is run by itself. A request that fails
-    does not affect the others, and one whose future was cancelled in time is not computed. Close the queue after use,
-    or open it in a ``with`` block.
-
-    Args:
-        runner: Computes the windows.
-        wait_s: Maximum seconds that a request waits for others to fill its batch, while the worker is idle.
-    """
-
-    def __init__(self, runner: Runner[WindowT, AnswerT], *, wait_s: float = 0.005) -> None:
-        self._runner = runner
-        self._wait_s = wait_s
-        self._waiting: deque[_Request[WindowT, AnswerT]] = deque()
-        self._waiting_tokens = 0
-        self._closed = False
-        self._changed = Condition()
-        self._worker = Thread(target=self._work, name="runner", daemon=True)
-        self._worker.start()
-
-    def submit(self, windows: Sequence[WindowT]) -> Future[list[AnswerT]]:
-        """Return a future with one answer for each window, in order; its errors are those of `Runner.run`.
-
-        Raises:
-            InvalidInput: The queue is closed, or belongs to another process.
-        """
-        if not self._closed and not self._worker.is_alive():
-            raise InvalidInput("expected a queue of this process, but it was opened before a fork: open a new one.")
-        request: _Request[WindowT, AnswerT] = _Request(windows, sum(len(window.ids) for window in windows))
-        with self._changed:
-            if self._closed:
-                raise InvalidInput("expected an open queue, but this one is closed: open a new one.")
-            self._waiting.append(request)
-            self._waiting_tokens += request.tokens
-            self._changed.notify()
-        return request.answers
-
-    def close(self, *, cancel: bool = False) -> None:
-        """Take no more requests, and return when the worker has finished.
-
-        Args:
-            cancel: Cancel the requests that are still waiting; otherwise they are computed.
-        """
-        with self._changed:
-            self._closed = True
-            for request in self._waiting if cancel else ():
-                request.answers.cancel()
-            self._changed.notify()
-        self._worker.join()
-
-    def __enter__(self) -> "RequestQueue[WindowT, AnswerT]":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close(cancel=kind is not None)
-
-    def _work(self) -> None:
-        while batch := self._next_batch():
-            self._answer([request for request in batch if request.answers.set_running_or_notify_cancel()])
-
-    def _next_batch(self) -> list[_Request[WindowT, AnswerT]]:
-        """Return the requests of a batch as soon as it is full or its first one has waited; empty when all are done."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            budget = self._runner.budget.tokens
-            if self._waiting:
-                patience = self._waiting[0].arrived + self._wait_s - monotonic()
-                self._changed.wait_for(lambda: self._waiting_tokens >= budget or self._closed, patience)
-            batch: list[_Request[WindowT, AnswerT]] = []
-            tokens = 0
-            while self._waiting and (not batch or tokens + self._waiting[0].tokens <= budget):
-                batch.append(self._waiting.popleft())
-                tokens += batch[-1].tokens
-            self._waiting_tokens -= tokens
-            return batch
-
-    def _answer(self, requests: Sequence[_Request[WindowT, AnswerT]]) -> None:
-        """Compute requests together; if that fails, one by one, so that each has its own error or answers."""
-        try:
-            answers = iter(self._runner.run([window for request in requests for window in request.windows]))
-        except BaseException as error:
-            if len(requests) == 1:
-                requests[0].answers.set_exception(error)
-                return
-            for request in requests:
-                self._answer([request])
-            return
-        for request in requests:
-            request.answers.set_result(list(islice(answers, len(request.windows))))
 
 
 def row_answers(
