@@ -54,12 +54,9 @@ _AHEAD, _FAR_AHEAD = 1.05, 1.5
 class MatrixProduct:
     """A library and its limits.
 
-    oneDNN compiles code for each number of rows, so batches are filled with zeros to whole blocks of rows.
-
-    Attributes:
-        library: The library.
-        filling: Maximum rows to add, as a share of the batch.
-        packed_rows: Maximum rows of a batch for packed weights in inference; 0 packs none.
+    oneDNN compiles code for each number of rows, so batches are filled with zeros to whole blocks of rows: `filling` is
+    the maximum of added rows, as a share of the batch. Weights are packed for batches of up to `packed_rows` in
+    inference; 0 packs none.
     """
 
     library: Library

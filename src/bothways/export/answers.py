@@ -27,11 +27,7 @@ from bothways.tasks.spec import TaskSpec
 
 
 class RowsModule(Protocol):
-    """Computes a task's outputs for a padded batch, and for the same windows packed.
-
-    Attributes:
-        per_token: True for a row of outputs for each token instead of each window.
-    """
+    """Computes a task's outputs for a padded batch, and for the same windows packed."""
 
     @property
     def per_token(self) -> bool: ...
@@ -44,12 +40,7 @@ class RowsModule(Protocol):
 
 
 class WindowRows(nn.Module):
-    """The outputs of a module for each window, or for each of its tokens.
-
-    Args:
-        module: The module.
-        per_token: True if the module gives a row for each token.
-    """
+    """The outputs of a module for each window, or with ``per_token`` for each of its tokens."""
 
     def __init__(self, module: nn.Module, *, per_token: bool) -> None:
         super().__init__()
@@ -72,10 +63,6 @@ class AskedTokens(nn.Module):
     """The log-probability of every vocabulary entry, at one place of each sequence.
 
     ``attention_mask`` is 2 at that place; if it is 2 nowhere, the place is the first token.
-
-    Args:
-        encoder: The encoder.
-        head: Its masked language modelling head.
     """
 
     per_token: ClassVar[bool] = False
@@ -112,14 +99,9 @@ class TaskRows:
 
 
 def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | None:
-    """Return the outputs of a checkpoint's task, with float32 weights on the CPU; None if it has no task.
+    """Return the outputs of a checkpoint's task, with float32 weights on the CPU.
 
-    Args:
-        checkpoint: The checkpoint.
-        head: The head to export; the result is None if it belongs to another task.
-
-    Raises:
-        CorruptCheckpoint: A file of the model is damaged.
+    The result is None if there is no task, or if ``head``, the one to export, belongs to another task.
     """
     spec, ours = _spec(checkpoint, head)
     if spec is None:

@@ -59,13 +59,8 @@ class EncoderGraph(nn.Module):
     """Hidden states of a padded batch and, with a head, its answers.
 
     Padding may stand on the left or on the right of a row, and hidden states and logits are zero there. Start and end
-    logits are minus infinity where an answer may not start or end.
-
-    Args:
-        encoder: The encoder.
-        head: Its head; None for hidden states alone.
-        rows: Computes the extra output that this package reads; None for a graph without it.
-        width: Number of values for a window or a token.
+    logits are minus infinity where an answer may not start or end. `rows` computes the extra output that this package
+    reads, of ``width`` values for a window or a token.
     """
 
     def __init__(self, encoder: Encoder, head: Head | None, rows: RowsModule | None = None, width: int = 0) -> None:
@@ -136,11 +131,7 @@ def _logits_shape(head: Head) -> tuple[str | int, ...]:
 
 
 def require_packages() -> None:
-    """Check that the packages are installed.
-
-    Raises:
-        MissingDependency: A package is not installed.
-    """
+    """Check that the packages are installed."""
     for package in PACKAGES:
         if find_spec(package) is None:
             raise MissingDependency.of(package, extra="onnx", purpose="exporting to ONNX")
@@ -152,14 +143,10 @@ def versions() -> dict[str, str]:
 
 
 def write_onnx(graph: EncoderGraph, path: Path, limit: int | None, metadata: Mapping[str, str]) -> None:
-    """Record a graph for batches of all sizes and write it.
+    """Record a graph, in evaluation mode on the CPU, for batches of all sizes of up to ``limit`` tokens, and write it.
 
-    Args:
-        graph: In evaluation mode, on the CPU.
-        path: The file. Weights above 1.8 GB, and those of a graph that answers a task, go into ``<name>.data`` beside
-            it: onnxruntime maps that file, so it starts sooner and takes half the memory.
-        limit: Maximum tokens of a sequence; None for no limit.
-        metadata: Entries of the file that describe it.
+    Weights above 1.8 GB, and those of a graph that answers a task, go into ``<name>.data`` beside the file: onnxruntime
+    maps it, so it starts sooner and takes half the memory.
     """
     sizes = {
         BATCH: torch.export.Dim(BATCH, min=1, max=_MOST_ROWS),
@@ -238,14 +225,7 @@ class ExportCheck:
 def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: str | None) -> ExportCheck:
     """Run the file in onnxruntime and the model in torch on two batches of random ids.
 
-    Args:
-        path: The file.
-        model: The model.
-        graph: The recorded graph.
-        head: Name of its head.
-
-    Raises:
-        ExportMismatch: Outputs differ by more than 1e-3, or by this share of the largest output if that is above 1.
+    Outputs may differ by 1e-3, or by this share of the largest output if that is above 1.
     """
     import onnx
     import onnxruntime

@@ -1,14 +1,14 @@
 """ALBERT (Lan et al. 2019, arXiv:1909.11942): one layer's weights used over and over, and a narrow embedding."""
 
 from bothways.encoder.head_kinds import ChoiceLogit, Labels
-from bothways.families.bert import BERT_EMBEDDING, MASKED_LM, SPAN, TOKEN, pooled
-from bothways.families.family import CheckpointHead, Family, Published
-from bothways.families.layout import ConfigKeys, Fused, Ignored, TensorRow
+from bothways.families.bert import BERT_EMBEDDING, LARGE_SHAPE, MASKED_LM, SPAN, TOKEN, masked_lm, pooled
+from bothways.families.family import Family, Published
+from bothways.families.layout import ConfigKeys, Fused, TensorRow
 from bothways.text import recipes
 
 _LAYER = "encoder.albert_layer_groups.{g}.albert_layers.{j}"
 
-BASE = {
+BASE: dict[str, object] = {
     "vocab_size": 30000,
     "embedding_size": 128,
     "hidden_size": 768,
@@ -20,12 +20,7 @@ BASE = {
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
 }
-LARGE = BASE | {
-    "hidden_size": 1024,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "intermediate_size": 4096,
-}
+LARGE = BASE | LARGE_SHAPE
 XLARGE = LARGE | {"hidden_size": 2048, "intermediate_size": 8192}
 XXLARGE = BASE | {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
 
@@ -69,16 +64,10 @@ ALBERT = Family(
         TensorRow(f"{_LAYER}.full_layer_layer_norm.{{wb}}", "layers.{i}.feed_forward_norm.{wb}"),
         TensorRow("pooler.{wb}", "pooler.dense.{wb}"),
     ),
-    base_architecture="AlbertModel",
+    class_name="Albert",
     heads={
-        "masked_lm": CheckpointHead(
-            MASKED_LM,
-            (
-                TensorRow("predictions.dense.{wb}", "head.transform.dense.{wb}"),
-                TensorRow("predictions.LayerNorm.{wb}", "head.transform.norm.{wb}"),
-                TensorRow("predictions.bias", "head.bias"),
-                Ignored("predictions.decoder.{wb}"),
-            ),
+        "masked_lm": masked_lm(
+            MASKED_LM, "predictions.dense", "predictions.LayerNorm", "predictions.bias", "predictions.decoder.{wb}"
         ),
         # Its two classes are counted like labels.
         "sentence_order": pooled(Labels(), POOLER, "sop_classifier.classifier.{wb}"),
@@ -87,14 +76,7 @@ ALBERT = Family(
         "span": SPAN,
         "multiple_choice": pooled(ChoiceLogit(), POOLER),
     },
-    architectures={
-        "AlbertForPreTraining": ("masked_lm", "sentence_order"),
-        "AlbertForMaskedLM": ("masked_lm",),
-        "AlbertForSequenceClassification": ("sequence",),
-        "AlbertForTokenClassification": ("token",),
-        "AlbertForQuestionAnswering": ("span",),
-        "AlbertForMultipleChoice": ("multiple_choice",),
-    },
+    pretraining_heads=("masked_lm", "sentence_order"),
     pooler_training="sentence order prediction",
     tokenizer=recipes.ALBERT,
     published=(

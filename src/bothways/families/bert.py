@@ -62,27 +62,42 @@ SPAN = CheckpointHead(
 )
 
 
+def masked_lm(kind: MaskedLMHeadKind, dense: str, norm: str, bias: str, decoder: str) -> CheckpointHead:
+    """Return a masked language modelling head, given the names of its tensors; ``decoder`` repeats others."""
+    rows = (
+        TensorRow(f"{dense}.{{wb}}", "head.transform.dense.{wb}"),
+        TensorRow(f"{norm}.{{wb}}", "head.transform.norm.{wb}"),
+        TensorRow(bias, "head.bias"),
+        Ignored(decoder),
+    )
+    return CheckpointHead(kind, rows)
+
+
+def transformed(kind: ScoreHeadKind, dense: str, output: str = "classifier.{wb}") -> CheckpointHead:
+    """Return a head with a transform, given the names of its two linear maps."""
+    return CheckpointHead(kind, (TensorRow(dense, "head.transform.dense.{wb}"), TensorRow(output, "head.output.{wb}")))
+
+
 def pooled(scores: Scores, pooler: str, output: str = "classifier.{wb}", *, dropout: Rate = "head") -> CheckpointHead:
     """Return a head on BERT's pooler, whose linear map is stored as ``pooler``."""
-    kind = ScoreHeadKind(FirstToken(), Transform("tanh"), scores, dropout=dropout)
-    return CheckpointHead(kind, (TensorRow(pooler, "head.transform.dense.{wb}"), TensorRow(output, "head.output.{wb}")))
+    return transformed(ScoreHeadKind(FirstToken(), Transform("tanh"), scores, dropout=dropout), pooler, output)
 
 
-BASE: dict[str, object] = {
-    "vocab_size": 30522,
+BASE_SHAPE: dict[str, object] = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
     "num_attention_heads": 12,
     "intermediate_size": 3072,
     "max_position_embeddings": 512,
-    "type_vocab_size": 2,
 }
-LARGE = BASE | {
+BASE = {"vocab_size": 30522} | BASE_SHAPE | {"type_vocab_size": 2}
+LARGE_SHAPE: dict[str, object] = {
     "hidden_size": 1024,
     "num_hidden_layers": 24,
     "num_attention_heads": 16,
     "intermediate_size": 4096,
 }
+LARGE = BASE | LARGE_SHAPE
 MINILM = BASE | {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 
 POOLER = "bert.pooler.dense.{wb}"
@@ -94,16 +109,14 @@ BERT = Family(
     reader=ConfigKeys(),
     prefix="bert.",
     rows=(*BERT_EMBEDDING, *BERT_LAYERS, *BERT_POOLER),
-    base_architecture="BertModel",
+    class_name="Bert",
     heads={
-        "masked_lm": CheckpointHead(
+        "masked_lm": masked_lm(
             MASKED_LM,
-            (
-                TensorRow("cls.predictions.transform.dense.{wb}", "head.transform.dense.{wb}"),
-                TensorRow("cls.predictions.transform.LayerNorm.{wb}", "head.transform.norm.{wb}"),
-                TensorRow("cls.predictions.bias", "head.bias"),
-                Ignored("cls.predictions.decoder.{wb}"),
-            ),
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            "cls.predictions.bias",
+            "cls.predictions.decoder.{wb}",
         ),
         "next_sentence": pooled(Relation(), POOLER, "cls.seq_relationship.{wb}", dropout=0.0),
         "sequence": pooled(Labels(), POOLER),
@@ -111,15 +124,7 @@ BERT = Family(
         "span": SPAN,
         "multiple_choice": pooled(ChoiceLogit(), POOLER),
     },
-    architectures={
-        "BertForPreTraining": ("masked_lm", "next_sentence"),
-        "BertForMaskedLM": ("masked_lm",),
-        "BertForNextSentencePrediction": ("next_sentence",),
-        "BertForSequenceClassification": ("sequence",),
-        "BertForTokenClassification": ("token",),
-        "BertForQuestionAnswering": ("span",),
-        "BertForMultipleChoice": ("multiple_choice",),
-    },
+    pretraining_heads=("masked_lm", "next_sentence"),
     pooler_training="next sentence prediction",
     tokenizer=recipes.BERT,
     published=(

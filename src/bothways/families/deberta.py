@@ -36,7 +36,7 @@ from bothways.encoder.head_kinds import (
     Transform,
 )
 from bothways.errors import UnsupportedConfig
-from bothways.families.bert import BERT_AFTER_QKV, BERT_EMBEDDING, OUTPUT, SPAN, TOKEN
+from bothways.families.bert import BASE_SHAPE, BERT_AFTER_QKV, BERT_EMBEDDING, LARGE_SHAPE, OUTPUT, SPAN, TOKEN
 from bothways.families.family import CheckpointHead, Family, FamilyHead, HeadBySetting, HeadName, Published
 from bothways.families.layout import HEAD_AFTER_HEAD, Fused, Ignored, Settings, SettingsReader, TensorRow, WeightRow
 from bothways.text import recipes
@@ -192,23 +192,13 @@ _HEADS: dict[HeadName, FamilyHead] = {
     "span": SPAN,
 }
 
-_BASE: dict[str, object] = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
+_BASE = BASE_SHAPE | {
     "relative_attention": True,
     "max_relative_positions": -1,
     "position_biased_input": False,
     "pos_att_type": ["c2p", "p2c"],
 }
-_LARGE = _BASE | {
-    "hidden_size": 1024,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "intermediate_size": 4096,
-}
+_LARGE = _BASE | LARGE_SHAPE
 _V1 = {"vocab_size": 50265}
 _V2 = {
     "vocab_size": 128100,
@@ -241,24 +231,14 @@ DEBERTA = Family(
         TensorRow("encoder.layer.{i}.attention.self.pos_q_proj.{wb}", "layers.{i}.attention.positions.queries.{wb}"),
         *BERT_AFTER_QKV,
     ),
-    base_architecture="DebertaModel",
+    class_name="Deberta",
     heads=_HEADS,
-    architectures={
-        "DebertaForMaskedLM": ("masked_lm",),
-        "DebertaForSequenceClassification": ("sequence",),
-        "DebertaForTokenClassification": ("token",),
-        "DebertaForQuestionAnswering": ("span",),
-    },
     pooler_training=None,
     tokenizer=recipes.DEBERTA,
     published=(
         Published("microsoft/deberta-base", 2020, _BASE | _V1),
         Published("microsoft/deberta-large", 2020, _LARGE | _V1),
-        Published(
-            "microsoft/deberta-xlarge",
-            2020,
-            _LARGE | _V1 | {"num_hidden_layers": 48},
-        ),
+        Published("microsoft/deberta-xlarge", 2020, _LARGE | _V1 | {"num_hidden_layers": 48}),
     ),
 )
 
@@ -283,16 +263,9 @@ DEBERTA_V2 = Family(
         ),
         *BERT_AFTER_QKV,
     ),
-    base_architecture="DebertaV2Model",
+    class_name="DebertaV2",
     heads=_HEADS
     | {"multiple_choice": CheckpointHead(ScoreHeadKind(FirstToken(), _POOLING, ChoiceLogit()), _POOLED, needs=_NEEDS)},
-    architectures={
-        "DebertaV2ForMaskedLM": ("masked_lm",),
-        "DebertaV2ForSequenceClassification": ("sequence",),
-        "DebertaV2ForTokenClassification": ("token",),
-        "DebertaV2ForQuestionAnswering": ("span",),
-        "DebertaV2ForMultipleChoice": ("multiple_choice",),
-    },
     pooler_training=None,
     tokenizer=recipes.DEBERTA_V2,
     published=(
@@ -306,10 +279,6 @@ DEBERTA_V2 = Family(
         Published("microsoft/deberta-v3-small", 2021, _BASE | _V3 | {"num_hidden_layers": 6}),
         Published("microsoft/deberta-v3-base", 2021, _BASE | _V3),
         Published("microsoft/deberta-v3-large", 2021, _LARGE | _V3),
-        Published(
-            "microsoft/mdeberta-v3-base",
-            2021,
-            _BASE | _V3 | {"vocab_size": 251000},
-        ),
+        Published("microsoft/mdeberta-v3-base", 2021, _BASE | _V3 | {"vocab_size": 251000}),
     ),
 )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bothways.encoder.head_kinds import ChoiceLogit, EachToken, FirstToken, Labels, ScoreHeadKind, Scores, Transform
-from bothways.families.bert import MASKED_LM, SPAN, TOKEN
+from bothways.families.bert import MASKED_LM, SPAN, TOKEN, masked_lm, transformed
 from bothways.families.family import CheckpointHead, DropoutSetting, Family, Published
 from bothways.families.layout import ConfigKeys, Fused, Ignored, TensorRow
 from bothways.text import recipes
@@ -19,11 +19,7 @@ BASE = {
 
 
 def _transformed(scores: Scores) -> CheckpointHead:
-    rows = (
-        TensorRow("pre_classifier.{wb}", "head.transform.dense.{wb}"),
-        TensorRow("classifier.{wb}", "head.output.{wb}"),
-    )
-    return CheckpointHead(ScoreHeadKind(FirstToken(), Transform("relu"), scores), rows)
+    return transformed(ScoreHeadKind(FirstToken(), Transform("relu"), scores), "pre_classifier.{wb}")
 
 
 DISTILBERT = Family(
@@ -64,28 +60,15 @@ DISTILBERT = Family(
         TensorRow("transformer.layer.{i}.ffn.lin2.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
         TensorRow("transformer.layer.{i}.output_layer_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
     ),
-    base_architecture="DistilBertModel",
+    class_name="DistilBert",
     heads={
-        "masked_lm": CheckpointHead(
-            MASKED_LM,
-            (
-                TensorRow("vocab_transform.{wb}", "head.transform.dense.{wb}"),
-                TensorRow("vocab_layer_norm.{wb}", "head.transform.norm.{wb}"),
-                TensorRow("vocab_projector.bias", "head.bias"),
-                Ignored("vocab_projector.weight"),
-            ),
+        "masked_lm": masked_lm(
+            MASKED_LM, "vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"
         ),
         "sequence": _transformed(Labels()),
         "token": replace(TOKEN, kind=ScoreHeadKind(EachToken(), None, Labels(), dropout="hidden")),
         "span": replace(SPAN, dropout=DropoutSetting("qa_dropout", 0.1)),
         "multiple_choice": _transformed(ChoiceLogit()),
-    },
-    architectures={
-        "DistilBertForMaskedLM": ("masked_lm",),
-        "DistilBertForSequenceClassification": ("sequence",),
-        "DistilBertForTokenClassification": ("token",),
-        "DistilBertForQuestionAnswering": ("span",),
-        "DistilBertForMultipleChoice": ("multiple_choice",),
     },
     pooler_training=None,
     tokenizer=recipes.BERT,

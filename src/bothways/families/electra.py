@@ -1,9 +1,21 @@
 """ELECTRA (Clark et al. 2020, arXiv:2003.10555): the discriminator, and the generator with its masked-LM head."""
 
+from dataclasses import replace
+
 from bothways.encoder.head_kinds import ChoiceLogit, EachToken, FirstToken, Labels, Replaced, ScoreHeadKind, Transform
-from bothways.families.bert import BASE, BERT_EMBEDDING, BERT_LAYERS, LARGE, MASKED_LM_GELU, OUTPUT, SPAN, TOKEN
-from bothways.families.family import CheckpointHead, DropoutSetting, Family, Published
-from bothways.families.layout import ConfigKeys, Ignored, TensorRow
+from bothways.families.bert import (
+    BASE,
+    BERT_EMBEDDING,
+    BERT_LAYERS,
+    LARGE,
+    MASKED_LM_GELU,
+    SPAN,
+    TOKEN,
+    masked_lm,
+    transformed,
+)
+from bothways.families.family import DropoutSetting, Family, Published
+from bothways.families.layout import ConfigKeys, TensorRow
 from bothways.text import recipes
 
 _NARROW = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
@@ -16,36 +28,29 @@ ELECTRA = Family(
     reader=ConfigKeys(embedding="embedding_size", pooler=False),
     prefix="electra.",
     rows=(*BERT_EMBEDDING, TensorRow("embeddings_project.{wb}", "embedding.projection.{wb}"), *BERT_LAYERS),
-    base_architecture="ElectraModel",
+    class_name="Electra",
     heads={
-        "masked_lm": CheckpointHead(
+        "masked_lm": masked_lm(
             MASKED_LM_GELU,
-            (
-                TensorRow("generator_predictions.dense.{wb}", "head.transform.dense.{wb}"),
-                TensorRow("generator_predictions.LayerNorm.{wb}", "head.transform.norm.{wb}"),
-                TensorRow("generator_lm_head.bias", "head.bias"),
-                Ignored("generator_lm_head.weight"),
-            ),
+            "generator_predictions.dense",
+            "generator_predictions.LayerNorm",
+            "generator_lm_head.bias",
+            "generator_lm_head.weight",
         ),
-        "replaced_token": CheckpointHead(
+        "replaced_token": transformed(
             ScoreHeadKind(EachToken(), Transform(), Replaced(), dropout=0.0),
-            (
-                TensorRow("discriminator_predictions.dense.{wb}", "head.transform.dense.{wb}"),
-                TensorRow("discriminator_predictions.dense_prediction.{wb}", "head.output.{wb}"),
-            ),
+            "discriminator_predictions.dense.{wb}",
+            "discriminator_predictions.dense_prediction.{wb}",
         ),
-        "sequence": CheckpointHead(
+        "sequence": transformed(
             ScoreHeadKind(FirstToken(), Transform("gelu", dropout="head"), Labels()),
-            (
-                TensorRow("classifier.dense.{wb}", "head.transform.dense.{wb}"),
-                TensorRow("classifier.out_proj.{wb}", "head.output.{wb}"),
-            ),
+            "classifier.dense.{wb}",
+            "classifier.out_proj.{wb}",
         ),
         "token": TOKEN,
         "span": SPAN,
-        "multiple_choice": CheckpointHead(
-            ScoreHeadKind(FirstToken(), Transform("gelu"), ChoiceLogit()),
-            (TensorRow("sequence_summary.summary.{wb}", "head.transform.dense.{wb}"), *OUTPUT),
+        "multiple_choice": replace(
+            transformed(ScoreHeadKind(FirstToken(), Transform("gelu"), ChoiceLogit()), "sequence_summary.summary.{wb}"),
             dropout=DropoutSetting("summary_last_dropout", 0.1),
             needs={
                 "summary_type": ("first",),
@@ -54,14 +59,7 @@ ELECTRA = Family(
             },
         ),
     },
-    architectures={
-        "ElectraForPreTraining": ("replaced_token",),
-        "ElectraForMaskedLM": ("masked_lm",),
-        "ElectraForSequenceClassification": ("sequence",),
-        "ElectraForTokenClassification": ("token",),
-        "ElectraForQuestionAnswering": ("span",),
-        "ElectraForMultipleChoice": ("multiple_choice",),
-    },
+    pretraining_heads=("replaced_token",),
     pooler_training=None,
     tokenizer=recipes.BERT,
     published=(

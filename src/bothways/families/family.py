@@ -153,6 +153,17 @@ class Published:
     settings: Settings
 
 
+# Ends of the names of models with a single head.
+_MODELS: dict[HeadName, str] = {
+    "masked_lm": "ForMaskedLM",
+    "permutation_lm": "LMHeadModel",
+    "next_sentence": "ForNextSentencePrediction",
+    "sequence": "ForSequenceClassification",
+    "token": "ForTokenClassification",
+    "multiple_choice": "ForMultipleChoice",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """A family of encoders: its configurations, and the layout of its models on disk.
@@ -164,13 +175,14 @@ class Family:
         reader: Reads its ``config.json``.
         prefix: Prefix of the encoder's tensor names in a model with a head.
         rows: Weight rows of the encoder and its pooler, without the prefix.
-        base_architecture: Name of the bare encoder in ``config.json``.
+        class_name: Beginning of the names of its models in ``config.json``.
         heads: Its heads.
-        architectures: Names of models with heads in ``config.json``, with the heads that they have.
         pooler_training: The objective that trained the pooler, or None if nothing did and its output is meaningless.
         tokenizer: Recipe for its tokenizer if there is no ``tokenizer.json``.
         published: Its published models.
         layers_key: Setting for the number of layers.
+        pretraining_heads: The heads of its model for pre-training, if there is one.
+        span_model: End of the name of its model for question answering.
     """
 
     model_type: str
@@ -179,13 +191,26 @@ class Family:
     reader: ConfigReader
     prefix: str
     rows: tuple[WeightRow, ...]
-    base_architecture: str
+    class_name: str
     heads: Mapping[HeadName, FamilyHead]
-    architectures: Mapping[str, tuple[HeadName, ...]]
     pooler_training: str | None
     tokenizer: TokenizerRecipe
     published: tuple[Published, ...]
     layers_key: str = "num_hidden_layers"
+    pretraining_heads: tuple[HeadName, ...] = ()
+    span_model: str = "ForQuestionAnswering"
+
+    @property
+    def base_architecture(self) -> str:
+        """Name of the bare encoder in ``config.json``."""
+        return f"{self.class_name}Model"
+
+    @property
+    def architectures(self) -> dict[str, tuple[HeadName, ...]]:
+        """Names of models with heads in ``config.json``, with the heads that they have."""
+        both = {f"{self.class_name}ForPreTraining": self.pretraining_heads} if self.pretraining_heads else {}
+        ends = _MODELS | {"span": self.span_model}
+        return both | {f"{self.class_name}{ends[head]}": (head,) for head in self.heads if head in ends}
 
     def config(self, settings: Settings) -> EncoderConfig:
         """Return the encoder that a ``config.json`` of this family describes."""

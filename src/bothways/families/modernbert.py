@@ -163,7 +163,7 @@ MODERNBERT = Family(
         TensorRow("layers.{i}.mlp.Wo.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
         TensorRow("final_norm.{wb}", "final_norm.{wb}"),
     ),
-    base_architecture="ModernBertModel",
+    class_name="ModernBert",
     heads={
         "masked_lm": CheckpointHead(
             MaskedLMHeadKind(_TRANSFORM),
@@ -174,13 +174,6 @@ MODERNBERT = Family(
         "token": _scores(EachToken(), Labels()),
         "span": _scores(EachToken(), SpanLogits()),
         "multiple_choice": _pooled(ChoiceLogit()),
-    },
-    architectures={
-        "ModernBertForMaskedLM": ("masked_lm",),
-        "ModernBertForSequenceClassification": ("sequence",),
-        "ModernBertForTokenClassification": ("token",),
-        "ModernBertForQuestionAnswering": ("span",),
-        "ModernBertForMultipleChoice": ("multiple_choice",),
     },
     pooler_training=None,
     tokenizer=recipes.MODERNBERT,

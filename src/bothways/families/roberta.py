@@ -12,10 +12,12 @@ from bothways.families.bert import (
     MASKED_LM_GELU,
     SPAN,
     TOKEN,
+    masked_lm,
     pooled,
+    transformed,
 )
-from bothways.families.family import CheckpointHead, Family, Published
-from bothways.families.layout import ConfigKeys, Ignored, TensorRow
+from bothways.families.family import Family, Published
+from bothways.families.layout import ConfigKeys
 from bothways.text import recipes
 
 SHAPE: dict[str, object] = {
@@ -33,35 +35,20 @@ ROBERTA = Family(
     reader=ConfigKeys(padding="pad_token_id", defaults={"pad_token_id": 1}),
     prefix="roberta.",
     rows=(*BERT_EMBEDDING, *BERT_LAYERS, *BERT_POOLER),
-    base_architecture="RobertaModel",
+    class_name="Roberta",
     heads={
-        "masked_lm": CheckpointHead(
-            MASKED_LM_GELU,
-            (
-                TensorRow("lm_head.dense.{wb}", "head.transform.dense.{wb}"),
-                TensorRow("lm_head.layer_norm.{wb}", "head.transform.norm.{wb}"),
-                TensorRow("lm_head.bias", "head.bias"),
-                Ignored("lm_head.decoder.{wb}"),
-            ),
+        "masked_lm": masked_lm(
+            MASKED_LM_GELU, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.{wb}"
         ),
-        "sequence": CheckpointHead(
+        "sequence": transformed(
             ScoreHeadKind(FirstToken(), Transform("tanh", dropout="head"), Labels()),
-            (
-                TensorRow("classifier.dense.{wb}", "head.transform.dense.{wb}"),
-                TensorRow("classifier.out_proj.{wb}", "head.output.{wb}"),
-            ),
+            "classifier.dense.{wb}",
+            "classifier.out_proj.{wb}",
         ),
         "token": TOKEN,
         "span": SPAN,
         # On the pooler, which pre-training leaves untrained.
         "multiple_choice": pooled(ChoiceLogit(), "roberta.pooler.dense.{wb}", dropout="hidden"),
-    },
-    architectures={
-        "RobertaForMaskedLM": ("masked_lm",),
-        "RobertaForSequenceClassification": ("sequence",),
-        "RobertaForTokenClassification": ("token",),
-        "RobertaForQuestionAnswering": ("span",),
-        "RobertaForMultipleChoice": ("multiple_choice",),
     },
     pooler_training=None,
     tokenizer=recipes.ROBERTA,
@@ -77,8 +64,7 @@ XLM_ROBERTA = replace(
     model_type="xlm-roberta",
     title="XLM-R",
     paper="Conneau et al. 2019, arXiv:1911.02116",
-    base_architecture="XLMRobertaModel",
-    architectures={name.replace("Roberta", "XLMRoberta"): heads for name, heads in ROBERTA.architectures.items()},
+    class_name="XLMRoberta",
     tokenizer=recipes.XLM_ROBERTA,
     published=(
         Published("FacebookAI/xlm-roberta-base", 2019, BASE | SHAPE | {"vocab_size": 250002}),
@@ -91,8 +77,7 @@ CAMEMBERT = replace(
     model_type="camembert",
     title="CamemBERT",
     paper="Martin et al. 2019, arXiv:1911.03894",
-    base_architecture="CamembertModel",
-    architectures={name.replace("Roberta", "Camembert"): heads for name, heads in ROBERTA.architectures.items()},
+    class_name="Camembert",
     tokenizer=recipes.CAMEMBERT,
     published=(
         Published("almanach/camembert-base", 2019, BASE | SHAPE | {"vocab_size": 32005}),

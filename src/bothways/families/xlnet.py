@@ -107,7 +107,7 @@ XLNET = Family(
         TensorRow("layer.{i}.ff.layer_2.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
         TensorRow("layer.{i}.ff.layer_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
     ),
-    base_architecture="XLNetModel",
+    class_name="XLNet",
     heads={
         "permutation_lm": CheckpointHead(
             MaskedLMHeadKind(None), (TensorRow("lm_loss.bias", "head.bias"), Ignored("lm_loss.weight"))
@@ -124,13 +124,7 @@ XLNET = Family(
             ScoreHeadKind(LastToken(), Transform("tanh"), ChoiceLogit()), _SUMMARY, _SUMMARY_DROPOUT, _SUMMARY_NEEDS
         ),
     },
-    architectures={
-        "XLNetLMHeadModel": ("permutation_lm",),
-        "XLNetForSequenceClassification": ("sequence",),
-        "XLNetForTokenClassification": ("token",),
-        "XLNetForQuestionAnsweringSimple": ("span",),
-        "XLNetForMultipleChoice": ("multiple_choice",),
-    },
+    span_model="ForQuestionAnsweringSimple",
     pooler_training=None,
     tokenizer=recipes.XLNET,
     published=(

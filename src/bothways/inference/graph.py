@@ -54,9 +54,6 @@ class Graph:
     """An exported graph, opened on its first run, and again in a process that was forked or spawned.
 
     Several threads may run it at once.
-
-    Args:
-        path: The ONNX file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,9 +70,7 @@ class Graph:
     def rows(self, windows: Sequence[TokenIds], places: Sequence[int] | None = None) -> NDArray[np.float32]:
         """Return the outputs for a batch of windows: (B, K), or (B, S, K) for a graph with outputs for each token.
 
-        Args:
-            windows: The windows; they are padded on the right.
-            places: Index of the queried token in each window, for a masked language model.
+        The windows are padded on the right; ``places`` index each window's token to predict, in a masked language model.
         """
         longest = max(len(window.ids) for window in windows)
         ids, mask, types = (np.zeros((len(windows), longest), dtype=np.int64) for _ in range(3))
@@ -119,10 +114,7 @@ def _session(path: Path) -> _Session:
 class GraphRunner:
     """Computes the rows of windows with a graph, as `bothways.inference.runner.Runner` does with a model.
 
-    Args:
-        graph: The graph.
-        per_token: True if the graph gives a row for each token.
-        budget: The maximum tokens of a batch, padding included.
+    The budget counts the padding.
     """
 
     def __init__(self, graph: Graph, *, per_token: bool, budget: TokenBudget) -> None:
@@ -146,15 +138,9 @@ def graph_budget(tokens: int | TokenBudget | None = None) -> TokenBudget:
 
 
 class GraphScorer:
-    """Answers queries about single places with the graph of a masked language model.
+    """Answers queries about single places with the graph of a masked language model; any number of threads may call it.
 
-    Any number of threads may call it at once.
-
-    Args:
-        graph: Gives the log-probability of every vocabulary entry at the queried place.
-        tokenizer: Tells which tokens are special, and which begin a word.
-        vocabulary: Size of the vocabulary, V.
-        budget: The maximum tokens of a batch, padding included.
+    The graph gives the log-probability of every vocabulary entry at the queried place.
     """
 
     def __init__(self, graph: Graph, tokenizer: TextTokenizer, vocabulary: int, budget: TokenBudget) -> None:

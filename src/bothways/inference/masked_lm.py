@@ -18,17 +18,7 @@ from bothways.text import TextTokenizer
 
 
 class MaskedLMScorer:
-    """Answers queries with an encoder and its masked language modelling head; any number of threads may call it.
-
-    Args:
-        encoder: The encoder.
-        head: Its head.
-        tokenizer: Tells which tokens are special, and which begin a word.
-        tokens: Token budget of a batch; by default that of the device.
-
-    Attributes:
-        head: The head.
-    """
+    """Answers queries with an encoder and its masked language modelling head; any number of threads may call it."""
 
     def __init__(
         self, encoder: Encoder, head: MaskedLMHead, tokenizer: TextTokenizer, *, tokens: int | None = None
@@ -41,11 +31,7 @@ class MaskedLMScorer:
         self._refused: dict[Among, Tensor] = {}
 
     def answers(self, queries: Sequence[Query]) -> list[RankedTokens]:
-        """Return one answer for each query, in order.
-
-        Raises:
-            OutOfMemory: A single sequence does not fit into memory.
-        """
+        """Return one answer for each query, in order."""
         return self._runner.run(queries)
 
     def _computed(self, packed: Packed, queries: Sequence[Query]) -> list[RankedTokens]:

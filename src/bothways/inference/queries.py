@@ -24,13 +24,7 @@ MOST_LOGITS = 2**25
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Requests the most probable tokens.
-
-    Attributes:
-        count: Number of tokens.
-        among: All ordinary tokens, those that begin a word, or those that continue one; see
-            `refused_tokens`. Special tokens are never among them.
-    """
+    """Requests the most probable tokens, ordinary ones only; see `refused_tokens` for `among`."""
 
     count: int
     among: Among = "any"
@@ -45,14 +39,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query for the token at one place of a sequence.
-
-    Attributes:
-        ids: Token ids of the sequence, special ones included.
-        types: Its segment ids.
-        place: Index of the queried token, usually that of a mask.
-        wanted: The tokens that the answer is about.
-    """
+    """A query for the token at one place of a sequence, usually that of a mask."""
 
     ids: Sequence[int] | NDArray[np.integer]
     types: Sequence[int] | NDArray[np.integer]
@@ -64,9 +51,7 @@ class Query:
 class RankedTokens:
     """Tokens, and the natural logarithms of their probabilities over the whole vocabulary.
 
-    Attributes:
-        ids: For `Best` the most probable first, for `Named` in its order.
-        log_probabilities: One for each token.
+    `Best` gets the most probable first, `Named` keeps its order.
     """
 
     ids: tuple[int, ...]

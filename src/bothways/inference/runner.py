@@ -135,11 +135,9 @@ class Runner(Generic[WindowT, AnswerT]):
 def row_answers(
     forward: Callable[[Packed], Tensor], *, per_token: bool
 ) -> Callable[[Packed, Sequence[TokenIds]], Iterable[Row]]:
-    """Return the ``compute`` function of a `Runner` for a model whose outputs are rows.
+    """Return the ``compute`` function of a `Runner` for a model that maps a batch to rows (B, K), or (T, K).
 
-    Args:
-        forward: Maps a packed batch to a row for each window (B, K), or for each token (T, K).
-        per_token: True for rows of tokens; an answer is then (n, K) instead of (K).
+    With ``per_token`` an answer is (n, K) instead of (K).
     """
 
     def answers(rows: Row, windows: Sequence[TokenIds]) -> list[Row]:

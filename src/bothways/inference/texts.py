@@ -75,11 +75,7 @@ class TextOptions:
     def encode(
         self, tokenizer: TextTokenizer, texts: Sequence[Text], *, offsets: bool = False, first: int = 0
     ) -> list[EncodedText]:
-        """Return the windows of texts; ``first`` is the number of the first text in messages, from 0.
-
-        Raises:
-            TextTooLong: A text is too long and the policy is ``"error"``.
-        """
+        """Return the windows of texts; ``first`` is the number of the first text in messages, from 0."""
         return tokenizer.encode(
             [self.given(text) for text in texts] if self.as_words else list(texts),
             max_length=self.max_length,
@@ -172,11 +168,7 @@ class TextRunner:
         return self.options.encode(self.tokenizer, texts, offsets=self.per_token, first=first)
 
     def rows(self, encoded: Sequence[EncodedText]) -> list[Rows]:
-        """Return the rows of tokenised texts, in order.
-
-        Raises:
-            OutOfMemory: A single window does not fit into memory.
-        """
+        """Return the rows of tokenised texts, in order."""
         computed = iter(self.windows.run([window for text in encoded for window in text.windows]))
         found: list[Rows] = []
         for text in encoded:
@@ -205,12 +197,7 @@ class TextRunner:
     def blocks(
         self, items: Iterable[ItemT], texts_of: Callable[[ItemT], Sequence[Text]]
     ) -> Iterator[list[tuple[ItemT, list[Rows]]]]:
-        """Yield items with the rows of their texts, block by block; errors as for `tokenize` and `rows`.
-
-        Args:
-            items: Any number of items.
-            texts_of: Returns the texts of an item.
-        """
+        """Yield items with the rows of their texts, block by block; errors as for `tokenize` and `rows`."""
 
         def tokenize(block: list[tuple[ItemT, Sequence[Text]]], first: int) -> list[EncodedText]:
             return self.tokenize([text for _, texts in block for text in texts], first)
@@ -228,14 +215,7 @@ def blocks(
     characters: float = math.inf,
     size: Callable[[ItemT], int] = lambda _: 0,
 ) -> Iterator[list[ItemT]]:
-    """Yield items in lists of at most ``at_most``, each ended by the item that reaches ``characters`` characters.
-
-    Args:
-        items: Any number of them.
-        at_most: Maximum items of a list.
-        characters: Characters that end a list.
-        size: Returns the characters of an item.
-    """
+    """Yield items in lists of at most ``at_most``, each ended by the item that reaches ``characters`` in ``size``."""
     block: list[ItemT] = []
     filled = 0
     for item in items:
@@ -253,14 +233,7 @@ def ahead(
 ) -> Iterator[tuple[list[ItemT], ResultT]]:
     """Yield each block with the result of ``prepare``, which runs one block ahead of the reader in a second thread.
 
-    A single block starts no thread.
-
-    Args:
-        prepare: Called with a block and the number of items before it.
-        items: Blocks of items.
-
-    Raises:
-        InvalidInput: The process was forked since the first block was read.
+    ``prepare`` gets a block and the number of items before it. A single block starts no thread.
     """
     first, second = next(items, None), next(items, None)
     if first is None:

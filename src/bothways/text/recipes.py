@@ -30,13 +30,8 @@ class SpecialToken:
 class SpecialTokens:
     """Special tokens by role; ``None`` if a tokenizer has no such token.
 
-    Attributes:
-        cls: The token whose output represents the whole text; first in every sequence, or last (XLNet).
-        sep: Ends each text.
-        mask: Hides a token in masked language modelling.
-        pad: Fills up a batch; unused by packed batches, but stored with the checkpoint.
-        unk: Stands for text that the vocabulary cannot spell.
-        others: Further tokens that are never split.
+    `cls` represents the whole text: first in every sequence, or last (XLNet). `sep` ends each text. `others` are never
+    split either.
     """
 
     cls: SpecialToken | None
