@@ -70,7 +70,7 @@ class Graph:
     def rows(self, windows: Sequence[TokenIds], places: Sequence[int] | None = None) -> NDArray[np.float32]:
         """Return the outputs for a batch of windows: (B, K), or (B, S, K) for a graph with outputs for each token.
 
-        The windows are padded on the right; ``places`` index each window's token to predict, in a masked language model.
+        Windows are padded on the right; ``places`` index each window's token to predict, in a masked language model.
         """
         longest = max(len(window.ids) for window in windows)
         ids, mask, types = (np.zeros((len(windows), longest), dtype=np.int64) for _ in range(3))
