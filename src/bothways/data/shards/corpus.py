@@ -44,6 +44,7 @@ class ShardEntry:
     sha256: Mapping[str, str]
 
     def path(self, folder: Path, part: str) -> Path:
+        """Return the file of one part."""
         return folder / f"{self.name}.{part}.npy"
 
 
