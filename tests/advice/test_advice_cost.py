@@ -215,20 +215,6 @@ def test_a_process_that_fails_is_an_error_that_says_why(monkeypatch, code, error
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "error", "said"),
-    [
-        ("all-MiniLM-L6-v2", {"lengths": (8, 1000)}, InvalidInput, "from 1 to 512"),
-        ("all-MiniLM-L6-v2", {"lengths": ()}, InvalidInput, "from 1 to 512"),
-        ("all-MiniLM-L6-v2", {"batch": 0}, InvalidInput, "at least 1"),
-        ("nobody/nothing", {}, UnknownModel, "bothways models"),
-    ],
-)
-def test_a_job_that_makes_no_sense_is_refused(name, options, error, said):
-    with pytest.raises(error, match=said):
-        job_for(name, **options)
-
-
-@pytest.mark.parametrize(
     ("batch", "length", "said"),
     [(0, 8, "at least 1"), (1, 513, "in windows"), (10**9, 128, "at most 2,147,483,647 tokens")],
 )

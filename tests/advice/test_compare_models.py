@@ -44,6 +44,7 @@ def test_without_names_the_usual_models_are_compared(jobs):
         (["roberta-base"], {"lengths": (600,)}, InvalidInput, "from 1 to 512"),
         (["roberta-base"], {"lengths": ()}, InvalidInput, "from 1 to 512"),
         (["roberta-base"], {"seconds": 0}, InvalidInput, "seconds above 0"),
+        (["roberta-base"], {"batch": 0}, InvalidInput, "at least 1"),
     ],
 )
 def test_a_comparison_that_makes_no_sense_is_refused_before_anything_is_measured(jobs, names, options, error, said):

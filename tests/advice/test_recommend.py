@@ -48,7 +48,7 @@ def test_no_two_tasks_share_a_name():
 
 def test_tasks_for_other_kinds_of_models_name_those_and_what_an_encoder_can_do():
     advised = recommend("chat")
-    assert advised.architecture == "decoder"
+    assert advised.task.architecture == "decoder"
     assert advised.ranked == ()
     assert "Llama" in advised.notes[0]
     assert "guard" in advised.notes[0]

@@ -103,13 +103,13 @@ def listed(content, offset=0):
 
 # --- pickles ---
 
-code("pickle_that_calls", "the class itself: MITRE ATLAS AML.T0011.000", CODE, "pytorch_model.bin")
-code("checkpoint_that_calls", "CVE-2025-32434, CVE-2026-24747: torch.load", checkpoint(), "pytorch_model.bin")
-code("call_by_inst", "picklescan issue 13: INST is not looked at", b"(S'eval'\nios\ngetcwd\n.")
-code("call_by_obj", "CWE-502: OBJ calls without REDUCE", b"(cos\ngetcwd\no.")
+code("pickle_that_calls", "MITRE ATLAS AML.T0011.000", CODE, "pytorch_model.bin")
+code("checkpoint_that_calls", "CVE-2025-32434, CVE-2026-24747", checkpoint(), "pytorch_model.bin")
+code("call_by_inst", "picklescan issue 13", b"(S'eval'\nios\ngetcwd\n.")
+code("call_by_obj", "CWE-502", b"(cos\ngetcwd\no.")
 code(
     "confused_memo",
-    "picklescan issue 14: the memo by PUT and by MEMOIZE",
+    "picklescan issue 14",
     assembled(
         text("os") + b"q\x00" + text("getcwd") + b"q\x01" + text("torch._utils") + b"\x94" + text("_rebuild") + b"\x94",
         b"h\x00h\x01\x93)R",
@@ -117,133 +117,82 @@ code(
 )
 code(
     "memo_out_of_order",
-    "picklescan issue 22: a memo that does not look at its argument",
+    "picklescan issue 22",
     assembled(text("collections") + b"q\x05" + text("os") + b"q\x00" + text("getcwd") + b"q\x09h\x00h\x09\x93)R"),
 )
-code("pip_main", "CVE-2025-1716: pip.main is on no list", called("pip", "main"))
+code("pip_main", "CVE-2025-1716", called("pip", "main"))
 code(
     "resolve_name",
-    "GHSA-vvpj-8cmc-gx39: pkgutil.resolve_name reaches every function",
+    "GHSA-vvpj-8cmc-gx39",
     assembled(imported("pkgutil", "resolve_name") + text("os:getcwd") + b"\x85R)R"),
 )
-code(
-    "import_module",
-    "picklescan issue 66: importlib and attribute chains",
-    called("importlib", "import_module", text("os")),
-)
-code(
-    "asyncio_submodule",
-    "CVE-2025-10157: a submodule of a dangerous module",
-    called("asyncio.unix_events", "_UnixSubprocessTransport._start"),
-)
-code(
-    "standard_library", "CVE-2026-56315: uuid and others of the standard library", called("uuid", "_get_command_stdout")
-)
-code("ensurepip", "GHSA-xp4f-hrf8-rxw7: ensurepip._run_pip", called("ensurepip", "_run_pip"))
-code("method_caller", "CVE-2025-71373: operator.methodcaller", called("_operator", "methodcaller"))
-code("pydoc_locate", "GHSA-84r2-jw7c-4r5q: pydoc.locate finds every module", called("pydoc", "locate", text("os")))
-code(
-    "write_file",
-    "GHSA-m273-6v24-x4m4: distutils.file_util.write_file writes files",
-    called("distutils.file_util", "write_file", text("made"), b"]"),
-)
-code(
-    "name_in_the_first_step",
-    "GHSA-9gvj-pp9x-gcfr: the name of a module in the first step",
-    b"S'os'\nS'getcwd'\n\x93)R.",
-)
-code("file_handler", "CVE-2026-56304: logging.FileHandler makes files", called("logging", "FileHandler", text("made")))
-code(
-    "subinterpreter",
-    "fickling GHSA-mhc9-48gj-9gp3: a result that BUILD keeps",
-    assembled(imported("_interpreters", "create") + b")R}b"),
-)
-code("pty_spawn", "fickling CVE-2025-67748: pty.spawn", b"(cpty\nspawn\nS'id'\no.")
-code("builtins_eval", "fickling CVE-2026-22612: imports of builtins", called("builtins", "eval", text("print(1)")))
-code(
-    "popped_call",
-    "fickling GHSA-mxhj-88fx-4pcv: a call whose result is popped",
-    assembled(imported("os", "getcwd") + b")R", b"0N"),
-)
-entered(
-    "numpy_gadget",
-    "pickle-import",
-    "CVE-2025-71372: numpy.f2py.crackfortran evaluates its arguments",
-    called("numpy.f2py.crackfortran", "getlincoef"),
-)
+code("import_module", "picklescan issue 66", called("importlib", "import_module", text("os")))
+code("asyncio_submodule", "CVE-2025-10157", called("asyncio.unix_events", "_UnixSubprocessTransport._start"))
+code("standard_library", "CVE-2026-56315", called("uuid", "_get_command_stdout"))
+code("ensurepip", "GHSA-xp4f-hrf8-rxw7", called("ensurepip", "_run_pip"))
+code("method_caller", "CVE-2025-71373", called("_operator", "methodcaller"))
+code("pydoc_locate", "GHSA-84r2-jw7c-4r5q", called("pydoc", "locate", text("os")))
+code("write_file", "GHSA-m273-6v24-x4m4", called("distutils.file_util", "write_file", text("made"), b"]"))
+code("name_in_the_first_step", "GHSA-9gvj-pp9x-gcfr", b"S'os'\nS'getcwd'\n\x93)R.")
+code("file_handler", "CVE-2026-56304", called("logging", "FileHandler", text("made")))
+code("subinterpreter", "fickling GHSA-mhc9-48gj-9gp3", assembled(imported("_interpreters", "create") + b")R}b"))
+code("pty_spawn", "fickling CVE-2025-67748", b"(cpty\nspawn\nS'id'\no.")
+code("builtins_eval", "fickling CVE-2026-22612", called("builtins", "eval", text("print(1)")))
+code("popped_call", "fickling GHSA-mxhj-88fx-4pcv", assembled(imported("os", "getcwd") + b")R", b"0N"))
+entered("numpy_gadget", "pickle-import", "CVE-2025-71372", called("numpy.f2py.crackfortran", "getlincoef"))
 entered(
     "torch_gadget",
     "pickle-import",
-    "modelscan issue 311: torch.utils.bottleneck and other gadgets of torch",
+    "modelscan issue 311",
     called("torch.utils.bottleneck.__main__", "run_cprofile"),
 )
-code(
-    "computed_name",
-    "CWE-502: a name that is made while the pickle runs",
-    assembled(text("os") + text("getcwd") + b"\x85\x93)R"),
-)
-code("extension_registry", "CWE-502: the registry of extensions", assembled(b"\x82\x01)R"))
+code("computed_name", "CWE-502", assembled(text("os") + text("getcwd") + b"\x85\x93)R"))
+code("extension_registry", "CWE-502", assembled(b"\x82\x01)R"))
 code(
     "changed_class",
-    "CWE-915: attributes of an imported class are set by BUILD",
+    "CWE-915",
     assembled(imported("torch.nn.parameter", "Parameter") + b"N}" + text("__new__") + b"Ns\x86b"),
 )
 code(
     "broken_stream",
-    "nullifAI (ReversingLabs): a stream that breaks behind its payload",
+    "nullifAI (ReversingLabs)",
     assembled(imported("os", "getcwd") + b")R", b"\xff\xff\xff"),
     "pytorch_model.bin",
 )
 entered(
     "unparsable_stream",
     "pickle-broken",
-    "CWE-703: a stream that no parser follows",
+    "CWE-703",
     b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f}\x94\xfe",
     "pytorch_model.bin",
 )
-code("nested_pickle", "picklescan issue 24: a pickle in a pickle", called("_pickle", "loads", in_bytes(CODE)))
-code(
-    "nested_storage",
-    "CWE-502: bytes of a storage of torch, which torch.load reads",
-    called("torch.storage", "_load_from_bytes", in_bytes(CODE)),
-)
-code("second_pickle", "CWE-502: the second pickle of a file", PLAIN + CODE)
-code("second_pickle_of_protocol_0", "CWE-502: a second pickle, of another protocol", PLAIN + b"cos\ngetcwd\n(tR.")
+code("nested_pickle", "picklescan issue 24", called("_pickle", "loads", in_bytes(CODE)))
+code("nested_storage", "CWE-502", called("torch.storage", "_load_from_bytes", in_bytes(CODE)))
+code("second_pickle", "CWE-502", PLAIN + CODE)
+code("second_pickle_of_protocol_0", "CWE-502", PLAIN + b"cos\ngetcwd\n(tR.")
 code(
     "legacy_checkpoint",
-    "CVE-2025-32434: the old format of torch.save, code in its fourth pickle",
+    "CVE-2025-32434",
     b"".join(pickle.dumps(each, 2) for each in (0x1950A86A20F9469CFC6C, 1001, {})) + CODE + pickle.dumps([], 2),
     "old.pt",
 )
 entered(
     "allocation",
     "pickle-bomb",
-    "CWE-789: an allocation of 100 TB",
+    "CWE-789",
     called("builtins", "bytearray", b"\x8a\x06" + (10**14).to_bytes(6, "little")),
 )
-entered(
-    "pickle_called_safetensors",
-    "pickle-hidden",
-    "CVE-2025-1889, CVE-2025-10155: a pickle by another ending",
-    CODE,
-    "model.safetensors",
-)
-entered(
-    "pickle_called_json",
-    "pickle-hidden",
-    "CVE-2025-1889: a pickle that calls itself JSON",
-    b"cos\ngetcwd\n(tR.",
-    "config.json",
-)
-code("pickle_called_dat", "CVE-2025-1889: a pickle by an ending that nobody knows", CODE, "weights.dat")
+entered("pickle_called_safetensors", "pickle-hidden", "CVE-2025-1889, CVE-2025-10155", CODE, "model.safetensors")
+entered("pickle_called_json", "pickle-hidden", "CVE-2025-1889", b"cos\ngetcwd\n(tR.", "config.json")
+code("pickle_called_dat", "CVE-2025-1889", CODE, "weights.dat")
 _OBJECTS = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
 code(
     "numpy_objects",
-    "CVE-2019-6446: an array of objects of numpy",
+    "CVE-2019-6446",
     b"\x93NUMPY\x01\x00" + struct.pack("<H", len(_OBJECTS)) + _OBJECTS + CODE,
     "vectors.npy",
 )
-code("compressed_pickle", "CVE-2020-13092: joblib, compressed as it saves", gzip.compress(CODE), "head.joblib")
+code("compressed_pickle", "CVE-2020-13092", gzip.compress(CODE), "head.joblib")
 
 # --- archives ---
 
@@ -268,82 +217,43 @@ for _ in range(8):
 _TWO = zipped(("a", b"x" * 100), ("b", b"x" * 100))
 _KERAS = {"class_name": "function", "module": "os", "config": "getcwd", "registered_name": "function"}
 
-archive(
-    "encrypted_flag",
-    "zip-hidden-flags",
-    "CVE-2025-1945: flags that zipfile refuses and torch does not read",
-    flagged(checkpoint()),
-)
-archive("behind_encrypted_flag", "pickle-code", "CVE-2025-1945: and what the flags hide", flagged(checkpoint()))
-archive(
-    "another_name",
-    "zip-names-differ",
-    "CVE-2025-1944: another name in the header",
-    changed(checkpoint(), (30, b"archive/dato.pkl")),
-)
-archive("wrong_checksum", "zip-wrong-checksum", "CVE-2025-10156: a wrong checksum", miscounted(checkpoint(PLAIN)))
-archive("behind_wrong_checksum", "pickle-code", "CVE-2025-10156: and what the checksum hides", miscounted(checkpoint()))
-archive(
-    "duplicate_entry",
-    "zip-duplicate-entry",
-    "CVE-2013-4787: two entries of one name",
-    zipped(("a/data.pkl", PLAIN), ("a/data.pkl", PLAIN)),
-)
-archive("zip_slip", "zip-traversal", "CVE-2018-1002200: Zip Slip", zipped(("../../.bashrc", b"print")), "model.zip")
-archive(
-    "zip_link", "zip-traversal", "CWE-61: a symbolic link in an archive", zipped((_LINK, b"/etc/passwd")), "model.zip"
-)
-archive(
-    "overlapping_entries",
-    "zip-bomb",
-    "CVE-2024-0450: entries that overlap",
-    changed(_TWO, (listed(_TWO, 42), struct.pack("<I", 0))),
-)
-archive("nested_archives", "zip-bomb", "CWE-409: archives in archives", _NESTED, "model.zip")
-archive("concatenated_archives", "zip-hidden-bytes", "CWE-436: an archive behind an archive", checkpoint(PLAIN) * 2)
-archive(
-    "pickle_before_archive",
-    "pickle-code",
-    "CWE-436: a pickle before an archive, which scanners read instead",
-    CODE + checkpoint(PLAIN),
-)
-archive("broken_archive", "zip-broken", "CVE-2025-1944: an archive that zipfile cannot open", checkpoint(PLAIN)[:-30])
-archive(
-    "seven_zip",
-    "archive-unread",
-    "nullifAI (ReversingLabs): 7z instead of zip",
-    b"7z\xbc\xaf'\x1c" + bytes(100),
-    "pytorch_model.bin",
-)
+archive("encrypted_flag", "zip-hidden-flags", "CVE-2025-1945", flagged(checkpoint()))
+archive("behind_encrypted_flag", "pickle-code", "CVE-2025-1945", flagged(checkpoint()))
+archive("another_name", "zip-names-differ", "CVE-2025-1944", changed(checkpoint(), (30, b"archive/dato.pkl")))
+archive("wrong_checksum", "zip-wrong-checksum", "CVE-2025-10156", miscounted(checkpoint(PLAIN)))
+archive("behind_wrong_checksum", "pickle-code", "CVE-2025-10156", miscounted(checkpoint()))
+archive("duplicate_entry", "zip-duplicate-entry", "CVE-2013-4787", zipped(("a/data.pkl", PLAIN), ("a/data.pkl", PLAIN)))
+archive("zip_slip", "zip-traversal", "CVE-2018-1002200", zipped(("../../.bashrc", b"print")), "model.zip")
+archive("zip_link", "zip-traversal", "CWE-61", zipped((_LINK, b"/etc/passwd")), "model.zip")
+archive("overlapping_entries", "zip-bomb", "CVE-2024-0450", changed(_TWO, (listed(_TWO, 42), struct.pack("<I", 0))))
+archive("nested_archives", "zip-bomb", "CWE-409", _NESTED, "model.zip")
+archive("concatenated_archives", "zip-hidden-bytes", "CWE-436", checkpoint(PLAIN) * 2)
+archive("pickle_before_archive", "pickle-code", "CWE-436", CODE + checkpoint(PLAIN))
+archive("broken_archive", "zip-broken", "CVE-2025-1944", checkpoint(PLAIN)[:-30])
+archive("seven_zip", "archive-unread", "nullifAI (ReversingLabs)", b"7z\xbc\xaf'\x1c" + bytes(100), "pytorch_model.bin")
 archive(
     "torch_script",
     "torchscript",
-    "CVE-2025-32434: a program where weights are expected",
+    "CVE-2025-32434",
     zipped(("m/data.pkl", PLAIN), ("m/code/__torch__.py", b"def f(): pass"), ("m/constants.pkl", PLAIN)),
 )
-archive(
-    "keras_module",
-    "keras-code",
-    "CVE-2025-1550: settings of Keras that import functions",
-    zipped(("config.json", json.dumps(_KERAS))),
-    "model.keras",
-)
+archive("keras_module", "keras-code", "CVE-2025-1550", zipped(("config.json", json.dumps(_KERAS))), "model.keras")
 archive(
     "keras_lambda",
     "keras-code",
-    "CVE-2024-3660: a Lambda layer in HDF5",
+    "CVE-2024-3660",
     b"\x89HDF\r\n\x1a\n" + bytes(2**20) + b'{"class_name": "Lambda", "config": 1}',
     "tf_model.h5",
 )
 
 
-@sample("zip-bomb", "CWE-409: a thousandfold")
+@sample("zip-bomb", "CWE-409")
 def deflate_bomb(folder):
     content = zipped(("a/data/0", bytes(80 * 2**20)), compression=zipfile.ZIP_DEFLATED)
     (folder / "model.pt").write_bytes(content)
 
 
-@sample("zip-traversal", "CVE-2007-4559: a tar archive that leads out of its folder")
+@sample("zip-traversal", "CVE-2007-4559")
 def tar_slip(folder):
     with tarfile.open(folder / "model.tar", "w") as archive:
         archive.addfile(tarfile.TarInfo("../../made"))
@@ -386,7 +296,7 @@ lie("deep_header", safetensors(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 lie("huge_number_in_header", safetensors(b'{"a":' + b"9" * 10_000 + b"}"), "safetensors-bomb")
 
 
-@sample("safetensors-bomb", "Trail of Bits, Safetensors security assessment (2023): a header of 10 GB")
+@sample("safetensors-bomb", "Trail of Bits, Safetensors security assessment (2023)")
 def huge_header(folder):
     with (folder / "model.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", 10**10) + b"{")
@@ -449,18 +359,12 @@ settings("template_loop", b"{% for i in range(10000000000) %}x{% endfor %}", "te
 
 _TEMPLATE = b"{{ lipsum.__globals__['os'].getcwd() }}"
 _KEY = b"tokenizer.chat_template" + struct.pack("<IQ", 8, len(_TEMPLATE))
-entered(
-    "gguf_template",
-    "template-code",
-    "CVE-2026-5760: a template in GGUF",
-    b"GGUF" + bytes(100) + _KEY + _TEMPLATE,
-    "model.gguf",
-)
+entered("gguf_template", "template-code", "CVE-2026-5760", b"GGUF" + bytes(100) + _KEY + _TEMPLATE, "model.gguf")
 _OUTSIDE = b"junk/../../secret"
 entered(
     "onnx_external",
     "path-traversal",
-    "CVE-2022-25882, CVE-2024-27318: tensors of ONNX outside the folder",
+    "CVE-2022-25882, CVE-2024-27318",
     b"\x08\x07\x6a\x20\x0a\x08location\x12" + bytes([len(_OUTSIDE)]) + _OUTSIDE,
     "model.onnx",
 )
@@ -468,23 +372,23 @@ entered(
 # --- files ---
 
 
-@sample("symlink-escape", "CVE-2026-27489, CVE-2026-34447: a link out of the folder")
+@sample("symlink-escape", "CVE-2026-27489, CVE-2026-34447")
 def link_out(folder):
     (folder / "config.json").symlink_to("/etc/hostname")
 
 
-@sample("symlink-escape", "CVE-2026-27489: a folder that is a link")
+@sample("symlink-escape", "CVE-2026-27489")
 def linked_folder(folder):
     (folder / "onnx").symlink_to("/etc")
 
 
-@sample("unreadable", "CWE-59: links in a circle")
+@sample("unreadable", "CWE-59")
 def link_circle(folder):
     (folder / "a").symlink_to("b")
     (folder / "b").symlink_to("a")
 
 
-@sample("special-file", "CWE-67: a pipe that never ends")
+@sample("special-file", "CWE-67")
 def named_pipe(folder):
     os.mkfifo(folder / "model.safetensors")
 
@@ -504,7 +408,7 @@ program("shared_library", zlib.compress(b"x"), "ops.so")
 entered("python_file", "python-file", "MITRE ATLAS AML.T0011.000", b"print('x')", "setup.py")
 
 
-@sample("remote-code", "trust_remote_code: the code itself")
+@sample("remote-code", "trust_remote_code")
 def python_in_auto_map(folder):
     (folder / "config.json").write_text('{"auto_map": {"AutoModel": "modeling_x.Model"}}')
     (folder / "modeling_x.py").write_text("print('x')")

@@ -184,23 +184,12 @@ def test_data_with_a_trigger_fail_and_clean_data_pass(triggered):
     clean = [{"text": row["text"]} for row in rows_of_opinions(40, seed=21)]
     bad = [row["text"] for row in rows_of_opinions(60, seed=22) if row["label"] == "bad"]
     settings = {"clean_texts": CLEAN}
-
-    def audited(rows):
-        report = scan(triggered, rows, detectors=[SHIFT], settings=settings, show_progress=False)
-        assert report.detectors[0].ran, report.detectors[0].reason
-        return report
-
-    report = audited([{"text": put(text, rng)} for text in bad])
-    found = {each.rule: each for each in report.findings}["shift-outlier-words"]
-    assert found.severity == Severity.MEDIUM
-    assert len(found.evidence.details["shown"]) == 5
-    passed = audited(clean)
+    _, found = audited(SHIFT, triggered, [{"text": put(text, rng)} for text in bad], settings=settings)
+    assert found["shift-outlier-words"].severity == Severity.MEDIUM
+    assert len(found["shift-outlier-words"].evidence.details["shown"]) == 5
+    passed, found = audited(SHIFT, triggered, clean, settings=settings)
     assert passed.verdict == "pass"
-    assert {each.rule for each in passed.findings} == {
-        "shift-character-edits",
-        "shift-other-words",
-        "shift-outlier-words",
-    }
+    assert set(found) == {"shift-character-edits", "shift-other-words", "shift-outlier-words"}
 
 
 def test_clean_texts_may_be_rows_and_too_few_or_others_decide_nothing(triggered):

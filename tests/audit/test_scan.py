@@ -160,7 +160,6 @@ def test_reports_are_plain_json_and_sarif_names_every_finding(detectors):
     assert set(stored["findings"][0]) >= {"detector", "severity", "title", "evidence", "location", "remedy"}
     (run,) = as_sarif(report)["runs"]
     assert [each["level"] for each in run["results"]] == ["error", "note"]
-    assert all(run["tool"]["driver"]["rules"][each["ruleIndex"]]["id"] == each["ruleId"] for each in run["results"])
     assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == "Toy1: ValueError: broken"
     assert (
         run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
@@ -180,6 +179,7 @@ def test_sarif_validates_against_its_schema(name, detectors):
     )
     log = as_sarif(scan(name))
     assert not violations(log)
+    assert len(violations({**log, "version": "2", "runs": [{}]})) == 2  # the check itself sees what breaks the schema
     json.dumps(log, ensure_ascii=False).encode()
     (run,) = log["runs"]
     # Beyond the schema: GitHub sorts by the severity, and rules are found by their place.
@@ -187,15 +187,3 @@ def test_sarif_validates_against_its_schema(name, detectors):
     assert len({rule["id"] for rule in rules}) == len(rules)
     assert all(0 <= float(rule["properties"]["security-severity"]) <= 10 for rule in rules)
     assert all(rules[result["ruleIndex"]]["id"] == result["ruleId"] for result in run["results"])
-
-
-def test_the_check_of_sarif_finds_what_breaks_the_schema(detectors):
-    detectors(Toy([finding(Severity.HIGH)]))
-    log = as_sarif(scan("runs/x"))
-    assert not violations(log)
-    result = log["runs"][0]["results"][0]
-    result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] = "a folder"
-    result["level"] = "critical"
-    del result["message"]
-    log["runs"][0]["verdict"] = "fail"
-    assert len(violations(log)) == 4
