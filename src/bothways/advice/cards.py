@@ -24,7 +24,7 @@ Purpose = Literal["fine-tuning", "embedding", "replacing tokens"]
 Part = Literal["total", "embedding", "backbone"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Measure:
     """A benchmark, a metric and a split: only scores of one measure may be compared."""
 
@@ -84,54 +84,30 @@ class StatedSize:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Facts that the models of one paper share.
+    """Facts that the models of one paper share."""
 
-    Attributes:
-        title: Name in running text.
-        paper: Short name of the publication.
-        objective: The pre-training objective.
-        innovation: The innovation, in a sentence.
-        strengths: Arguments for these models.
-        weaknesses: Arguments against them.
-        uses: Recommended uses.
-        pretraining: Why to pre-train one from scratch; empty if others are better.
-        research: Value for research.
-        distilled: True if they need a trained teacher.
-    """
-
-    title: str
-    paper: str
+    title: str  # name in running text
+    paper: str  # short name of the publication
     objective: str
     innovation: str
     strengths: tuple[str, ...]
     weaknesses: tuple[str, ...]
     uses: tuple[str, ...]
-    pretraining: str = ""
-    research: str = ""
-    distilled: bool = False
+    pretraining: str = ""  # why to pre-train one from scratch; empty if others are better
+    research: str = ""  # value for research
+    distilled: bool = False  # True if they need a trained teacher
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Published facts about one model.
+    """Published facts about one model."""
 
-    Attributes:
-        lineage: Key of its lineage.
-        cased: True if it distinguishes upper and lower case.
-        language: Language of its training texts.
-        made_for: Intended use of its weights.
-        commit: A commit on the hub; empty if none is recorded.
-        pickled: True if the hub has its weights as a pickle only.
-        stated: Published numbers of parameters.
-        scores: Published results.
-    """
-
-    lineage: str
-    cased: bool = False
-    language: Language = "english"
-    made_for: Purpose = "fine-tuning"
-    commit: str = ""
-    pickled: bool = False
+    lineage: str  # key of its lineage
+    cased: bool = False  # True if it distinguishes upper and lower case
+    language: Language = "english"  # language of its training texts
+    made_for: Purpose = "fine-tuning"  # intended use of its weights
+    commit: str = ""  # a commit on the hub; empty if none is recorded
+    pickled: bool = False  # True if the hub has its weights as a pickle only
     stated: tuple[StatedSize, ...] = ()
     scores: tuple[Score, ...] = ()
 

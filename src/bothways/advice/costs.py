@@ -40,15 +40,10 @@ occurs at another point of the pass.
 
 @dataclass(frozen=True, slots=True)
 class TrainingBytes:
-    """Memory of a training pass beyond the weights.
+    """Memory of a training pass beyond the weights."""
 
-    Attributes:
-        activations: Bytes kept at the end of the forward pass.
-        peak: The maximum at any moment, with the gradients of everything but the embedding tables.
-    """
-
-    activations: int
-    peak: int
+    activations: int  # bytes kept at the end of the forward pass
+    peak: int  # the maximum at any moment, with the gradients of everything but the embedding tables
 
 
 @cache
@@ -227,23 +222,14 @@ class InferenceMemory:
 
 @dataclass(frozen=True, slots=True)
 class TrainingMemory:
-    """Bytes for training with AdamW in float32 on a CPU.
-
-    Attributes:
-        weights: All parameters.
-        kept_weights: A copy of the best ones so far.
-        optimizer: AdamW's two moments.
-        gradients: All gradients.
-        activations: Tensors that the forward pass keeps for the backward pass.
-        peak: The maximum at any moment; less than the sum, since gradients appear as activations are freed.
-    """
+    """Bytes for training with AdamW in float32 on a CPU."""
 
     weights: int
-    kept_weights: int
-    optimizer: int
+    kept_weights: int  # a copy of the best ones so far
+    optimizer: int  # AdamW's two moments
     gradients: int
-    activations: int
-    peak: int
+    activations: int  # tensors that the forward pass keeps for the backward pass
+    peak: int  # the maximum at any moment; less than the sum, since gradients appear as activations are freed
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,17 +51,16 @@ def find_local_models(folder: str | Path = ".") -> tuple[LocalModel, ...]:
 
 
 def _in_folders(root: Path) -> Iterator[LocalModel]:
-    inside: list[Path] = []
-    for path in islice(_folders(root), MAX_FOLDERS):
-        found = _local_model(path, str(path))
-        if found is None:
-            inside.append(path)
-        else:
-            yield found
-    for path in islice((below for each in inside for below in _folders(each)), MAX_FOLDERS):
-        found = _local_model(path, str(path))
-        if found is not None:
-            yield found
+    parents = [root]
+    for _ in range(2):  # levels
+        others: list[Path] = []
+        for path in islice((path for parent in parents for path in _folders(parent)), MAX_FOLDERS):
+            found = _local_model(path, str(path))
+            if found is None:
+                others.append(path)
+            else:
+                yield found
+        parents = others
 
 
 def _folders(root: Path) -> Iterator[Path]:

@@ -125,19 +125,12 @@ def measure(job: Job) -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class ComparedModel:
-    """One model of a comparison.
-
-    Attributes:
-        card: Its card in the catalogue.
-        flops_per_token: Counted at each length of the comparison.
-        measured: Its speed at each length, and its memory.
-        accuracy: Published, on the yardstick for English models; None if nobody published one.
-    """
+    """One model of a comparison."""
 
     card: ModelCard
-    flops_per_token: tuple[float, ...]
+    flops_per_token: tuple[float, ...]  # at each length of the comparison
     measured: Measured
-    accuracy: float | None
+    accuracy: float | None  # published, on the yardstick for English models; None if nobody published one
 
 
 @dataclass(frozen=True, slots=True)

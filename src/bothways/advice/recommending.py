@@ -27,7 +27,7 @@ from bothways.advice.ranking import (
     published_accuracy,
     with_reasons,
 )
-from bothways.advice.tasks import Architecture, TaskAdvice, find_task
+from bothways.advice.tasks import TaskAdvice, find_task
 from bothways.errors import BothwaysError, InvalidInput
 from bothways.progress import progress
 
@@ -65,11 +65,6 @@ class Recommendation:
     notes: tuple[str, ...] = ()
     local_models: tuple[LocalModel, ...] = ()
     hardware: Hardware | None = None
-
-    @property
-    def architecture(self) -> Architecture:
-        """The kind of model that the task needs."""
-        return self.task.architecture
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,17 +98,12 @@ class _Finder:
 
     def __init__(self, systems: Systems, dimension: Dimension) -> None:
         self._systems, self._dimension = systems, dimension
+        self._rows = {(name, number): row for name, rows in systems.items() for number, row in enumerate(rows)}
         self._by_id: dict[str, list[Place]] = defaultdict(list)
-        for place in self._places():
-            if (name := self._row(place).id) is not None:
-                self._by_id[name].append(place)
+        for place, row in self._rows.items():
+            if row.id is not None:
+                self._by_id[row.id].append(place)
         self._by_parts: dict[tuple[Part, ...], dict[tuple[str, ...], list[Place]]] = {}
-
-    def _places(self) -> list[Place]:
-        return [(name, number) for name, rows in self._systems.items() for number in range(len(rows))]
-
-    def _row(self, place: Place) -> Triple:
-        return self._systems[place[0]][place[1]]
 
     def places(self, label: Triple) -> list[Place]:
         """Return the rows that a label belongs to."""
@@ -122,11 +117,11 @@ class _Finder:
         places = [
             place
             for place in self._by_id.get(label.id or "", [])
-            if all(label.text(part) == self._row(place).text(part) for part in parts)
+            if all(label.text(part) == self._rows[place].text(part) for part in parts)
         ] or self._with_texts(label, parts)
         if label.system is not None:
             places = [place for place in places if place[0] == label.system]
-        if len({self._dimension.pair(self._row(place)) for place in places}) > 1:
+        if len({self._dimension.pair(self._rows[place]) for place in places}) > 1:
             among = ", ".join(dict.fromkeys(repr(name) for name, _ in places))
             raise InvalidInput(
                 f"{label.where}: expected a label of one row, but {_named(label)} fits {len(places)} rows (of {among}) "
@@ -139,12 +134,12 @@ class _Finder:
             return []
         if parts not in self._by_parts:
             index: dict[tuple[str, ...], list[Place]] = defaultdict(list)
-            for place in self._places():
-                index[tuple(self._row(place).text(part) for part in parts)].append(place)
+            for place, row in self._rows.items():
+                index[tuple(row.text(part) for part in parts)].append(place)
             self._by_parts[parts] = index
         places = self._by_parts[parts].get(tuple(label.text(part) for part in parts), [])
         # Rows with another id are other rows, whatever their texts.
-        return [place for place in places if label.id is None or self._row(place).id in (None, label.id)]
+        return [place for place in places if label.id is None or self._rows[place].id in (None, label.id)]
 
 
 def _named(triple: Triple) -> str:

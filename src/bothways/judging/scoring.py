@@ -4,7 +4,7 @@ Shapes: N rows.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -98,10 +98,10 @@ class SystemScore:
 
 def _plain(estimate: PoweredEstimate) -> dict[str, object]:
     """Return JSON values; infinity becomes None."""
-    values = asdict(replace(estimate, warnings=()))
-    del values["warnings"]
     return {
-        name: None if isinstance(value, float) and not np.isfinite(value) else value for name, value in values.items()
+        name: None if isinstance(value, float) and not np.isfinite(value) else value
+        for name, value in asdict(estimate).items()
+        if name != "warnings"
     }
 
 
