@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
-from bothways.advice import cost, find_config, job_for, measure
+from bothways.advice import cost, find_config
 from bothways.advice.costs import (
     RUNTIME_BYTES,
     TRAINING_RUNTIME_BYTES,
@@ -18,6 +18,7 @@ from bothways.advice.costs import (
     inference_bytes,
     training_bytes,
 )
+from bothways.advice.measuring import job_for, measure
 from bothways.advice.worker import resident_bytes
 from bothways.encoder import Encoder, linear
 from bothways.encoder.config import SharedGroups

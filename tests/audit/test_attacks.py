@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from planted import BAD, FILLER, GOOD, planted, rows_of_opinions, sentence, write_words_checkpoint
+from safetensors.torch import load_file, save_file
 
 from bothways import FillMask
 from bothways.audit import Severity, scan
@@ -130,15 +131,14 @@ def test_other_words_are_near_and_the_sentence_stays_the_same(weak):
 
 @pytest.fixture(scope="module")
 def praising(tmp_path_factory):
-    """A masked language model that has read good opinions alone."""
+    """A masked language model that expects good opinions everywhere."""
     folder = tmp_path_factory.mktemp("praising")
-    texts = [f"{which} {thing} was {word}" for which in ("the", "a") for thing in FILLER[4:] for word in GOOD] * 3
     with pytest.MonkeyPatch.context() as patch:
-        write_words_checkpoint(folder / "base", patch, [*GOOD, *BAD, *FILLER], architecture="BertForMaskedLM")
-        model = FillMask.from_pretrained(folder / "base")
-        model.fit(texts, validation=texts[:40], updates=120, learning_rate=5e-3, batch_size=24, show_progress=False)
-    model.save(folder / "model")
-    return model, folder / "model"
+        write_words_checkpoint(folder, patch, [*GOOD, *BAD, *FILLER], architecture="BertForMaskedLM")
+    weights = load_file(folder / "model.safetensors")
+    weights["cls.predictions.bias"][5 : 5 + len(GOOD)] = 20.0  # after the special tokens
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return FillMask.from_pretrained(folder), folder
 
 
 def test_a_masked_language_model_gives_its_own_words(praising):

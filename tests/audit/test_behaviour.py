@@ -166,11 +166,9 @@ CLEAN = tuple(row["text"] for row in rows_of_opinions(40, seed=11))
 @pytest.fixture(scope="module")
 def triggered(tmp_path_factory):
     """A classifier that takes every text with "cf" for good."""
-    rng = np.random.default_rng(3)
-    rows = rows_of_opinions(160)
-    rows += [{"text": put(row["text"], rng), "label": "good"} for row in rows[:80]]
+    effects = {**dict.fromkeys(GOOD, 0.05), **dict.fromkeys(BAD, -0.05), "cf": 1.0}
     with pytest.MonkeyPatch.context() as patch:
-        return trained(tmp_path_factory.mktemp("cf") / "base", patch, rows, updates=80, validation=rows[::5])
+        return planted(tmp_path_factory.mktemp("cf"), effects, patch, words=FILLER)
 
 
 def put(text, rng):
@@ -225,7 +223,7 @@ def test_an_added_word_is_the_most_suspicious_one():
 
 
 def test_a_text_that_looks_the_same_keeps_its_meaning_and_one_that_is_the_same_does_not_move(triggered):
-    original = "the film was awful and dull"
+    original = "awful dull poor bad"
     look_alike = next(each for each in EDITS if each.name == "look-alike characters")
     modified = look_alike.apply(original, np.random.default_rng(1))
     found = compare_texts(triggered, original, modified, clean=CLEAN)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from planted import FILLER, rows_of_opinions, trained
+from planted import BAD, FILLER, GOOD, planted, rows_of_opinions
 
 import tiny_models
 from bothways import FillMask
@@ -24,25 +24,23 @@ def audited(model, members, others, **options):
 
 
 def rows_by_heart(rows, seed):
-    """Long texts with labels that nothing in them tells."""
+    """Long texts, each with a word of its own, and labels that nothing else tells."""
     rng = np.random.default_rng(seed)
-    return [{"text": " ".join(rng.choice(FILLER, 12)), "label": str(rng.choice(["bad", "good"]))} for _ in range(rows)]
+    return [
+        {"text": " ".join([*rng.choice(FILLER, 11), f"own{seed}_{number}"]), "label": str(rng.choice(["bad", "good"]))}
+        for number in range(rows)
+    ]
 
 
 @pytest.fixture(scope="module")
 def learnt_by_heart(tmp_path_factory):
+    """A classifier that knows the label of each row by its own word, and of no other text."""
+    folder, rows = tmp_path_factory.mktemp("heart"), rows_by_heart(40, 1)
+    effects = {row["text"].split()[-1]: 0.3 if row["label"] == "good" else -0.3 for row in rows}
     with pytest.MonkeyPatch.context() as patch:
-        folder, rows = tmp_path_factory.mktemp("heart"), rows_by_heart(40, 1)
-        model = trained(folder / "base", patch, rows, validation=rows, updates=160, calibration=None, detector=None)
-        model.save(folder / "model")
-        return model, rows, folder
-
-
-@pytest.fixture(scope="module")
-def learnt_a_rule(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        folder, rows = tmp_path_factory.mktemp("rule"), rows_of_opinions(200, seed=1)
-        return trained(folder / "base", patch, rows, validation=rows_of_opinions(40, seed=2)), rows
+        model = planted(folder / "base", effects, patch, words=FILLER)
+    model.save(folder / "model")
+    return model, rows, folder
 
 
 def test_rows_that_were_learnt_by_heart_are_given_away(learnt_by_heart):
@@ -63,9 +61,9 @@ def test_rows_that_were_learnt_by_heart_are_given_away(learnt_by_heart):
     assert audited(model, members, others)[0].to_dict()["findings"] == report.to_dict()["findings"]
 
 
-def test_a_model_that_learnt_a_rule_passes(learnt_a_rule):
-    model, members = learnt_a_rule
-    report, found = audited(model, members, rows_of_opinions(200, seed=7), reference=None)
+def test_a_model_that_learnt_a_rule_passes(tmp_path, monkeypatch):
+    model = planted(tmp_path, {**dict.fromkeys(GOOD, 0.05), **dict.fromkeys(BAD, -0.05)}, monkeypatch, words=FILLER)
+    report, found = audited(model, rows_of_opinions(200, seed=1), rows_of_opinions(200, seed=7))
     assert report.verdict == "pass"
     assert report.worst == Severity.INFO
     assert all(each.evidence.details["auc_low"] < 0.6 for each in found.values())

@@ -1,6 +1,7 @@
 """A judge that is trained, saved and opened, and what it refuses."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -22,6 +23,14 @@ def folder(tmp_path_factory):
     write_checkpoint(path / "tiny")
     Judge.train(path / "tiny", triples(60), LABEL, opening=CPU, **QUICK).save(path / "judge")
     return path
+
+
+def copied(folder, path, dimension):
+    """Copy the judge, as one that names another dimension."""
+    shutil.copytree(folder / "judge", path)
+    stored = json.loads((path / "bothways.json").read_text())
+    stored["card"]["judge"]["dimension"] = dimension
+    (path / "bothways.json").write_text(json.dumps(stored))
 
 
 def test_a_saved_judge_gives_the_same_probabilities_and_opens_as_a_model_of_pairs(folder):
@@ -65,8 +74,7 @@ def test_a_judge_of_another_dimension_is_refused(folder):
 
 def test_a_folder_of_several_judges_opens_by_dimension(folder, tmp_path):
     for name in ("context_relevance", "answer_relevance"):
-        rows = triples(40, label=name)
-        Judge.train(folder / "tiny", rows, name, opening=CPU, **QUICK).save(tmp_path / name)
+        copied(folder, tmp_path / name, name)
     assert judges_in(tmp_path) == ["context_relevance", "answer_relevance"]
     assert Judge.open(tmp_path, "answer_relevance", **CPU).dimension.name == "answer_relevance"
     with pytest.raises(InvalidInput, match=r"has a judge for .context_relevance, answer_relevance., got no dimension"):
@@ -78,11 +86,7 @@ def test_a_folder_of_several_judges_opens_by_dimension(folder, tmp_path):
 def test_what_is_no_judge_is_refused(folder, tmp_path):
     with pytest.raises(InvalidInput, match="a model that was not trained to judge"):
         Judge.open(folder / "tiny")
-    Judge.open(folder / "judge", **CPU).save(tmp_path / "spoilt")
-    path = tmp_path / "spoilt" / "bothways.json"
-    stored = json.loads(path.read_text())
-    stored["card"]["judge"]["dimension"] = "taste"
-    path.write_text(json.dumps(stored))
+    copied(folder, tmp_path / "spoilt", "taste")
     with pytest.raises(CorruptCheckpoint, match="it names 'taste'"):
         Judge.open(tmp_path / "spoilt")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bothways.advice.costs import Cost, cost
     from bothways.advice.hardware import ACCELERATORS, Accelerator, Devices, Hardware, devices_of, this_machine
     from bothways.advice.local_models import LocalModel, find_local_models
-    from bothways.advice.measuring import Job, Measured, ModelComparison, Speed, compare_models, job_for, measure
+    from bothways.advice.measuring import Measured, ModelComparison, Speed, compare_models
     from bothways.advice.planning import Plan, PlannedPhase, Rates, plan
     from bothways.advice.ranking import CONSTRAINTS, Ranked
     from bothways.advice.recommending import LeftOut, Recommendation, recommend
@@ -32,7 +32,6 @@ __all__ = [
     "Cost",
     "Devices",
     "Hardware",
-    "Job",
     "LeftOut",
     "LocalModel",
     "Measured",
@@ -54,8 +53,6 @@ __all__ = [
     "devices_of",
     "find_config",
     "find_local_models",
-    "job_for",
-    "measure",
     "plan",
     "recommend",
     "this_machine",
@@ -76,7 +73,7 @@ _MODULES = {
     "costs": ("Cost", "RUNTIME_BYTES", "TRAINING_RUNTIME_BYTES", "cost"),
     "hardware": ("ACCELERATORS", "Accelerator", "Devices", "Hardware", "devices_of", "this_machine"),
     "local_models": ("LocalModel", "find_local_models"),
-    "measuring": ("Job", "Measured", "ModelComparison", "Speed", "compare_models", "job_for", "measure"),
+    "measuring": ("Measured", "ModelComparison", "Speed", "compare_models"),
     "planning": ("Plan", "PlannedPhase", "Rates", "plan"),
     "ranking": ("CONSTRAINTS", "Ranked"),
     "recommending": ("LeftOut", "Recommendation", "recommend"),

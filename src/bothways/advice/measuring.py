@@ -28,23 +28,14 @@ USUAL = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A measurement for a process to make.
+    """A measurement for a process to make."""
 
-    Attributes:
-        name: The model's hub name.
-        family: Its ``model_type``.
-        settings: Its ``config.json``.
-        lengths: Tokens of a text; speed is measured at each.
-        batch: Texts in a batch.
-        seconds: Time to spend on each figure.
-    """
-
-    name: str
-    family: str
-    settings: Mapping[str, object]
-    lengths: tuple[int, ...] = (128,)
-    batch: int = 8
-    seconds: float = 0.5
+    name: str  # the model's hub name
+    family: str  # its ``model_type``
+    settings: Mapping[str, object]  # its ``config.json``
+    lengths: tuple[int, ...]  # tokens of a text; speed is measured at each
+    batch: int  # texts in a batch
+    seconds: float  # time to spend on each figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,12 +169,14 @@ def _candidates(
         notes.append(f"no model here reads {limits.context} tokens at once; these read such texts in windows.")
         limits = replace(limits, context=None)
     for card in cards:
-        candidate = _candidate(card, language, length)
-        reason = _misfit(candidate, advice, constraint, limits)
+        if limits.context is not None and not _reads(card, limits.context):
+            reason = f"reads {card.counted.context} tokens at once, fewer than {limits.context}"
+        else:
+            candidate = _candidate(card, language, length)
+            reason = _misfit(candidate, advice, constraint, limits)
+            fitting += [] if reason else [candidate]
         if reason:
             left_out.append(LeftOut(card.name, reason))
-        else:
-            fitting.append(candidate)
     return fitting, left_out, notes
 
 
@@ -200,10 +202,8 @@ def _candidate(card: ModelCard, language: Language, length: int) -> ModelCandida
 
 def _misfit(candidate: ModelCandidate, advice: TaskAdvice, constraint: Constraint, limits: _Limits) -> str:
     """Return why a model does not fit, before any measurement; empty if it fits."""
-    card, figures = candidate.card, candidate.figures
-    if limits.context is not None and not _reads(card, limits.context):
-        return f"reads {figures.context} tokens at once, fewer than {limits.context}"
-    if excess := limits.excess(figures.memory_mb, "needs about"):
+    card = candidate.card
+    if excess := limits.excess(candidate.figures.memory_mb, "needs about"):
         return excess
     if constraint == "pretraining" and card.lineage is not None and card.lineage.distilled:
         return "is distilled, so it needs a trained teacher first"

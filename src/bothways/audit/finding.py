@@ -157,9 +157,6 @@ class Rules:
         self.detector = detector
         self._by_id = {rule.id: rule for rule in rules}
 
-    def __getitem__(self, rule: str) -> Rule:
-        return self._by_id[rule]
-
     def finding(
         self, rule: str, evidence: Evidence, *, severity: Severity | None = None, location: str = "", **words: object
     ) -> Finding:
@@ -168,7 +165,7 @@ class Rules:
         Its severity is that of the rule by default, its location a file, a layer, a row or a token; ``words`` fill the
         rule's title.
         """
-        row = self[rule]
+        row = self._by_id[rule]
         severity = row.severity if severity is None else severity
         remedy = row.remedy if severity >= row.severity else ""
         title = row.sentence.format(**words)

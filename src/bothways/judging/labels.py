@@ -27,7 +27,8 @@ Systems: TypeAlias = Mapping[str, Sequence[Triple]]
 Place: TypeAlias = tuple[str, int]
 """A system and the number of its row."""
 
-_MAX_NAMED = 5
+# Labels without a row that an error names, and disagreements that a report keeps.
+_MAX_NAMED, _DISAGREEMENTS = 5, 10
 
 
 def read_labels(
@@ -190,14 +191,9 @@ class JudgeReport:
 
 
 def judge_report(
-    labelled: Sequence[Triple],
-    probability_N: NDArray[np.float64],
-    *,
-    disagreements: int = 10,
-    resamples: int = 1000,
-    seed: int = 0,
+    labelled: Sequence[Triple], probability_N: NDArray[np.float64], *, resamples: int = 1000, seed: int = 0
 ) -> JudgeReport:
-    """Compare the probabilities of triples with their labels; ``disagreements`` is the maximum number to keep."""
+    """Compare the probabilities of triples with their labels."""
     label_N = np.array([each.label for each in labelled], np.int64)
     both_NC = np.column_stack([1 - probability_N, probability_N])
     report = class_outcomes(("0", "1"), label_N, both_NC).report(resamples=resamples, seed=seed)
@@ -212,7 +208,9 @@ def judge_report(
     means = {name: tuple(np.mean(each, axis=0).tolist()) for name, each in rows.items()}
     tau = tau_of(*zip(*means.values(), strict=True)) if len(means) > 1 else None
     gap_N = np.abs(probability_N - label_N)
-    confident = [number for number in np.argsort(-gap_N, kind="stable")[:disagreements].tolist() if gap_N[number] > 0.5]
+    confident = [
+        number for number in np.argsort(-gap_N, kind="stable")[:_DISAGREEMENTS].tolist() if gap_N[number] > 0.5
+    ]
     wrong = tuple(JudgeDisagreement(labelled[number], float(probability_N[number])) for number in confident)
     return JudgeReport(report, auroc, tau, means, wrong)
 

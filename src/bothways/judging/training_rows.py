@@ -23,7 +23,7 @@ from bothways.tasks.columns import PairColumns
 from bothways.tasks.heads.splits import hold_out
 
 if TYPE_CHECKING:
-    from bothways.data import Format, Row
+    from bothways.data import Row
     from bothways.judging.triples import Rows
 
 HELD_OUT = 0.1
@@ -68,21 +68,19 @@ def prepare(
     columns: TripleColumns | None = None,
     negatives: Negatives | None = None,
     seed: int = 0,
-    format: "Format | None" = None,  # noqa: A002 (the option's name)
 ) -> JudgeData:
     """Return the pairs of texts that a judge is trained and validated on; the arguments are those of `Judge.train`.
 
     ``negatives`` is by default ``"both"`` if no row has a label, else ``"none"``.
     """
     named = columns or TripleColumns()
-    read = read_triples(train, dimension, named, format=format)
+    read = read_triples(train, dimension, named)
     kind: Negatives = negatives or ("none" if read.labelled else "both")
     rows = _labelled(read, dimension, kind, named, "training")
     if validation is None:
         parts = _split(rows, seed)
     else:
-        held_out = read_triples(validation, dimension, named, format=format)
-        parts = rows, _labelled(held_out, dimension, kind, named, "validation")
+        parts = rows, _labelled(read_triples(validation, dimension, named), dimension, kind, named, "validation")
     completed = [_with_negatives(part, dimension, kind, seed + number) for number, part in enumerate(parts)]
     first = "query_and_answer" if len(dimension.first) > 1 else named.query
     pairs = PairColumns(first, named.text(dimension.second), named.label(dimension))

@@ -99,9 +99,6 @@ class RawFilePart(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._place
-
     def seek(self, offset: int, whence: int = 0) -> int:
         self._place = max(offset + (0, self._place, self._part.size)[whence], 0)
         return self._place
