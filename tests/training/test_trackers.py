@@ -5,9 +5,11 @@ import types
 from importlib.machinery import ModuleSpec
 
 import pytest
+from training_toys import Toy, settings
 
 from bothways.errors import InvalidInput, MissingDependency
 from bothways.training.log import TrainingLog, open_tracker
+from bothways.training.loop import train_within
 from bothways.training.options import TrainingOptions, recorded_options
 
 SETTINGS = {"epochs": 3, "seed": 0}
@@ -98,6 +100,12 @@ def test_a_tracker_that_is_not_installed_is_refused_with_the_line_that_installs_
         TrainingOptions(log_to="wandb")
     with pytest.raises(InvalidInput, match=r"`log_to` must be one of .*, got 'visdom'"):
         TrainingOptions(log_to="visdom")
+
+
+def test_a_training_within_another_is_not_tracked(stub, tmp_path):
+    calls, _ = stub("trackio", "init", "log", "finish")
+    train_within(Toy(), settings(log_to="trackio", log=tmp_path / "log", checkpoints=tmp_path / "c"), None)
+    assert calls == [*tmp_path.iterdir()] == []
 
 
 def test_the_tracker_is_no_part_of_the_identity_of_a_run(stub):

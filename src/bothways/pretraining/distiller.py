@@ -280,12 +280,11 @@ class Distiller:
         course = Course((phase,), given.rate * math.sqrt(batch / given.batch), WARMUP)
         usual: TrainingArguments = {"max_tokens": self.teacher.micro_batch}
         training = course_options(course, {**usual, **options})
-        model, run = self.student.model, self._run(course, batch_warmup, training.seed)
-        record = run.train(corpus, training, model.device, self.student.origin(self.teacher.model))
-        loss = asdict(self.teacher.loss)
+        run = self._run(course, batch_warmup, training.seed)
+        record = run.train(corpus, training, self.student.origin(self.teacher.model))
         self._card = {
             "teacher": self.teacher.model.name,
-            "loss": loss,
+            "loss": asdict(self.teacher.loss),
             "length": self.length,
             **card_of(corpus, record),
         }

@@ -232,7 +232,7 @@ class Pretrainer:
         training = course_options(recipe.course, options)
         run, kept = assemble(recipe, self.tokenizer, training.seed, self.device, batch_warmup)
         named = {"recipe": recipe.recipe.name, "scale": recipe.scale}
-        record = run.train(corpus, training, self.device, named)
+        record = run.train(corpus, training, named)
         card = {**named, "source": recipe.recipe.source, **card_of(corpus, record)}
         self._pretrained = Pretrained(*kept(), card)
         return record

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
-import torch
 
 from bothways.checkpoints.pretrained import PretrainedEncoder
 from bothways.data.shards import TokenCorpus
@@ -18,7 +17,7 @@ from bothways.objectives.streams import PhasedStream, StreamPhase
 from bothways.pretraining.courses import BatchWarmup, Course
 from bothways.training.loop import train
 from bothways.training.objective import Baseline
-from bothways.training.options import TrainingArguments, TrainingOptions, resolved
+from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.state import TrainingRecord
 
 # Maximum number of skipped updates, whose loss or gradient is not finite.
@@ -57,14 +56,10 @@ class CorpusRun:
     warmup: BatchWarmup | None = None
     baseline: Baseline | None = None
 
-    def train(
-        self, corpus: TokenCorpus, training: TrainingOptions, device: torch.device, origin: Mapping[str, str]
-    ) -> TrainingRecord:
+    def train(self, corpus: TokenCorpus, training: TrainingOptions, origin: Mapping[str, str]) -> TrainingRecord:
         """Train on a corpus, holding out a part of its documents."""
         objective, updates = self._objective(corpus, training)
-        training = replace(training, updates=updates, total_tokens=None)
-        chosen = resolved(training, self.model.config.hidden, device, updates_per_epoch=objective.updates_per_epoch())
-        return train(objective, chosen, origin=origin)
+        return train(objective, replace(training, updates=updates, total_tokens=None), self.model, origin=origin)
 
     def _objective(self, corpus: TokenCorpus, training: TrainingOptions) -> tuple[PretrainingObjective, int]:
         """Return the objective on a corpus and its updates; held-out documents are cut as in the last phase."""

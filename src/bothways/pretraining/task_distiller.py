@@ -25,7 +25,7 @@ from bothways.tasks.registry import SPECS, models, stored_task, task_class, task
 from bothways.tasks.spec import TaskSpec, chosen
 from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training.loop import run_training
+from bothways.training.loop import train
 from bothways.training.options import TrainingOptions
 from bothways.training.state import TrainingRecord
 
@@ -113,7 +113,7 @@ class TaskDistiller:
         origin = self.student.origin(self.teacher.model)
         learner = imported(taught.spec.learner)(taught.outputs)
         ready = StudentTraining.of(taught, learner, student, lesson, columns, self.loss, training, origin)
-        record = run_training(ready.objective, student.model, training)
+        record = train(ready.objective, training, student.model)
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
                 trained = ready.finish(record)

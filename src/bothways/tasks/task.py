@@ -172,7 +172,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             TypeError: An option is not known.
         """
         from bothways.tasks.heads.splits import TrainingData
-        from bothways.training.loop import run_training  # no prediction needs the loop
+        from bothways.training.loop import train  # no prediction needs the loop
 
         backend = with_weights(self.backend, "train")
         columns, own, training = self.fit_options(options)
@@ -180,7 +180,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         backend = backend.copy_for_training(resumed=training.resume)
         lay_out = imported(self.spec.training)
         ready: TaskTraining[TrainedT] = lay_out(self.spec, backend, self._fitted, rows, columns, own, training)
-        record = run_training(ready.objective, backend.model, training)
+        record = train(ready.objective, training, backend.model)
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
                 self._fitted = fitted = ready.finish(record)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 def train(
     objective: Objective[Payload],
     options: TrainingOptions,
+    model: "PretrainedEncoder | None" = None,
     *,
     origin: Mapping[str, str] | None = None,
 ) -> TrainingRecord:
@@ -71,14 +72,20 @@ def train(
 
     Args:
         objective: Model, data and loss.
-        options: The options of the run, with learning rate and precision chosen (`options.resolved`).
+        options: The options of the run. Without ``model``, they must be complete (`options.resolved`).
+        model: The encoder that is trained, from which missing options follow.
         origin: Identity of the module before the training; only a run with the same origin resumes a checkpoint.
+            Default: the weights of ``model`` on disk.
 
     Raises:
         TrainingDiverged: A loss, gradient or score is not finite, and ``keep_diverged`` is false.
         OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
         OutOfDisk: A checkpoint could not be written; the one before is intact.
     """
+    if model is not None:
+        options = _resolved(objective, options, model)
+        if origin is None and options.checkpoints is not None:
+            origin = _weights_on_disk(model)
     workers = current_workers()
     first = workers.rank == 0
     log = None if options.log is None or not first else Path(options.log)
@@ -417,11 +424,18 @@ class _Run(Generic[Payload]):
         return time.perf_counter() - self._started
 
 
-def run_training(objective: Objective[Payload], model: "PretrainedEncoder", options: TrainingOptions) -> TrainingRecord:
-    """Train an objective on an encoder; see `train`."""
+def train_within(objective: Objective[Payload], options: TrainingOptions, model: "PretrainedEncoder") -> None:
+    """Train an objective as a part of another training: without logs and checkpoints, to its end or not at all."""
+    alone = dataclasses.replace(options, log=None, log_to=None, checkpoints=None, checkpoint_every_updates=None)
+    record = train(objective, dataclasses.replace(alone, resume=False, keep_diverged=False), model)
+    if record.interrupted:
+        raise interruption(record.signal)
+
+
+def _resolved(objective: Objective[Payload], options: TrainingOptions, model: "PretrainedEncoder") -> TrainingOptions:
     per_epoch = objective.updates_per_epoch()
     tokens = sum(each.tokens for each in objective.updates(0, 0)) if options.total_tokens else None
-    chosen = resolved(
+    return resolved(
         options,
         model.config.hidden,
         model.device,
@@ -429,19 +443,10 @@ def run_training(objective: Objective[Payload], model: "PretrainedEncoder", opti
         min_updates=objective.min_updates,
         tokens_per_update=None if tokens is None else tokens / per_epoch,
     )
-    return train(objective, chosen, origin=None if options.checkpoints is None else _origin(model))
 
 
-def train_within(objective: Objective[Payload], model: "PretrainedEncoder", options: TrainingOptions) -> None:
-    """Train an objective as a part of another training: without log and checkpoints, to its end or not at all."""
-    alone = dataclasses.replace(options, log=None, checkpoints=None, checkpoint_every_updates=None, resume=False)
-    record = run_training(objective, model, dataclasses.replace(alone, keep_diverged=False))
-    if record.interrupted:
-        raise interruption(record.signal)
-
-
-def _origin(model: "PretrainedEncoder") -> dict[str, str]:
-    """Identify the starting model by its weights on disk, which may lie in another folder when the run is resumed."""
+def _weights_on_disk(model: "PretrainedEncoder") -> dict[str, str]:
+    """Identify a starting model by its weights on disk, which may lie in another folder when the run is resumed."""
     folder = model.folder
     weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name
     return {"starting model (its weights)": weights}

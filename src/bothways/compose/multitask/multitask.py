@@ -24,7 +24,7 @@ from bothways.tasks.scores import ScoredRows
 from bothways.tasks.spec import TaskSpec, TextInput, options_of
 from bothways.tasks.task import HeadTask, Task
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training.loop import run_training
+from bothways.training.loop import train
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.state import TrainingRecord
 
@@ -148,7 +148,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
             seed=training.seed,
             units={name: each.unit for name, each in ready.items()},
         )
-        record = run_training(objective, opened.model, training)
+        record = train(objective, training, opened.model)
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
                 parts = {name: each.finish(record) for name, each in ready.items()}

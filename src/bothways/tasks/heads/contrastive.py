@@ -143,4 +143,4 @@ def contrastive_warmup(
     if np.bincount(classes_N).max() < 2:
         return
     objective = ContrastObjective(model.encoder, read, store, classes_N, options.seed, options.max_tokens)
-    train_within(objective, model, replace(options, epochs=1, updates=None, total_tokens=None, patience=None))
+    train_within(objective, replace(options, epochs=1, updates=None, total_tokens=None, patience=None), model)

@@ -389,7 +389,7 @@ def _scores_of_folds(
         part, held_M = stored.take(np.flatnonzero(folds_N != fold)), np.flatnonzero(folds_N == fold)
         started = quiet.contrastive_head(part, part.truth)
         initial = InitialHead(started, None, contrast=contrast_updates(len(part.truth)))
-        train_within(quiet.objective(initial, part, lambda: None, {}), setup.backend.model, quiet.training)
+        train_within(quiet.objective(initial, part, lambda: None, {}), quiet.training, setup.backend.model)
         found = stored.take(held_M).scores(outputs, started.head_model, quiet.training.max_tokens)
         scores |= dict(zip(held_M.tolist(), found, strict=True))
     return [scores[number] for number in range(len(folds_N))]
