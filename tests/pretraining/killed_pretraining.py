@@ -1,4 +1,4 @@
-"""Pre-training that gets SIGKILL at 20 random moments and is resumed; one line of JSON of each to standard output.
+"""Pre-training that gets SIGKILL at 8 random moments and is resumed; one line of JSON of each to standard output.
 
 ``killed_pretraining.py FOLDER RECIPE``: the moments are calls that touch files, and losses of micro-batches.
 """
@@ -17,18 +17,10 @@ from pretraining_cases import TEXTS, corpus_of, tiny
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import RECIPES, scaled
+from forking import forked
 from killing import FILE_EVENTS
 
-MOMENTS = 20
-
-
-def forked(work):
-    """Run something in a child; its exit code."""
-    child = os.fork()
-    if child == 0:
-        work()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+MOMENTS = 8
 
 
 def moments(at):
@@ -70,15 +62,15 @@ def main(folder, name):
         more = {"moments": len(seen), "resumed": record.resumed_from}
         (folder / f"{place}.json").write_text(json.dumps({"course": found, **more}))
 
-    forked(lambda: trained("whole"))
+    forked(1, lambda _: trained("whole"))
     whole = json.loads((folder / "whole.json").read_text())
     print(json.dumps(whole))
     for at in sorted(random.Random(name).sample(range(1, whole["moments"] + 1), MOMENTS)):
         place = f"killed {at}"
-        code = forked(lambda place=place, at=at: trained(place, at=at))
-        again = forked(lambda place=place: trained(place, resume=True))
-        found = json.loads((folder / f"{place}.json").read_text()) if again == 0 else {}
-        print(json.dumps({"at": at, "codes": [code, again], **found}))
+        killed = forked(1, lambda _, place=place, at=at: trained(place, at=at))
+        again = forked(1, lambda _, place=place: trained(place, resume=True))
+        found = json.loads((folder / f"{place}.json").read_text()) if again == [0] else {}
+        print(json.dumps({"at": at, "codes": [*killed, *again], **found}))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -21,31 +20,10 @@ from bothways.objectives.pretraining import PretrainingObjective
 from bothways.pretraining.pretrainer import Pretrainer
 from bothways.pretraining.recipes import RECIPES, scaled
 from bothways.training.workers import joined
+from forking import forked
 from tiny_models import switch_off_dropout
 
 UPDATES, STOP_AT = 6, 3
-
-
-def forked(count, work):
-    """Run something in so many processes that find each other; their exit codes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    children = []
-    for rank in range(count):
-        child = os.fork()
-        if child == 0:
-            os.environ |= {"WORLD_SIZE": str(count), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            try:
-                with joined():
-                    work(rank)
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-                os._exit(1)
-            os._exit(0)
-        children.append(child)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
 def stopping():
@@ -89,7 +67,8 @@ class Runs:
         def work(rank):
             if stop:
                 stopping()
-            self.train(rank, place, **options)
+            with joined():
+                self.train(rank, place, **options)
 
         codes = forked(count, work)
         found = [json.loads((self.folder / f"{place} {rank}.json").read_text()) for rank in range(count)]

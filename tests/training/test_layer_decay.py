@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from bothways import TextClassifier, load
+from bothways import load
 from bothways.errors import InvalidInput
 from bothways.training.optimizers import NamedOptimizer
-from bothways.training.options import AdamW, TrainingOptions, recorded_options
-from contract_cases import rows
+from bothways.training.options import AdamW, TrainingOptions
 from tiny_models import write_checkpoint
 
 
@@ -60,11 +59,6 @@ def test_every_parameter_moves_at_the_rate_of_its_layer(family, tmp_path):
     assert found == set(rates)
 
 
-def test_without_a_decay_every_parameter_moves_alike(tmp_path):
-    for moved in steps_of(model_of("bert", tmp_path), layer_decay=None).values():
-        torch.testing.assert_close(moved, torch.ones_like(moved), atol=1e-5, rtol=0)
-
-
 def test_matrices_decay_at_the_rate_of_their_layer(tmp_path):
     module = model_of("bert", tmp_path)
     weight = module["encoder"].layers[2].attention.output.weight
@@ -80,27 +74,6 @@ def test_of_two_encoders_each_has_its_own_rates(tmp_path):
     assert float(moved["camembert.encoder.embedding.tokens.weight"].mean()) == pytest.approx(1 / 16, abs=1e-5)
 
 
-@pytest.mark.parametrize("value", [0, -0.5, 1.1, float("nan"), "0.8"])
-def test_what_is_no_decay_is_refused(value):
-    with pytest.raises(InvalidInput, match="`layer_decay` must be a number above 0 and at most 1"):
-        options(layer_decay=value)
-
-
 def test_without_an_encoder_there_are_no_layers():
     with pytest.raises(InvalidInput, match="needs an encoder whose layers are trained"):
         NamedOptimizer(nn.Linear(2, 2), options())
-
-
-def test_it_is_a_condition_of_a_resumed_run_and_changes_the_losses(tmp_path):
-    write_checkpoint(tmp_path / "base", "bert")
-    shared = {"epochs": 4, "show_progress": False, "learning_rate": 1e-2}
-
-    def fit(**changes):
-        model = TextClassifier.from_pretrained(tmp_path / "base", device="cpu")
-        return model.fit(rows("single", 12), validation=rows("single", 6), **shared, **changes)
-
-    decayed = fit(layer_decay=0.8, checkpoints=tmp_path / "c")
-    assert decayed.losses != fit().losses
-    assert recorded_options(decayed.settings)["layer_decay"] == 0.8
-    with pytest.raises(InvalidInput, match=r"layer_decay was 0\.8 and is now None"):
-        fit(checkpoints=tmp_path / "c", resume=True)

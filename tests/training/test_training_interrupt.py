@@ -2,11 +2,7 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
-import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -156,22 +152,3 @@ def test_outside_the_main_thread_signals_are_left_alone():
     assert records[0].updates == 5
     assert records[0].signal is None
     assert signal.getsignal(signal.SIGINT) is handler
-
-
-@pytest.mark.slow  # every day: both signals in this process, and one each to a process of the program (tests/cli)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_another_process_ends_it_in_good_order(tmp_path, number):
-    script = Path(__file__).with_name("training_toys.py")
-    process = subprocess.Popen(
-        [sys.executable, str(script), "interrupt", str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    log, deadline = tmp_path / "log.jsonl", time.monotonic() + 60
-    while not (log.exists() and '"epoch", "epoch": 2' in log.read_text()):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "interrupted=True restored=True" in output
-    assert events(log)[-1]["event"] == "interrupted"

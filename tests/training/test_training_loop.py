@@ -1,20 +1,17 @@
 """What the loop promises about a run that nobody disturbs."""
 
-import json
 import random
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 from training_toys import Toy, Unvalidated, at, equal, events, mlp, settings, weights_of
 
 from bothways.errors import InvalidInput, OutOfMemory, TrainingDiverged
 from bothways.training.loop import train
+from bothways.training.objective import Baseline
 from bothways.training.options import AdamW, CosineDecay
-from bothways.training.state import EpochValidation, kept_of
 
 
 def test_overfits_random_labels():
@@ -110,24 +107,8 @@ def test_the_latest_epoch_within_a_standard_error_of_the_highest_score_is_kept(s
 def test_patience_goes_by_the_highest_score_and_not_by_what_is_kept():
     toy = Toy(scores=[0.1, 0.6, 0.58, 0.57, 0.9], standard_error=0.05)
     record = train(toy, settings(epochs=5, patience=2))
-    assert (record.stopped_early, len(record.validations), record.kept_epoch) == (True, 4, 4)
-
-
-@given(st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.3, 0.4]), st.sampled_from([0.0, 0.1, 0.2])), min_size=1))
-def test_what_is_kept_at_the_end_was_kept_when_it_was_validated(scores):
-    validations = [EpochValidation(epoch, 0, score, {}, error) for epoch, (score, error) in enumerate(scores, start=1)]
-    epochs = [kept_of(validations[:count]).epoch for count in range(1, len(validations) + 1)]
-    assert epochs == sorted(epochs)
-    assert epochs[epochs[-1] - 1] == epochs[-1]
-
-
-def test_patience_ends_the_run():
-    toy = Toy(scores=[0.1, 0.6, 0.5, 0.4, 0.9])
-    record = train(toy, settings(epochs=5, patience=2))
-    assert record.stopped_early
-    assert [validation.score for validation in record.validations] == [0.1, 0.6, 0.5, 0.4]
-    assert record.updates == 20
-    assert equal(weights_of(toy), toy.seen[1])
+    assert (record.stopped_early, len(record.validations), record.kept_epoch, record.updates) == (True, 4, 4, 20)
+    assert equal(weights_of(toy), toy.seen[3])
 
 
 def test_without_validation_the_last_weights_stay():
@@ -140,28 +121,35 @@ def test_without_validation_the_last_weights_stay():
     assert equal(weights_of(toy), reference.seen[2])
 
 
-@pytest.mark.parametrize(("kind", "kept"), [(Toy, 1), (Unvalidated, 2)])
-def test_a_loss_that_is_not_finite_stops_with_the_update_named_and_the_best_or_latest_weights(kind, kept):
-    toy, reference = kind(scores=[0.9, 0.5, 0.5]), Toy(scores=[1.0, 2.0, 3.0])
+@pytest.mark.parametrize("keep_diverged", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "baseline", "scores", "kept"),
+    [
+        (Toy, None, (0.9, 0.5), 1),
+        (Unvalidated, None, (), None),
+        (Toy, Baseline("start"), (0.6, 0.5, 0.4), 0),
+        (Toy, Baseline("start"), (0.6, 0.7, 0.4), 1),
+    ],
+)
+def test_a_divergence_is_an_error_or_ends_the_run_with_what_was_kept(
+    kind, baseline, scores, kept, keep_diverged, tmp_path
+):
+    toy, reference = kind(scores=scores, baseline=baseline), Toy(scores=[1.0, 2.0, 3.0])
+    weights = [weights_of(toy)]
     toy.on_loss = at(13, lambda: toy.points.fill_(float("nan")))
-    with pytest.raises(TrainingDiverged, match=r"loss of update 13 is nan.*Lower the learning rate") as caught:
-        train(toy, settings())
+    if keep_diverged:
+        record = train(toy, settings(keep_diverged=True, log=tmp_path / "log.jsonl"))
+        assert "the loss of update 13 is nan" in record.diverged
+        assert (record.interrupted, record.finished_no_epoch, record.epochs) == (False, False, 2)
+        assert record.kept_epoch == kept
+        assert events(tmp_path / "log.jsonl")[-1]["event"] == "diverged"
+    else:
+        with pytest.raises(TrainingDiverged, match=r"loss of update 13 is nan.*Lower the learning rate") as caught:
+            train(toy, settings())
+        assert caught.value.kept_epoch == (2 if kept is None else kept)  # without validation, the latest
     train(reference, settings())
-    assert caught.value.kept_epoch == kept
-    assert equal(weights_of(toy), reference.seen[kept - 1])
-
-
-@pytest.mark.parametrize(("kind", "kept"), [(Toy, 1), (Unvalidated, None)])
-def test_a_divergence_may_end_a_run_that_kept_an_epoch(kind, kept, tmp_path):
-    toy, reference = kind(scores=[0.9, 0.5, 0.5]), Toy(scores=[1.0, 2.0, 3.0])
-    toy.on_loss = at(13, lambda: toy.points.fill_(float("nan")))
-    record = train(toy, settings(keep_diverged=True, log=tmp_path / "log.jsonl"))
-    train(reference, settings())
-    assert "the loss of update 13 is nan" in record.diverged
-    assert (record.interrupted, record.finished_no_epoch, record.epochs) == (False, False, 2)
-    assert record.kept_epoch == kept
-    assert equal(weights_of(toy), reference.seen[(kept or 2) - 1])
-    assert events(tmp_path / "log.jsonl")[-1]["event"] == "diverged"
+    weights += reference.seen
+    assert equal(weights_of(toy), weights[2 if kept is None else kept])
 
 
 @pytest.mark.parametrize(("bad", "call", "options"), [("nan", 3, {"keep_diverged": True}), ("inf", 1, {})])
@@ -174,11 +162,15 @@ def test_a_divergence_in_the_first_epoch_is_an_error_and_falls_back_to_the_start
     assert equal(weights_of(toy), before)
 
 
-def test_a_score_that_is_not_finite_is_refused():
-    toy = Toy(scores=[0.5, float("nan")])
-    with pytest.raises(TrainingDiverged, match="a finite validation score, got nan in epoch 2"):
+@pytest.mark.parametrize(
+    ("scores", "baseline", "epoch"), [([0.5, float("nan")], None, 2), ([float("nan")], Baseline("start"), 0)]
+)
+def test_a_score_that_is_not_finite_is_refused(scores, baseline, epoch):
+    toy = Toy(scores=scores, baseline=baseline)
+    start = weights_of(toy)
+    with pytest.raises(TrainingDiverged, match=f"a finite validation score, got nan in epoch {epoch}"):
         train(toy, settings())
-    assert equal(weights_of(toy), toy.seen[0])
+    assert equal(weights_of(toy), toy.seen[0] if epoch else start)
 
 
 def test_the_log_is_json_lines_that_agree_with_the_record(tmp_path):
@@ -207,14 +199,6 @@ def test_the_log_has_the_scheduled_rates_and_the_norm_before_clipping(tmp_path):
     assert rates[0] == rates[1] == pytest.approx([0.0, 0.01, 0.0075, 0.005, 0.0025])
     assert norms[0][0] == pytest.approx(norms[1][0])
     assert min(norms[1]) > 1e-3
-
-
-def test_the_record_is_json(tmp_path):
-    record = train(Toy(), settings(epochs=1))
-    values = json.loads(json.dumps(record.to_dict(), allow_nan=False))
-    assert values["losses"] == list(record.losses)
-    assert values["settings"]["schedule"] == {"kind": "LinearDecay", "floor": 0.0}
-    assert values["validations"][0]["metrics"] == record.validations[0].metrics
 
 
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32_weights():

@@ -116,6 +116,9 @@ def test_a_value_of_a_schedule_or_optimizer_out_of_its_range_is_refused(make, na
     ("name", "values"),
     {
         "epochs": [0, -1, 1.5, True],
+        "updates": [0],
+        "skipped_updates": [-1],
+        "layer_decay": [0, -0.5, 1.1, math.nan, "0.8"],
         "learning_rate": [0.0, -1e-5, math.nan, math.inf, "fast"],
         "warmup_fraction": [-0.1, 1.1, math.nan],
         "max_gradient_norm": [0.0, -1.0, math.nan],
@@ -207,25 +210,10 @@ def test_biases_and_norms_are_not_decayed_and_frozen_parameters_are_left_out():
     assert (others.weight_decay, others.names) == (0.0, ("0.bias", "1.weight", "1.bias"))
 
 
-def test_one_step_is_that_of_the_paper():
+@pytest.mark.parametrize("kind", [AdamW, Lamb])
+def test_steps_are_those_of_the_paper(kind):
     module = nn.Linear(3, 2)
-    optimizer = NamedOptimizer(module, settings(optimizer=AdamW((0.8, 0.9), eps=1e-3, weight_decay=0.3)))
-    before = {name: value.detach().clone().double() for name, value in module.named_parameters()}
-    module(torch.ones(1, 3)).square().sum().backward()
-    gradients = {name: value.grad.clone().double() for name, value in module.named_parameters()}
-    optimizer.step(0.05)
-    for name, decay in (("weight", 0.3), ("bias", 0.0)):
-        gradient = gradients[name]
-        # Loshchilov & Hutter, algorithm 2, at t = 1: the bias corrections undo the averages
-        expected = before[name] - 0.05 * (gradient / (gradient.abs() + 1e-3) + decay * before[name])
-        torch.testing.assert_close(module.get_parameter(name).double(), expected, atol=1e-6, rtol=0)
-        assert module.get_parameter(name).grad is None
-
-
-def test_lamb_takes_the_steps_of_its_paper():
-    module = nn.Linear(3, 2)
-    chosen = settings(optimizer=Lamb((0.8, 0.9), eps=1e-3, weight_decay=0.3))
-    optimizer = NamedOptimizer(module, chosen)
+    optimizer = NamedOptimizer(module, settings(optimizer=kind((0.8, 0.9), eps=1e-3, weight_decay=0.3)))
     expected = {name: value.detach().clone().double() for name, value in module.named_parameters()}
     means = {name: torch.zeros_like(value) for name, value in expected.items()}
     squares = {name: torch.zeros_like(value) for name, value in expected.items()}
@@ -238,9 +226,10 @@ def test_lamb_takes_the_steps_of_its_paper():
             squares[name] = 0.9 * squares[name] + 0.1 * gradients[name] ** 2
             adam = means[name] / (1 - 0.8**step) / ((squares[name] / (1 - 0.9**step)).sqrt() + 1e-3)
             move = adam + decay * expected[name]
-            trust = expected[name].norm() / move.norm() if name == "weight" else 1.0
+            trust = expected[name].norm() / move.norm() if kind is Lamb and name == "weight" else 1.0
             expected[name] = expected[name] - 0.05 * trust * move
             torch.testing.assert_close(module.get_parameter(name).double(), expected[name], atol=1e-6, rtol=0)
+            assert module.get_parameter(name).grad is None
 
 
 def test_lamb_moves_weights_of_zero_by_adam_s_step():
@@ -311,6 +300,10 @@ def test_tokens_become_updates_and_are_one_of_three_lengths():
     assert resolved(TrainingOptions(total_tokens=1), 32, cpu, updates_per_epoch=4, tokens_per_update=90.0).updates == 1
     with pytest.raises(InvalidInput, match="epochs or updates, not total_tokens"):
         resolved(TrainingOptions(total_tokens=1000), 32, cpu)
+    ending = resolved(TrainingOptions(updates=4), 32, cpu, updates_per_epoch=5)
+    assert (ending.epochs, ending.updates) == (1, 4)
+    with pytest.raises(InvalidInput, match="expected epochs or updates, got both: 2 and 4"):
+        resolved(TrainingOptions(epochs=2, updates=4), 32, cpu)
     for other in ("epochs", "updates"):
         with pytest.raises(InvalidInput, match=rf"one of epochs, .* got {other}=2, total_tokens=9"):
             TrainingOptions(total_tokens=9, **{other: 2})

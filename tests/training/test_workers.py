@@ -1,6 +1,7 @@
 """Runs on several processes: the same course as on one, resumed on any number, ended by one that dies."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -22,7 +23,9 @@ SCRIPT = Path(__file__).with_name("worker_toys.py")
 @pytest.fixture(scope="module")
 def run():
     """A function that runs so many processes; their exit codes, what they said, and what they found."""
-    process = subprocess.Popen([sys.executable, SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, SCRIPT], **pipes, text=True, env=environment)
 
     def run(folder, count, mode="plain"):
         folder.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
-"""A small objective for the tests of the training loop; as a script, runs that come to a bad end.
+"""A small objective for the tests of the training loop; as a script, runs that are killed.
 
-``training_toys.py interrupt FOLDER`` trains until SIGINT; ``training_toys.py kill FOLDER POINT...`` trains in one
-process for each point, which gets SIGKILL there. Checkpoints and log.jsonl go to FOLDER or FOLDER/POINT.
+``training_toys.py FOLDER POINT...`` trains in one process for each point, which gets SIGKILL there. Checkpoints and
+log.jsonl go to FOLDER/POINT.
 """
 
 import json
@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from bothways.training import checkpoints
 from bothways.training.loop import train
 from bothways.training.objective import Baseline, MicroBatch, Update
 from bothways.training.options import TrainingOptions
+from forking import forked
 
 Rows = Tensor  # indices into the data
 EXAMPLES, WIDTH = 40, 6
@@ -177,32 +177,18 @@ def arm(kill_at: str, toy: Toy) -> None:
         raise ValueError(kill_at)
 
 
-def run_until_interrupted(folder: Path) -> None:
-    toy = Toy(mlp(dropout=0.3), on_loss=lambda _: time.sleep(0.02))
-    record = train(toy, settings(epochs=1000, log=folder / "log.jsonl", checkpoints=folder / "checkpoints"))
-    kept = toy.seen[record.kept_epoch - 1]
-    restored = all(torch.equal(kept[name], value) for name, value in toy.module.state_dict().items())
-    print(f"interrupted={record.interrupted} restored={restored} updates={record.updates}")
-
-
 def run_until_killed(folder: Path, point: str) -> None:
     toy = Toy(mlp(dropout=0.3))
     arm(point, toy)
     train(toy, run_settings(log=folder / "log.jsonl", checkpoints=folder / "checkpoints"))
 
 
-def main(what: str, folder: Path, *points: str) -> None:
+def main(folder: Path, *points: str) -> None:
     torch.set_num_threads(1)
-    if what == "interrupt":
-        run_until_interrupted(folder)
     for point in points:
-        child = os.fork()  # torch takes seconds to import: once for all
-        if child == 0:
-            run_until_killed(folder / point, point)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status))
+        (code,) = forked(1, lambda _, point=point: run_until_killed(folder / point, point))
+        print(code)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
+    main(Path(sys.argv[1]), *sys.argv[2:])

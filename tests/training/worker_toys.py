@@ -8,10 +8,8 @@ import errno
 import json
 import os
 import signal
-import socket
 import sys
 import time
-import traceback
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from training_toys import Toy, mlp, settings
 
 from bothways.training.loop import train
 from bothways.training.workers import joined
+from forking import forked
 
 STOP_AT = 6
 SPLITS = (3, 2, 2, 1)
@@ -95,37 +94,24 @@ def work(folder, mode):
     (folder / f"{mode}-{workers.rank}.json").write_text(json.dumps({**summary, **more, "weights": weights}))
 
 
-def forked(folder, mode, count):
-    """Start as many processes as torchrun would; their exit codes, and what they said."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    children, said = [], [folder / f"{mode}-{rank}.txt" for rank in range(count)]
-    for rank, errors in enumerate(said):
-        child = os.fork()
-        if child == 0:
-            os.environ |= {"WORLD_SIZE": str(count), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            with errors.open("w") as stream:
-                os.dup2(stream.fileno(), sys.stderr.fileno())
-            code = 0
-            try:
-                work(folder, mode)
-            except BaseException:
-                traceback.print_exc()
-                code = 1
-            sys.stderr.flush()
-            os._exit(code)
-        children.append(child)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    return codes, [errors.read_text() for errors in said]
+def ran(folder, mode, count):
+    """Train in so many processes; their exit codes, and what they said."""
+    said = [folder / f"{mode}-{rank}.txt" for rank in range(count)]
+
+    def speaking(rank):
+        with said[rank].open("w") as stream:
+            os.dup2(stream.fileno(), sys.stderr.fileno())
+        work(folder, mode)
+
+    codes = forked(count, speaking)
+    return codes, [each.read_text() for each in said]
 
 
 def main():
     torch.set_num_threads(1)
     for line in sys.stdin:
         folder, mode, count = json.loads(line)
-        print(json.dumps(forked(Path(folder), mode, count)), flush=True)
+        print(json.dumps(ran(Path(folder), mode, count)), flush=True)
 
 
 if __name__ == "__main__":
