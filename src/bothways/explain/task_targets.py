@@ -32,17 +32,14 @@ class LabelTarget(ExplainTarget):
 
     @property
     def score_name(self) -> str:
-        """Log odds of the label."""
         return f"log odds of {self.name!r}" if self.name else "the predicted number"
 
     @property
     def value(self) -> Text:
-        """The text, or both texts."""
         return self.parts[0] if len(self.parts) == 1 else (self.parts[0], self.parts[1])
 
     @property
     def texts(self) -> tuple[Text, ...]:
-        """The text, or the pair, as the only item."""
         return (self.value,)
 
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
@@ -51,7 +48,6 @@ class LabelTarget(ExplainTarget):
         return given[0][None, : self.outputs]
 
     def score(self, rows_RC: Tensor) -> Tensor:
-        """Return the score."""
         return log_odds(rows_RC[0], self.number) if self.exclusive else rows_RC[0, self.number]
 
 
@@ -70,30 +66,25 @@ class TagTarget(ExplainTarget):
 
     @property
     def score_name(self) -> str:
-        """Log odds of the tags."""
         if len(self.tags) == 1:
             return f"log odds of {self.names[0]!r} for {self.listed[self.tags[0][0]]!r}"
         return f"mean log odds of the predicted tags of {len(self.tags)} words"
 
     @property
     def value(self) -> Words:
-        """The words."""
         return Words.of_list(self.listed)
 
     def part_of(self, text: int, sequence: int) -> int:
-        """Return 0, the only part."""
         del text, sequence
         return 0
 
     def spans(self, part: int) -> list[tuple[int, int]]:
-        """Return starts and ends of the words in the text that is read."""
         del part
         read = ReadWords.of(self.value)
         return list(zip(read.begins_W.tolist(), read.ends_W.tolist(), strict=True))
 
     @cached_property
     def kept(self) -> frozenset[int]:
-        """Words whose tags are explained."""
         return frozenset(word for word, _ in self.tags) | super().kept
 
     def without(self, words: Collection[int]) -> "TagTarget":
@@ -111,7 +102,6 @@ class TagTarget(ExplainTarget):
         return rows_WC.index_copy(0, at, given[0][torch.from_numpy(tokens.rows_M).to(given[0].device)])
 
     def score(self, rows_RC: Tensor) -> Tensor:
-        """Return the mean over the words."""
         return torch.stack([log_odds(rows_RC[word], tag) for word, tag in self.tags]).mean()
 
 
@@ -123,26 +113,21 @@ class ChoiceTarget(ExplainTarget):
 
     @property
     def score_name(self) -> str:
-        """Log odds of the choice."""
         return f"log odds of choice {self.index}, {self.parts[1 + self.index]!r}"
 
     @property
     def value(self) -> tuple[str, tuple[str, ...]]:
-        """Context and choices."""
         return self.parts[0], self.parts[1:]
 
     @property
     def texts(self) -> tuple[Text, ...]:
-        """The context with each choice."""
         return tuple((self.parts[0], choice) for choice in self.parts[1:])
 
     @property
     def shown(self) -> Text:
-        """The context with the choice."""
         return self.texts[self.index]
 
     def part_of(self, text: int, sequence: int) -> int:
-        """Return 0 for the context, or the number of the choice's part."""
         return 0 if sequence == 0 else 1 + text
 
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
@@ -151,7 +136,6 @@ class ChoiceTarget(ExplainTarget):
         return torch.stack([each[0] for each in given])[None]
 
     def score(self, rows_RC: Tensor) -> Tensor:
-        """Return the log odds."""
         return log_odds(rows_RC[0], self.index)
 
 
@@ -165,11 +149,9 @@ class SimilarityTarget(ExplainTarget):
 
     @property
     def value(self) -> tuple[str, ...]:
-        """Pair of texts, as the model reads it."""
         return self.parts
 
     def part_of(self, text: int, sequence: int) -> int:
-        """Return the text's number."""
         del sequence
         return text
 
@@ -179,7 +161,6 @@ class SimilarityTarget(ExplainTarget):
         return torch.stack(list(given))[:, : self.dimensions]
 
     def score(self, rows_RC: Tensor) -> Tensor:
-        """Return the cosine."""
         return torch.nn.functional.cosine_similarity(rows_RC[0], rows_RC[1], dim=0)
 
 
@@ -192,22 +173,18 @@ class SpanTarget(ExplainTarget):
 
     @property
     def score_name(self) -> str:
-        """Log odds of the answer."""
         return f"log odds of the answer {self.parts[1][self.span.start : self.span.end]!r} against none"
 
     @property
     def value(self) -> tuple[str, str]:
-        """Question and context."""
         return self.parts[0], self.parts[1]
 
     @property
     def texts(self) -> tuple[Text, ...]:
-        """The pair of question and context, as the only item."""
         return ((self.parts[0], blanked_in_front(self.parts[1])),)
 
     @cached_property
     def kept(self) -> frozenset[int]:
-        """Words of the answer."""
         inside = (
             number
             for number, word in enumerate(self.words)
@@ -246,5 +223,4 @@ class SpanTarget(ExplainTarget):
         return () if before.strip() or behind.strip() else (int(at[0]), int(at[-1]))
 
     def score(self, rows_RC: Tensor) -> Tensor:
-        """Return start plus end minus no answer."""
         return rows_RC[0, 0] + rows_RC[0, 1] - rows_RC[0, 2]
