@@ -10,8 +10,6 @@ from bothways.evaluation.outcomes import expected_calibration_error, reliability
 from bothways.evaluation.report import ReliabilityBin
 from bothways.report import (
     Bar,
-    TrainLoss,
-    ValidationScore,
     bars,
     confusion_matrix,
     learning_curve,
@@ -137,34 +135,33 @@ def test_bars_without_a_meaning_are_refused(rows):
 
 
 def test_a_learning_curve_has_a_panel_for_each_kind_of_point():
-    loss = [TrainLoss(step, 1 / step) for step in range(1, 20)]
-    scores = [ValidationScore(1, 0.5), ValidationScore(2, 0.75)]
-    first, second = learning_curve([*scores, *loss], "macro F1")
+    loss, scores = [1 / step for step in range(1, 20)], [(1, 0.5), (2, 0.75)]
+    first, second = learning_curve(loss, scores, "macro F1")
     assert "Training loss" in texts(first)
     assert "Macro F1, per epoch" in texts(second)
     assert learning_curve(loss) == (first,)
-    assert learning_curve(scores, "macro F1") == (second,)
+    assert learning_curve([], scores, "macro F1") == (second,)
     with pytest.raises(InvalidInput):
         learning_curve([])
 
 
 def test_a_long_run_is_averaged_and_says_so():
-    (svg,) = learning_curve([TrainLoss(step, float(step % 2)) for step in range(1, 3001)])
+    (svg,) = learning_curve([float(step % 2) for step in range(1, 3001)])
     assert "Training loss, mean of 10 steps" in texts(svg)
     (line,) = [path for path in shapes(svg, "role-mark") if path.get("stroke")]
     assert line.get("d").count("L") + 1 == 300
 
 
 def test_a_diverged_loss_leaves_a_gap():
-    losses = [TrainLoss(step, float("nan") if step in (4, 5) else 1 / step) for step in range(1, 9)]
+    losses = [float("nan") if step in (4, 5) else 1 / step for step in range(1, 9)]
     (svg,) = learning_curve(losses)
     (line,) = [path for path in shapes(svg, "role-mark") if path.get("stroke")]
     assert line.get("d").count("M") == 2
 
 
-@pytest.mark.parametrize("points", [[ValidationScore(1, 0.9)], [ValidationScore(1, 0.9), ValidationScore(2, 0.9)]])
-def test_the_axis_of_a_constant_score_is_labelled_with_that_score(points):
-    (svg,) = learning_curve(points)
+@pytest.mark.parametrize("scores", [[(1, 0.9)], [(1, 0.9), (2, 0.9)]])
+def test_the_axis_of_a_constant_score_is_labelled_with_that_score(scores):
+    (svg,) = learning_curve([], scores)
     labels = [float(text) for text in texts(svg) if "." in text]
     assert 0.9 in labels
     assert min(labels) < 0.9 < max(labels) < 1

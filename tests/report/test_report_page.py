@@ -8,7 +8,6 @@ from bothways.errors import InvalidInput, MissingDependency, OutputExists
 from bothways.report import (
     Bar,
     Code,
-    Fact,
     Figure,
     KeyFigure,
     KeyFigures,
@@ -24,7 +23,6 @@ from bothways.report import (
     render,
     write,
 )
-from bothways.report.charts import TrainLoss, ValidationScore
 from bothways.report.page import LONGEST_TEXT
 from bothways.report.token_maps import token_map
 from html_document import Document
@@ -42,12 +40,12 @@ def full_page(text="words", svg=None):
     pair = tuple(
         token_map([text, "</s>"], weights, text) for weights in ([[0.5, 0.5], [0.1, 0.9]], [[1, 0], [0.4, 0.6]])
     )
-    curve = learning_curve([TrainLoss(1, 2.0), TrainLoss(2, 1.0), ValidationScore(1, 0.5)], text)
+    curve = learning_curve([2.0, 1.0], [(1, 0.5)], text)
     first = (
         KeyFigures((KeyFigure(text, text, text), KeyFigure("Accuracy", "0.9"))),
         Paragraph(text),
         Table((text, "n"), ((text, text), ("a", "1")), text, ("n",)),
-        TextList((TextItem(text, (Fact(text, text),)), TextItem("plain")), text),
+        TextList((TextItem(text, {text: text, "nothing": ""}), TextItem("plain")), text),
         Code((text, "second line"), text),
     )
     second = (

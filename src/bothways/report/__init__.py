@@ -10,8 +10,6 @@ from bothways.lazy import loader
 if TYPE_CHECKING:
     from bothways.report.audit import audit_page as audit_page
     from bothways.report.charts import Bar as Bar
-    from bothways.report.charts import TrainLoss as TrainLoss
-    from bothways.report.charts import ValidationScore as ValidationScore
     from bothways.report.charts import bars as bars
     from bothways.report.charts import confusion_matrix as confusion_matrix
     from bothways.report.charts import learning_curve as learning_curve
@@ -19,13 +17,13 @@ if TYPE_CHECKING:
     from bothways.report.drawing import require_extra as require_extra
     from bothways.report.evaluation import Evaluated as Evaluated
     from bothways.report.evaluation import evaluation_page as evaluation_page
+    from bothways.report.evaluation import key_figure as key_figure
     from bothways.report.explanation import explanation_page as explanation_page
     from bothways.report.explanation import explanation_picture as explanation_picture
     from bothways.report.judging import ranking_page as ranking_page
     from bothways.report.judging import score_page as score_page
     from bothways.report.page import Block as Block
     from bothways.report.page import Code as Code
-    from bothways.report.page import Fact as Fact
     from bothways.report.page import Figure as Figure
     from bothways.report.page import KeyFigure as KeyFigure
     from bothways.report.page import KeyFigures as KeyFigures
@@ -42,21 +40,18 @@ _MODULES = {
     "audit": ("audit_page",),
     "charts": (
         "Bar",
-        "TrainLoss",
-        "ValidationScore",
         "bars",
         "confusion_matrix",
         "learning_curve",
         "reliability_diagram",
     ),
     "drawing": ("require_extra",),
-    "evaluation": ("Evaluated", "evaluation_page"),
+    "evaluation": ("Evaluated", "evaluation_page", "key_figure"),
     "explanation": ("explanation_page", "explanation_picture"),
     "judging": ("ranking_page", "score_page"),
     "page": (
         "Block",
         "Code",
-        "Fact",
         "Figure",
         "KeyFigure",
         "KeyFigures",

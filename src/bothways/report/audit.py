@@ -8,7 +8,6 @@ from bothways.progress import duration
 from bothways.report.page import (
     Block,
     Code,
-    Fact,
     KeyFigure,
     KeyFigures,
     Page,
@@ -72,15 +71,11 @@ def _detectors(results: Sequence[DetectorResult], notes: Sequence[str]) -> Secti
     items = tuple(
         TextItem(
             each.name,
-            tuple(
-                Fact(name, value)
-                for name, value in (
-                    ("verdict", each.verdict if each.ran else "not run"),
-                    ("why", each.reason.removeprefix("not run: ") or "nothing of severity medium or worse"),
-                    ("time", duration(each.seconds) if each.ran else ""),
-                )
-                if value
-            ),
+            {
+                "verdict": each.verdict if each.ran else "not run",
+                "why": each.reason.removeprefix("not run: ") or "nothing of severity medium or worse",
+                "time": duration(each.seconds) if each.ran else "",
+            },
         )
         for each in results
     )
@@ -96,14 +91,14 @@ def _detectors(results: Sequence[DetectorResult], notes: Sequence[str]) -> Secti
 
 def _findings(severity: Severity, findings: Sequence[Finding]) -> Section:
     chosen = [each for each in findings if each.severity == severity]
-    items = tuple(TextItem(each.title, tuple(_facts(each)), tuple(_tables(each.evidence.details))) for each in chosen)
+    items = tuple(TextItem(each.title, _facts(each), tuple(_tables(each.evidence.details))) for each in chosen)
     meaning = severity.meaning
     return Section(f"Findings: {severity.label}", (Paragraph(f"{meaning[:1].upper()}{meaning[1:]}."), TextList(items)))
 
 
-def _facts(finding: Finding) -> Iterator[Fact]:
+def _facts(finding: Finding) -> dict[str, str]:
     evidence = finding.evidence
-    facts = {
+    return {
         "where": finding.location,
         "evidence": _measurement(evidence),
         "judged by": evidence.null,
@@ -112,9 +107,6 @@ def _facts(finding: Finding) -> Iterator[Fact]:
         "references": "; ".join(finding.references),
         "detector": f"{finding.detector}, rule {finding.rule}",
     }
-    for name, value in facts.items():
-        if value:
-            yield Fact(name, value)
 
 
 def _tables(details: Mapping[str, Any]) -> Iterator[Table]:

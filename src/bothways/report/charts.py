@@ -118,41 +118,27 @@ def _check_bars(rows: Sequence[Bar]) -> None:
 # --- panels ---
 
 
-@dataclass(frozen=True, slots=True)
-class TrainLoss:
-    """The training loss of one optimiser step, counted from 1."""
-
-    step: int
-    loss: float
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationScore:
-    """The validation metric after one epoch, counted from 1."""
-
-    epoch: float
-    score: float
-
-
-def learning_curve(points: Sequence[TrainLoss | ValidationScore], metric: str = "validation score") -> tuple[str, ...]:
+def learning_curve(
+    losses: Sequence[float], scores: Sequence[tuple[float, float]] = (), metric: str = "validation score"
+) -> tuple[str, ...]:
     """Draw the training loss per step and, in a second panel, the validation metric per epoch.
 
     A panel without points is left out. Losses that are not finite leave a gap. The loss of long runs is averaged over
     at most 300 equal spans of steps.
 
     Args:
-        points: Both kinds, in any order.
+        losses: The training loss of each step.
+        scores: Epochs, in ascending order, each with its validation metric.
         metric: The name of the validation metric.
     """
     require_extra("drawing a learning curve")
-    losses = sorted((p.step, p.loss) for p in points if isinstance(p, TrainLoss))
-    scores = sorted((p.epoch, p.score) for p in points if isinstance(p, ValidationScore))
     if not losses and not scores:
-        raise InvalidInput("a learning curve needs at least one TrainLoss or ValidationScore, got none.")
+        raise InvalidInput("a learning curve needs at least one loss or validation score, got none.")
     panels = []
     if losses:
         span = math.ceil(len(losses) / _MAX_STEPS)
-        averaged = [_mean(losses[start : start + span]) for start in range(0, len(losses), span)]
+        steps = list(enumerate(losses, start=1))
+        averaged = [_mean(steps[start : start + span]) for start in range(0, len(steps), span)]
         title = "Training loss" if span == 1 else f"Training loss, mean of {span} steps"
         panels.append(_line(averaged, title, "step", dots=len(averaged) <= 2))
     if scores:

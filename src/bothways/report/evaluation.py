@@ -100,11 +100,16 @@ def confusion_figure(report: Report, remark: str = "") -> Figure:
     return Figure(confusion_matrix(report.labels, report.confusion), words, f"Confusion matrix. {words}")
 
 
+def key_figure(name: str, estimate: Estimate) -> KeyFigure:
+    """Return an estimate with its 95 % interval as a number to read first."""
+    interval = f"95\u00a0% interval {estimate.low:.3f} to {estimate.high:.3f}"
+    return KeyFigure(name, f"{estimate.value:.3f}", interval)
+
+
 def _headline(estimates: Mapping[str, Estimate]) -> KeyFigures:
     names = list(estimates)
     shown = dict.fromkeys([*names[:2], *(["ece"] if "ece" in estimates else names[2:3])])
-    figures = (KeyFigure(_word(name), f"{estimates[name].value:.3f}", _interval(estimates[name])) for name in shown)
-    return KeyFigures(tuple(figures))
+    return KeyFigures(tuple(key_figure(_word(name), estimates[name]) for name in shown))
 
 
 def _metrics(report: Report, uncalibrated: Report | None) -> Table:
@@ -152,9 +157,8 @@ def _reliability(report: Report, uncalibrated: Report | None) -> list[Block]:
 
 
 def _out_of_domain(report: Report) -> Section:
-    figures = [KeyFigure(_word(name), f"{each.value:.3f}", _interval(each)) for name, each in report.estimates.items()]
     blocks: list[Block] = [
-        KeyFigures(tuple(figures)),
+        KeyFigures(tuple(key_figure(_word(name), each) for name, each in report.estimates.items())),
         Paragraph(
             f"{report.counts['n_in_domain']:,} texts of the domain against {report.counts['n_out_of_domain']:,} others."
         ),
@@ -245,7 +249,3 @@ def _word(name: str) -> str:
     if len(name) <= 5 and name not in ("brier", "loss"):
         return name.upper()
     return name.replace("_", " ").capitalize().replace(" f1", " F1")
-
-
-def _interval(each: Estimate) -> str:
-    return f"95\u00a0% interval {each.low:.3f} to {each.high:.3f}"

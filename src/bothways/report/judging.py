@@ -9,7 +9,6 @@ from bothways.report.drawing import short_label
 from bothways.report.page import (
     Block,
     Code,
-    Fact,
     Figure,
     KeyFigure,
     KeyFigures,
@@ -166,16 +165,12 @@ def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
     items = tuple(
         TextItem(
             " | ".join(text for text in (each.triple.query, each.triple.answer, each.triple.passage) if text),
-            tuple(
-                Fact(name, value)
-                for name, value in (
-                    ("label", str(each.triple.label)),
-                    ("judge", f"{each.probability:.3f}"),
-                    ("system", each.triple.system or ""),
-                    ("row", each.triple.where),
-                )
-                if value
-            ),
+            {
+                "label": str(each.triple.label),
+                "judge": f"{each.probability:.3f}",
+                "system": each.triple.system or "",
+                "row": each.triple.where,
+            },
         )
         for each in quality.disagreements
     )

@@ -8,7 +8,8 @@ always gives the same bytes.
 import os
 import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -99,19 +100,12 @@ class KeyFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """A short named value beside a text, such as ``Fact("predicted", "sport")``."""
-
-    name: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class TextItem:
     """A text with facts and tables about it; texts over 600 characters are truncated."""
 
     text: str
-    facts: tuple[Fact, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Short named values, such as ``{"predicted": "sport"}``; empty ones are not shown."""
     tables: tuple[Table, ...] = ()
 
     @property
