@@ -11,9 +11,9 @@ import pytest
 
 import bothways.demo
 from bothways import SearchIndex, TextClassifier, load
+from bothways.checkpoints import MINILM
 from bothways.demo import story
 from bothways.demo.files import (
-    MODEL,
     PRONOUN,
     QUERIES,
     SENTENCE,
@@ -102,7 +102,7 @@ def test_the_report_has_every_section_and_chart_and_refers_to_nothing_outside_of
 
 
 def test_the_report_names_settings_texts_and_versions(report):
-    settings = (MODEL, f"{ROWS} train", "50 resamples", f"torch {version('torch')}", bothways.__version__)
+    settings = (MINILM, f"{ROWS} train", "50 resamples", f"torch {version('torch')}", bothways.__version__)
     for said in (*settings, *(row["text"] for row in headlines()), *QUERIES, SENTENCE):
         assert said in words_of(report)
 
@@ -126,7 +126,7 @@ def test_the_folder_holds_what_the_commands_name_and_nothing_else_is_left(made):
     assert {path.name for path in output.iterdir()} == {"report.html", "demo.json", "model", "index", "data"}
     assert [len(news_rows(output / "data", split)) for split in SPLITS] == [ROWS] * 3
     index = SearchIndex.open(output / "index")
-    assert (len(index), index.encoder.name) == (3 * ROWS, MODEL)
+    assert (len(index), index.encoder.name) == (3 * ROWS, MINILM)
 
 
 def test_every_stage_is_shown_as_it_begins(made):
@@ -307,7 +307,7 @@ def test_the_words_on_training_name_a_higher_epoch_that_was_not_kept():
 
 
 def test_the_attention_example_reads_to_the_right_only_without_the_mask(minilm_folder):
-    attention = attention_of(load(MODEL), SENTENCE)
+    attention = attention_of(load(MINILM), SENTENCE)
     encoder_SS = attention.head(illustrative_head(attention))
     pronoun, noun = attention.tokens.index(PRONOUN), attention.tokens.index("cat")
     assert pronoun < noun

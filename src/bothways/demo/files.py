@@ -10,7 +10,6 @@ from typing import Any
 from bothways.errors import OutputExists
 from bothways.storage import check_folder_place
 
-MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 QUERIES = ("somebody stole personal data", "an athlete comes back after an injury", "a late goal decides the match")
 # The pronoun comes before its noun, so only a model that attends to the right can resolve it.
 SENTENCE, PRONOUN = "Because it was tired, the cat sat on the mat.", "it"
