@@ -458,5 +458,5 @@ def test_the_demo_is_called_with_what_was_asked_for(monkeypatch, tmp_path):
         show(f"{output} {seed}")
         return output / "report.html"
 
-    monkeypatch.setattr("bothways.cli.program.run", run)
+    monkeypatch.setattr("bothways.demo.run", run)
     assert call("demo", "--output", tmp_path, "--seed", 3).out == f"{tmp_path} 3\n"

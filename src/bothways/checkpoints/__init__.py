@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from bothways.checkpoints.files import fingerprint
     from bothways.checkpoints.hub import MINILM, has_weights, is_installed, locate, open_tokenizer
     from bothways.checkpoints.pretrained import PretrainedEncoder, load
+    from bothways.checkpoints.schema import OURS
 
 __all__ = [
     "MINILM",
+    "OURS",
     "Checkpoint",
     "EncoderOutput",
     "HeadOutput",
@@ -35,5 +37,6 @@ _MODULES = {
     "files": ("fingerprint",),
     "hub": ("MINILM", "has_weights", "is_installed", "locate", "open_tokenizer"),
     "pretrained": ("PretrainedEncoder", "load"),
+    "schema": ("OURS",),
 }
 __getattr__ = loader(__name__, _MODULES)

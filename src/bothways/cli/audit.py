@@ -16,7 +16,7 @@ from bothways.audit.formats import as_sarif, as_text
 from bothways.audit.scanning import detectors_named
 from bothways.choices import AuditFormat, SeverityName
 from bothways.cli import options as opt
-from bothways.cli.printing import counted, note
+from bothways.cli.printing import FAILED, counted, note
 from bothways.data import output_format, read_rows, write_rows
 from bothways.storage import check_file_writable, new_file
 
@@ -45,7 +45,7 @@ Detectors:
 Exit code: 0; 1 if a finding is at least as severe as --fail-on; 3 if a detector
 crashed or none ran."""
 
-_FAILED, _NO_VERDICT = 1, 3
+_NO_VERDICT = 3  # exit code
 _SUFFIXES: dict[str, AuditFormat] = {".json": "json", ".sarif": "sarif", ".html": "html", ".htm": "html"}
 
 
@@ -143,13 +143,7 @@ def audit(
         time_limit=time_limit,
         columns=inputs.columns,
         settings=inputs.settings(),
-        open_options={
-            "device": model.device,
-            "dtype": model.in_full.dtype,
-            "revision": model.revision,
-            "download": model.download,
-            "allow_pickle": model.allow_pickle,
-        },
+        open_options=model.in_full.arguments(),
         show_progress=False if quiet else None,
     )
     given: dict[str, object] = {**asdict(inputs), "data_format": None, "detectors": names and ",".join(names)}
@@ -157,7 +151,7 @@ def audit(
     options = [part for key, value in given.items() if value is not None for part in (opt.spelled(key), str(value))]
     _write(report, chosen_format, output, shlex.join(["bothways", "audit", run, *options]))
     if report.at_least(Severity.of(fail_on)):
-        return _FAILED
+        return FAILED
     return _NO_VERDICT if report.verdict == "error" else 0
 
 

@@ -13,7 +13,7 @@ from bothways import compose, retrieval, tasks
 from bothways import report as pages
 from bothways.choices import Format
 from bothways.cli import options as opt
-from bothways.cli.printing import note, one_line, plain_table, print_json, print_table, shortened
+from bothways.cli.printing import note, one_line, print_json, print_table, shortened
 from bothways.data import Row, Source, read_rows
 from bothways.errors import nearest
 from bothways.storage import check_file_writable
@@ -245,14 +245,14 @@ def _by_task(result: Any) -> "dict[str, Report]":  # noqa: ANN401 (a report or s
 def _print_classes(report: "Report") -> None:
     """Print a row for each class; if there are many, for those lowest in F1 and the most frequent."""
     shown = report.chosen_classes(_MOST_CLASSES)
-    own = ("threshold",) if any(row.threshold is not None for row in shown) else ()
-    table = plain_table("precision", "recall", "f1", "support", "predicted", *own, fold=("",))
+    own = (">threshold",) if any(row.threshold is not None for row in shown) else ()
+    rows = []
     for row in shown:
         scores = (f"{each.value:.4f}" for each in (row.precision, row.recall, row.f1))
         counts = (f"{row.support:,}", f"{row.predicted:,}")
         threshold = () if row.threshold is None else (f"{row.threshold:.4f}",)
-        table.add_row(shortened(one_line(row.label), _LONGEST_LABEL), *scores, *counts, *threshold)
-    print_table(table)
+        rows.append((shortened(one_line(row.label), _LONGEST_LABEL), *scores, *counts, *threshold))
+    print_table(("~", ">precision", ">recall", ">f1", ">support", ">predicted", *own), rows)
     if left_out := len(report.per_class) - len(shown):
         print(f"These are the lowest in F1 and the most frequent; --report and --json have {left_out:,} more.")
 
@@ -339,12 +339,12 @@ def _opened(
 
 
 def _print_comparison(report: "ComparisonReport") -> None:
-    table = plain_table("first", "second", "difference", "95 % interval", left=(f"{report.n} rows",))
+    rows = []
     for name, each in report.metrics.items():
         difference = each.difference
         interval = f"{difference.low:+.4f} to {difference.high:+.4f}"
-        table.add_row(name, f"{each.first.value:.4f}", f"{each.second.value:.4f}", f"{difference.value:+.4f}", interval)
-    print_table(table)
+        rows.append((name, f"{each.first.value:.4f}", f"{each.second.value:.4f}", f"{difference.value:+.4f}", interval))
+    print_table((f"<{report.n} rows", ">first", ">second", ">difference", ">95 % interval"), rows)
     for test in report.tests:
         alone = f"; only the first is right on {test.only_first} rows, only the second on {test.only_second}"
         print(f"{test.name} ({test.of}): p = {test.p_value:.4f}{'' if test.only_first is None else alone}")

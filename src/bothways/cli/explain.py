@@ -13,7 +13,7 @@ from bothways import explain as explaining
 from bothways import report as pages
 from bothways.choices import AttributionMethod
 from bothways.cli import options as opt
-from bothways.cli.printing import note, one_line, plain_table, print_json, print_table, rounded
+from bothways.cli.printing import note, one_line, print_json, print_table, rounded
 from bothways.data import read_rows
 from bothways.errors import NotFitted
 from bothways.storage import check_file_writable, new_file
@@ -173,14 +173,7 @@ def _input(model: "AnyTask", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (th
 
 
 def _encoder(name: str, opening: opt.ModelOptions) -> "PretrainedEncoder":
-    return checkpoints.load(
-        name,
-        revision=opening.revision,
-        device=opening.device,
-        dtype=opening.dtype or "float32",
-        download=opening.download,
-        allow_pickle=opening.allow_pickle,
-    )
+    return checkpoints.load(name, **opening.in_full.arguments())
 
 
 def _write(explanation: "Explanation", output: Path) -> None:
@@ -216,12 +209,9 @@ def _print(explanation: "Explanation") -> None:
         print("Only attention is available: see it with --output page.html, or as numbers with --json.")
         return
     print(f"{one_line(attribution.score_name)}: {attribution.score:.4f}")
-    table = plain_table()
-    table.add_column("contribution", justify="right")
-    table.add_column("word")
-    for each, weight in zip(attribution.words, attribution.weights_W.tolist(), strict=True):
-        table.add_row("-" if weight != weight else f"{weight:+.4f}", one_line(each.text))
-    print_table(table)
+    weighted = zip(attribution.words, attribution.weights_W.tolist(), strict=True)
+    rows = (("-" if weight != weight else f"{weight:+.4f}", one_line(word.text)) for word, weight in weighted)
+    print_table((">contribution", "word"), rows)
     if attribution.completeness_error is not None:
         print(f"error of the integral: {attribution.completeness_error:.2g}")
 
@@ -266,12 +256,12 @@ def heads(
     if json:
         print_json({"model": model, "sentences": len(sentences), "roles": [rounded(each.to_dict()) for each in roles]})
         return
-    table = plain_table("layer", "head", "score", "random encoder", "without a model", "of", "count", left=("role",))
+    rows = []
     for each in roles:
         null = "-" if each.random is None else f"{each.random:.3f}"
         numbers = (f"{each.score:.3f}", null, f"{each.without:.3f}", each.kind, f"{each.count:,}")
-        table.add_row(one_line(each.role), str(each.best.layer), str(each.best.head), *numbers)
-    print_table(table)
+        rows.append((one_line(each.role), str(each.best.layer), str(each.best.head), *numbers))
+    print_table(("<role", ">layer", ">head", ">score", ">random encoder", ">without a model", ">of", ">count"), rows)
 
 
 explain.command(heads)

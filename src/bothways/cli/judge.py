@@ -14,9 +14,8 @@ from bothways import judging
 from bothways import report as pages
 from bothways.choices import Format, JudgeDimension, Merge, Negatives, PpiMethod
 from bothways.cli import options as opt
-from bothways.cli.printing import counted, note, plain_table, print_json, print_table, shortened
+from bothways.cli.printing import counted, note, print_json, print_table, shortened
 from bothways.cli.training import run as runs
-from bothways.confidence.confidence import ConfidenceOptions
 from bothways.data import Row, read_rows, write_rows
 from bothways.judging.triples import TripleColumns
 from bothways.tasks.classification.spec import PAIRS
@@ -32,7 +31,6 @@ _OWN = [option for option in opt.options_of(PAIRS.fit_options) if option.name no
 _MERGE = opt.Option(
     "merge", Merge, "How to merge the windows of a long passage; see 'bothways train pairs'.", default="maxp"
 )
-_CONFIDENCE = {option.name for option in opt.options_of(ConfidenceOptions)}
 
 Dimension = Annotated[JudgeDimension | None, Parameter(help="One judge of a folder with several.")]
 
@@ -95,11 +93,8 @@ Examples:
 @opt.command(
     _TRAIN_EXAMPLE,
     columns=_COLUMNS,
-    own=opt.group_of("Judge", [option for option in (*_OWN, _MERGE) if option.name not in _CONFIDENCE]),
-    confidence=opt.group_of(
-        "Confidence (fitted on held-out rows)", [option for option in _OWN if option.name in _CONFIDENCE]
-    ),
     training=runs.TRAINING,
+    **opt.fitting_groups("Judge", _OWN, [_MERGE]),
 )
 def train(
     *,
@@ -370,29 +365,27 @@ def _facts(judge: "Judge") -> dict[str, str]:
 def _print_score(result: "SystemScore", judge: "Judge") -> None:
     labelled = f"{result.estimate.labels:,} labelled"
     print(f"{judge.dimension.question} {result.rows:,} rows of {result.system}, {labelled}")
-    interval = f"{result.estimate.level:.0%} interval"
-    table = plain_table("rate", interval, "width", "worth in labels", left=("method",))
+    rows = []
     for name, each in result.estimates.items():
         bounds = f"{each.low:.4f} to {each.high:.4f}"
-        table.add_row(name, f"{each.value:.4f}", bounds, f"{each.high - each.low:.4f}", judging.equivalent_labels(each))
-    print_table(table)
+        rows.append((name, f"{each.value:.4f}", bounds, f"{each.high - each.low:.4f}", judging.equivalent_labels(each)))
+    print_table(("<method", ">rate", f">{result.estimate.level:.0%} interval", ">width", ">worth in labels"), rows)
     print(f"judge alone {result.judge_mean:.4f}; on the labelled rows:")
     print(result.quality.summary())
 
 
 def _print_ranking(result: "SystemRanking", judge: "Judge") -> None:
     print(judge.dimension.question)
-    truth = ("truth",) if result.truth else ()
-    headings = ("rate", "interval", *truth, "labels", "worth", "judge alone", "better than the next")
-    table = plain_table(*headings, left=("system",))
+    truth, rows = (">truth",) if result.truth else (), []
+    headings = (">rate", ">interval", *truth, ">labels", ">worth", ">judge alone", ">better than the next")
     for at, each in enumerate(result.systems):
         estimate, below = each.estimate, result.systems[at + 1 : at + 2]
         certainty = f"{result.probability(each.system, below[0].system):.3f}" if below else ""
         cells = [f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}"]
         cells += [f"{result.truth[each.system]:.4f}"] if result.truth else []
         cells += [str(estimate.labels), judging.equivalent_labels(estimate), f"{each.judge_mean:.4f}", certainty]
-        table.add_row(shortened(each.system, _LONGEST_NAME), *cells)
-    print_table(table)
+        rows.append((shortened(each.system, _LONGEST_NAME), *cells))
+    print_table(("<system", *headings), rows)
     if len(result.systems) > 1:
         first = result.comparisons[0]
         gap = f"{first.difference.value:+.4f}, from {first.difference.low:+.4f} to {first.difference.high:+.4f}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bothways import advice, checkpoints
 from bothways.choices import Constraint, FamilyName, Language
 from bothways.cli import options as opt
-from bothways.cli.printing import plain_table, print_json, print_table, printable
+from bothways.cli.printing import print_json, print_table, printable
 from bothways.errors import UnsafeCheckpoint
 from bothways.threads import choose_threads
 
@@ -122,32 +122,30 @@ def _card_as_json(card: "ModelCard") -> dict[str, Any]:
 def _print_catalogue(cards: "Sequence[ModelCard]") -> None:
     from rich.text import Text
 
-    table = plain_table("year", "params", "layers", "hidden", "heads", "context", fold=("name",))
+    rows: list[tuple[str | Text, ...]] = []
     heading = ""
     for card in cards:
         title = f"{card.title} ({card.family})"
         if title != heading:
-            table.add_row(Text(title, style="bold"))
+            rows.append((Text(title, style="bold"),))
             heading = title
         counted = card.counted
         numbers = (card.year, f"{counted.parameters / 1e6:.1f} M", counted.layers, counted.hidden, counted.heads)
         name = f"{card.name} *" if checkpoints.is_installed(card.name) else card.name
-        table.add_row(name, *map(str, numbers), str(counted.context or "any"))
-    print_table(table)
+        rows.append((name, *map(str, numbers), str(counted.context or "any")))
+    print_table(("~name", ">year", ">params", ">layers", ">hidden", ">heads", ">context"), rows)
     print("\n* is installed. Download others from the model hub: bothways models NAME --download")
 
 
 def _print_card(card: "ModelCard") -> None:
-    table = plain_table(header=False)
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
-    before = ""
-    for label, value in _card_lines(card):
-        # Only the first line of a label shows it.
-        table.add_row("" if label == before else label, value)
-        before = label
+    from rich.text import Text
+
+    lines = _card_lines(card)
+    # Only the first line of a label shows it.
+    labels = ["" if at and label == lines[at - 1][0] else label for at, (label, _) in enumerate(lines)]
     print(f"{card.name}\n")
-    print_table(table)
+    rows = ((Text(label, "bold"), value) for label, (_, value) in zip(labels, lines, strict=True))
+    print_table(("<", "~"), rows, header=False)
     if card.scores:
         print("\nPublished scores, in percent. Compare only scores of the same benchmark, metric and split.\n")
         _print_scores(card.scores)
@@ -184,16 +182,11 @@ def _card_lines(card: "ModelCard") -> list[tuple[str, str]]:
 
 
 def _print_scores(scores: "Sequence[Score]") -> None:
-    table = plain_table()
-    table.add_column("benchmark")
-    table.add_column("metric", overflow="fold")
-    table.add_column("split")
-    table.add_column("score", justify="right")
-    table.add_column("source", overflow="fold")
+    rows = []
     for score in scores:
         source = advice.published_facts().sources[score.source] + (f"; {score.note}" if score.note else "")
-        table.add_row(score.benchmark, score.metric, score.split, f"{score.value:g}", source)
-    print_table(table)
+        rows.append((score.benchmark, score.metric, score.split, f"{score.value:g}", source))
+    print_table(("benchmark", "~metric", "split", ">score", "~source"), rows)
 
 
 _RECOMMEND_EXAMPLE = """\
@@ -312,12 +305,8 @@ def _source(model: "Ranked") -> str:
 def _print_ranking(recommendation: "Recommendation") -> None:
     measured = recommendation.ranked[0].latency_ms is not None
     estimated = not measured and recommendation.hardware is not None
-    speed = ("ms", "tokens/s") if measured else ("~ms", "~tokens/s") * estimated
-    table = plain_table()
-    table.add_column("", justify="right")
-    table.add_column("name", overflow="fold")
-    for heading in ("accuracy", "MFLOPs/token", "MB", *speed):
-        table.add_column(heading, justify="right", no_wrap=True)
+    speed = (">ms", ">tokens/s") if measured else (">~ms", ">~tokens/s") * estimated
+    rows = []
     for place, model in enumerate(recommendation.ranked, start=1):
         accuracy = "?" if model.accuracy is None else f"{model.accuracy:.1f}"
         cells = [str(place), model.name, accuracy, f"{model.flops_per_token / 1e6:,.0f}", f"{model.memory_mb:,.0f}"]
@@ -325,8 +314,8 @@ def _print_ranking(recommendation: "Recommendation") -> None:
             cells += [f"{model.latency_ms:,.1f}", f"{model.tokens_per_second:,.0f}"]
         elif model.estimated_latency_ms is not None and model.estimated_tokens_per_second is not None:
             cells += [f"{model.estimated_latency_ms:,.0f}", f"{model.estimated_tokens_per_second:,.0f}"]
-        table.add_row(*cells)
-    print_table(table)
+        rows.append(cells)
+    print_table((">", "~name", ">accuracy", ">MFLOPs/token", ">MB", *speed), rows)
     if estimated:
         print(
             "\n~ estimated from counted operations and the speed above. Narrow models and relative positions take "

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args, get_origin
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token
 from cyclopts.validators import Number
@@ -20,6 +20,7 @@ from cyclopts.validators import Number
 import bothways.data
 from bothways import compose, tasks
 from bothways.choices import Dtype, Format, Overflow
+from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import column_names
 from bothways.tasks.registry import SPECS, models, models_with
@@ -36,6 +37,7 @@ _MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 # Groups of options in the order of the help; all others follow by name.
 _ORDER = ("Data", "Columns", "Task", "Predictions", "Vectors", "Loss", "Training", "Confidence", "Saved settings")
+_CONFIDENCE = {each.name for each in fields(ConfidenceOptions)}
 _NONE = "none"  # typed for None, if that is not the default
 
 
@@ -84,6 +86,16 @@ BootstrapSeed = Annotated[WholeNumber, Parameter(help="Seed of the bootstrap.")]
 TEXT: tuple[str, ...] = ("text",)
 
 
+class ModelArguments(TypedDict):
+    """Keyword arguments of the library that find a model and place it."""
+
+    device: str
+    dtype: Dtype | None
+    revision: str | None
+    download: bool
+    allow_pickle: bool
+
+
 @Parameter(name="*", group="Model")
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
@@ -106,6 +118,16 @@ class ModelOptions:
     def in_full(self) -> "ModelOptions":
         """The same options with float32 as the default precision."""
         return replace(self, dtype=self.dtype or "float32")
+
+    def arguments(self) -> ModelArguments:
+        """Return the keyword arguments of the library."""
+        return {
+            "device": self.device,
+            "dtype": self.dtype,
+            "revision": self.revision,
+            "download": self.download,
+            "allow_pickle": self.allow_pickle,
+        }
 
 
 @Parameter(name="*", group="Long texts")
@@ -246,6 +268,17 @@ def group_of(title: str, options: Iterable[Option]) -> type:
     return Parameter(name="*", group=Group(title, sort_key=place))(made)
 
 
+def fitting_groups(
+    title: str, own: Collection[Option], others: Iterable[Option] = (), confidence: Iterable[Option] = ()
+) -> dict[str, type]:
+    """Return the groups ``own``, titled, and ``confidence`` of a task's options, with further ones for each group."""
+    learnt = [option for option in own if option.name in _CONFIDENCE]
+    return {
+        "own": group_of(title, (option for option in (*own, *others) if option.name not in _CONFIDENCE)),
+        "confidence": group_of("Confidence (fitted on held-out rows)", (*learnt, *confidence)),
+    }
+
+
 def given_of(options: object) -> dict[str, Any]:
     """Return the options of a group that were given, by name."""
     if not is_dataclass(options) or isinstance(options, type):
@@ -313,16 +346,8 @@ SKIP_EMPTY = "To continue without such rows: --on-empty skip or --on-empty null.
 
 def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
     """Return the library's keyword arguments for these options."""
-    return {
-        "max_length": reading.max_length,
-        "on_overflow": reading.on_overflow,
-        "stride": reading.stride,
-        "revision": model.revision,
-        "device": model.device,
-        "dtype": model.dtype,
-        "download": model.download,
-        "allow_pickle": model.allow_pickle,
-    }
+    windows = {"max_length": reading.max_length, "on_overflow": reading.on_overflow, "stride": reading.stride}
+    return {**windows, **model.arguments()}
 
 
 def open_task(

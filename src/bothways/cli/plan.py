@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bothways import advice, pretraining
 from bothways.choices import RecipeName, RecipeScale
 from bothways.cli import options as opt
-from bothways.cli.printing import plain_table, print_json, print_table
+from bothways.cli.printing import print_json, print_table
 from bothways.cli.training.run import FULL_BATCH, BatchOptions
 from bothways.progress import duration
 from bothways.threads import choose_threads
@@ -67,18 +67,15 @@ def _print_cost(name: str, cost: "Cost") -> None:
         ("  gradients", training.gradients, ""),
         ("  activations", training.activations, "kept for the backward pass"),
     )
-    table = plain_table(header=False)
-    table.add_column()
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("parameters", f"{cost.parameters:,}", "")
-    table.add_row("FLOPs a token", f"{cost.flops_per_token / 1e6:,.1f} M", share)
-    table.add_row("FLOPs a batch", f"{batch / 1e9:,.1f} G", "forward pass")
-    for label, count, remark in memory:
-        table.add_row(label, f"{count / 1e6:,.0f} MB", remark)
+    rows = [
+        ("parameters", f"{cost.parameters:,}", ""),
+        ("FLOPs a token", f"{cost.flops_per_token / 1e6:,.1f} M", share),
+        ("FLOPs a batch", f"{batch / 1e9:,.1f} G", "forward pass"),
+        *((label, f"{count / 1e6:,.0f} MB", remark) for label, count, remark in memory),
+    ]
     texts = "1 text" if cost.batch == 1 else f"{cost.batch} texts"
     print(f"{name}: {texts} of {cost.length} tokens, float32 on a CPU\n")
-    print_table(table)
+    print_table(("", ">", "~"), rows, header=False)
     print(
         f"\nPython and torch take about {advice.RUNTIME_BYTES / 1e6:.0f} MB more, in training "
         f"{advice.TRAINING_RUNTIME_BYTES / 1e6:.0f} MB. MB are millions of bytes."
@@ -144,18 +141,18 @@ def _comparison_as_json(comparison: "ModelComparison") -> dict[str, object]:
 
 
 def _print_measured(comparison: "ModelComparison") -> None:
-    lengths = (f"at {length}" for length in comparison.lengths)
-    table = plain_table("params", *lengths, "MB", "MNLI", fold=("tokens a second",))
-    for model in comparison.models:
-        peak = model.measured.peak_bytes
-        table.add_row(
+    lengths = (f">at {length}" for length in comparison.lengths)
+    rows = (
+        (
             model.card.name,
             f"{model.card.counted.parameters / 1e6:.1f} M",
             *(f"{speed.tokens_per_second:,.0f}" for speed in model.measured.speeds),
-            "?" if peak is None else f"{peak / 1e6:,.0f}",
+            "?" if model.measured.peak_bytes is None else f"{model.measured.peak_bytes / 1e6:,.0f}",
             "?" if model.accuracy is None else f"{model.accuracy:.1f}",
         )
-    print_table(table)
+        for model in comparison.models
+    )
+    print_table(("~tokens a second", ">params", *lengths, ">MB", ">MNLI"), rows)
     threads = comparison.models[0].measured.threads
     print(
         f"\nBatches of {comparison.batch} texts, float32, threads: {threads}. MB: peak memory of the process. "
@@ -256,10 +253,7 @@ def _print_plan(plan: "Plan") -> None:
     recipe = plan.scaled.recipe
     size = "as published" if plan.scaled.scale == "published" else f"scale {plan.scaled.scale}"
     print(f"{recipe.title}, {size}, on {plan.devices} ({recipe.source})\n")
-    table = plain_table(header=False, left=("label",), fold=("value",))
-    for label, value in (*_sizes(plan), *_efforts(plan)):
-        table.add_row(label, value)
-    print_table(table)
+    print_table(("<", "~"), (*_sizes(plan), *_efforts(plan)), header=False)
     for remark in recipe.remarks:
         print(f"\n{remark}")
     print("\nMemory is for float32 weights, moments and activations; bfloat16 takes less.")

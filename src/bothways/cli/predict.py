@@ -14,7 +14,6 @@ from bothways.cli import options as opt
 from bothways.cli.printing import (
     counted,
     note,
-    plain_table,
     prediction_table,
     print_json,
     print_table,
@@ -294,21 +293,16 @@ def _with_ids(rows: Iterable[Row], answers: "Iterable[Answer]") -> Iterator[Mapp
 
 
 def _print_filled(row: Row, column: str, answer: "Answer") -> None:
-    table, text = plain_table(), str(row.values[column])
     if isinstance(answer, tasks.PseudoLikelihood):
-        for name in ("log-likelihood", "tokens", "perplexity"):
-            table.add_column(name, justify="right")
-        table.add_column("text")
         perplexity = "-" if answer.perplexity is None else f"{answer.perplexity:.4f}"
-        table.add_row(f"{answer.log_likelihood:.4f}", str(answer.tokens), perplexity, printable(text))
+        cells = (f"{answer.log_likelihood:.4f}", str(answer.tokens), perplexity, printable(str(row.values[column])))
+        print_table((">log-likelihood", ">tokens", ">perplexity", "text"), [cells])
     else:
-        table.add_column("probability", justify="right")
-        table.add_column("words" if len(answer.masks) > 1 else "word")
-        table.add_column("text")
-        for filling in answer.fillings:
-            words = " ".join(filling.words)
-            table.add_row(f"{filling.probability:.4f}", printable(words), printable(filling.text))
-    print_table(table)
+        rows = (
+            (f"{filling.probability:.4f}", printable(" ".join(filling.words)), printable(filling.text))
+            for filling in answer.fillings
+        )
+        print_table((">probability", "words" if len(answer.masks) > 1 else "word", "text"), rows)
     if answer.dropped_tokens:
         note(f"{row.where} is too long: {counted(answer.dropped_tokens, 'token')} not read.")
 

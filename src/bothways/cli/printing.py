@@ -3,15 +3,15 @@
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import bothways.data
 from bothways import compose
 from bothways.choices import OnEmpty
 from bothways.cli.options import check_known, options_of, usage_error
-from bothways.data import OutputFormat, Row, output_format, write_rows
 from bothways.errors import InvalidInput
 from bothways.storage import new_file
 from bothways.tasks.registry import SPECS, models
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
+
+    from bothways.data import OutputFormat, Row
 
     Vectors = Iterable[NDArray[np.float32]]
     WriteVectors = Callable[[str, Vectors, int], int]
 
+
+FAILED, BAD_USAGE, BROKEN_PIPE = 1, 2, 141
+"""Exit codes of the program, beside those of `interrupted_code`."""
 
 _WIDE = 10_000  # columns of a console that is no terminal
 
@@ -78,22 +83,27 @@ def interrupted_code(number: int | None) -> int:
     return 128 + (number or signal.SIGINT)
 
 
-def plain_table(*right: str, left: tuple[str, ...] = (), fold: tuple[str, ...] = (), header: bool = True) -> "Table":
-    """Return a table without lines: columns on the left, those whose long words are broken, and those on the right."""
+def print_table(columns: Sequence[str], rows: "Iterable[Sequence[str | Text]]", *, header: bool = True) -> None:
+    """Print a table without lines, fitted to a terminal or, elsewhere, as wide as it needs.
+
+    A heading begins with ``<`` or ``>`` for a column on the left or on the right that is never broken, or with ``~``
+    for one whose long words are broken; lines of any other column are broken between words.
+    """
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_header=header)
-    for name in left:
-        table.add_column(name, no_wrap=True)
-    for name in fold:
-        table.add_column(name, overflow="fold")
-    for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def print_table(table: "Table") -> None:
-    """Print a table, fitted to a terminal or, elsewhere, as wide as it needs."""
+    for column in columns:
+        match column[:1]:
+            case "<":
+                table.add_column(column[1:], no_wrap=True)
+            case ">":
+                table.add_column(column[1:], justify="right", no_wrap=True)
+            case "~":
+                table.add_column(column[1:], overflow="fold")
+            case _:
+                table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
     target = _console()
     with target.capture() as capture:
         target.print(table)
@@ -156,7 +166,7 @@ _CONLL = (("tokens", "text"), ("tags", "tag"))
 class PredictionTable:
     """A conversion of predictions to output rows."""
 
-    format: OutputFormat
+    format: "OutputFormat"
     keep: bool
     """Write all columns of the input too."""
     inputs: tuple[str, ...] = ()
@@ -168,7 +178,7 @@ class PredictionTable:
     ranked: bool = False
     """Give a table columns for the ranks of labels instead of one for each label."""
 
-    def rows(self, rows: Iterable[Row], predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
+    def rows(self, rows: "Iterable[Row]", predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
         """Yield the output rows.
 
         A table has the same columns in every row. It has one for ids if the first row has an id; other rows without an
@@ -222,7 +232,7 @@ def prediction_table(
 ) -> PredictionTable:
     """Return the table for an output file, checked before anything is predicted."""
     try:
-        chosen = output_format(output)
+        chosen = bothways.data.output_format(output)
     except InvalidInput as error:
         raise usage_error(f"--output: {error}") from error
     in_cells, parts = chosen in ("csv", "tsv"), compose.parts_of(task)
@@ -342,4 +352,4 @@ def write_jsonl(path: str, vectors: "Vectors", dimensions: int) -> int:
             yield {"vector": None if empty else [float(str(value)) for value in vector_D]}
 
     del dimensions
-    return write_rows(path, rows())
+    return bothways.data.write_rows(path, rows())

@@ -16,8 +16,7 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter,
 from cyclopts.validators import Number
 
 from bothways.cli.options import ANY_MODEL, ModelOptions, Threads, command, spelled, usage_error
-from bothways.cli.printing import complain, interrupted_code, note
-from bothways.demo import run
+from bothways.cli.printing import BAD_USAGE, BROKEN_PIPE, FAILED, complain, interrupted_code, note
 from bothways.errors import BothwaysError, InvalidInput, NotFitted, OutputExists, TextsTruncated, TextTooLong, nearest
 from bothways.interrupts import Terminated, raising_terminated
 from bothways.lazy import missing
@@ -134,6 +133,8 @@ def demo(
         output: Folder for the report and everything it is made of.
         seed: Seed of the training.
     """
+    from bothways.demo import run
+
     choose_threads(threads)
     run(output, seed=seed, show=print)
 
@@ -193,7 +194,6 @@ def _filled(description: Any) -> Any:  # noqa: ANN401 (whatever is to be printed
     return filled
 
 
-FAILED, BAD_USAGE, BROKEN_PIPE = 1, 2, 141
 CONFIG = "--config"
 
 # Advice for errors whose message names an argument of the Python interface in these words.

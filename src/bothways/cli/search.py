@@ -20,7 +20,6 @@ from bothways.cli.printing import (
     counted,
     note,
     one_line,
-    plain_table,
     print_json,
     print_table,
     printable,
@@ -275,15 +274,7 @@ def open_search(
     if set(map(mode_name, modes)) == {"lexical"}:
         return retrieval.SemanticSearch(None, retrieval.SearchIndex.open(index))
     return retrieval.SemanticSearch.open(
-        index,
-        model=model,
-        max_length=max_length,
-        on_overflow=on_overflow,
-        revision=opening.revision,
-        device=opening.device,
-        dtype=opening.dtype,
-        download=opening.download,
-        allow_pickle=opening.allow_pickle,
+        index, model=model, max_length=max_length, on_overflow=on_overflow, **opening.arguments()
     )
 
 
@@ -367,16 +358,13 @@ def _print_hits(hits: "list[Hit]", passages: "list[Passage]") -> None:
         return
     from rich.text import Text
 
-    table = plain_table()
-    table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("id", overflow="fold")
-    table.add_column("text", overflow="fold")
+    rows = []
     for hit, passage in zip(hits, passages, strict=True):
         shown = Text(f"{one_line(title)}\n" if (title := _title(hit)) else "", "underline")
         for part, marked in passage.parts():
             shown.append(printable(part), "bold not underline" if marked else "not underline")
-        table.add_row(f"{hit.score:.3f}", one_line(hit.id), shown)
-    print_table(table)
+        rows.append((f"{hit.score:.3f}", one_line(hit.id), shown))
+    print_table((">score", "~id", "~text"), rows)
 
 
 def _title(hit: "Hit") -> str:

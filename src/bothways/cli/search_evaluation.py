@@ -14,7 +14,7 @@ from bothways import retrieval
 from bothways.choices import Format
 from bothways.cli import options as opt
 from bothways.cli import search as indexing
-from bothways.cli.printing import counted, note, plain_table, print_json, print_table, progress_beside
+from bothways.cli.printing import counted, note, print_json, print_table, progress_beside
 from bothways.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -219,15 +219,13 @@ def _print_table(
     others: "dict[indexing.ModeName, Report]",
     differences: "dict[indexing.ModeName, dict[str, Estimate]]",
 ) -> None:
-    table = plain_table()
-    table.add_column(f"{report.n} queries; 95 % intervals")
-    for heading in (name, *others, *(f"{name} - {each}" for each in others)):
-        table.add_column(heading)
+    rows = []
     for measure, estimate in report.estimates.items():
         cells = [estimate, *(other.estimates[measure] for other in others.values())]
         cells += [difference[measure] for difference in differences.values()]
-        table.add_row(measure, *(f"{each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for each in cells))
-    print_table(table)
+        rows.append((measure, *(f"{each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for each in cells)))
+    headings = (name, *others, *(f"{name} - {each}" for each in others))
+    print_table((f"{report.n} queries; 95 % intervals", *headings), rows)
 
 
 def _triplets(mined: "Iterable[Mined]", per_query: int) -> Iterator[Mapping[str, object]]:

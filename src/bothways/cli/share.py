@@ -9,13 +9,12 @@ from bothways import export as exporting
 from bothways.audit.finding import FAILING
 from bothways.choices import ExportFormat, HeadName
 from bothways.cli import options as opt
-from bothways.cli.printing import counted, note, print_json
+from bothways.cli.printing import FAILED, counted, note, print_json
 from bothways.data import read_rows
 
 if TYPE_CHECKING:
     from bothways.quantization.quantize import Quantization
 
-_FAILED = 1
 _FEW_TEXTS = 200
 
 _EXPORT_EXAMPLE = """\
@@ -199,4 +198,4 @@ def verify(run: Path, /, *, public_key: Path | None = None, quiet: opt.Flag = Fa
         for finding in findings:
             place = f"{finding.location}: " if finding.location else ""
             print(f"{'FAIL' if finding.severity >= FAILING else 'ok':<5} {place}{finding.title}")
-    return _FAILED if any(finding.severity >= FAILING for finding in findings) else 0
+    return FAILED if any(finding.severity >= FAILING for finding in findings) else 0

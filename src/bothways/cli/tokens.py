@@ -15,7 +15,7 @@ from bothways import checkpoints
 from bothways import text as tokenizing
 from bothways.choices import Format, MaskUnit, TokenizerKind
 from bothways.cli import options as opt
-from bothways.cli.printing import counted, note, plain_table, print_json, print_table, printable
+from bothways.cli.printing import counted, note, print_json, print_table, printable
 from bothways.data import Row, corpus_files, read_documents
 from bothways.progress import progress, reporting
 from bothways.storage import check_folder_free, new_folder
@@ -155,12 +155,8 @@ def _compare(
         )
         return
     for each, pieces in shown:
-        table = plain_table("count", left=("name",), header=False)
-        table.add_column(overflow="fold")
-        table.add_row("text", "", printable(each))
-        for name, parts in pieces.items():
-            table.add_row(printable(name), str(len(parts)), " ".join(map(printable, parts)))
-        print_table(table)
+        split = [(printable(name), str(len(parts)), " ".join(map(printable, parts))) for name, parts in pieces.items()]
+        print_table(("<", ">", "~"), [("text", "", printable(each)), *split], header=False)
         print()
     _print_summaries(summaries)
 
@@ -183,10 +179,9 @@ def _summary_as_json(summary: "TokenizerSummary") -> dict[str, object]:
 
 
 def _print_summaries(summaries: "Sequence[TokenizerSummary]") -> None:
-    headings = ("pieces", "pieces/word", "chars/piece", "unknown", "unk. words", "vocabulary", "used")
-    table = plain_table(*headings, fold=("tokenizer",))
-    for each in summaries:
-        table.add_row(
+    headings = (">pieces", ">pieces/word", ">chars/piece", ">unknown", ">unk. words", ">vocabulary", ">used")
+    rows = [
+        (
             printable(each.name),
             f"{each.pieces:,}",
             f"{each.pieces_per_word:.2f}",
@@ -196,23 +191,22 @@ def _print_summaries(summaries: "Sequence[TokenizerSummary]") -> None:
             f"{each.vocabulary:,}",
             f"{each.used_share:.1%}",
         )
-    print_table(table)
+        for each in summaries
+    ]
+    print_table(("~tokenizer", *headings), rows)
     print("\nunknown: share of pieces; unk. words: share of words with such a piece; white space ends a word.")
     if not any(each.most_cut for each in summaries):
         return
     print("\nWords with the most pieces\n")
-    table = plain_table(header=False, fold=("tokenizer",))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
+    cut = []
     for each in summaries:
         for number, word in enumerate(each.most_cut):
             pieces = [printable(piece) for piece in word.pieces[:_MOST_PIECES]]
             more = ["..."] if len(word.pieces) > _MOST_PIECES else []
             shown = printable(word.word)
             shown = shown if len(shown) <= _LONGEST_WORD else shown[: _LONGEST_WORD - 3] + "..."
-            table.add_row("" if number else printable(each.name), shown, str(len(word.pieces)), " ".join(pieces + more))
-    print_table(table)
+            cut.append(("" if number else printable(each.name), shown, str(len(word.pieces)), " ".join(pieces + more)))
+    print_table(("~", "<", ">", "~"), cut, header=False)
 
 
 _TRAIN_EXAMPLE = """\
@@ -348,13 +342,8 @@ def mask(
         for epoch, (static, dynamic) in enumerate(rows, start=1):
             print_json({"epoch": epoch, "static": _as_json(tokenizer, static), "dynamic": _as_json(tokenizer, dynamic)})
         return
-    table = plain_table()
-    table.add_column("epoch", justify="right")
-    table.add_column("static masks", overflow="fold")
-    table.add_column("dynamic masks", overflow="fold")
-    for epoch, (static, dynamic) in enumerate(rows, start=1):
-        table.add_row(str(epoch), _coloured(tokenizer, static), _coloured(tokenizer, dynamic))
-    print_table(table)
+    coloured = ((str(epoch), *(_coloured(tokenizer, each) for each in row)) for epoch, row in enumerate(rows, start=1))
+    print_table((">epoch", "~static masks", "~dynamic masks"), coloured)
     shown = "red masked, yellow another token, green unchanged" if sys.stdout.isatty() else "in asterisks"
     note(f"{len(rows[0][0].places_M)} of {len(ids)} tokens are chosen: {shown}.")
 

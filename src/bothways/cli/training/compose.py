@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways import compose
+from bothways import checkpoints, compose
 from bothways.choices import Method
 from bothways.cli import options as opt
 from bothways.cli.printing import print_json
@@ -13,8 +13,6 @@ from bothways.storage import check_folder_free
 
 if TYPE_CHECKING:
     from bothways.compose import Ensemble
-
-_FILES = ("bothways.json", "README.md")  # of an ensemble
 
 _EXAMPLE = """\
 Examples:
@@ -59,7 +57,11 @@ def ensemble(
     if method == "stacked" and calibrate is None:
         raise opt.usage_error("--method stacked is fitted on held-out rows: give some with --calibrate.")
     check_folder_free(output, overwrite=overwrite)
-    if overwrite and output.is_dir() and any(path.name not in _FILES for path in output.iterdir()):
+    if (
+        overwrite
+        and output.is_dir()
+        and any(path.name not in (checkpoints.OURS, "README.md") for path in output.iterdir())
+    ):
         # Replacing a folder deletes its content, which nobody wants for a trained model or other files.
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
     try:

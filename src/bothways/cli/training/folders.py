@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bothways import checkpoints
 from bothways.errors import OutputExists
 from bothways.storage import (
     check_folder_free,
@@ -38,8 +39,6 @@ _ASIDE = "replaced"  # an unfinished run that another run is to replace
 _MODEL = "model"  # the model while it is written
 _FILES = (_LOG, _LEFT)
 _CHECKPOINTS = "checkpoint-*"
-_DESCRIPTION = "bothways.json"
-_MODEL_FILES = ("config.json", _DESCRIPTION)
 
 
 @dataclass(slots=True)
@@ -207,10 +206,10 @@ class RunFolders:
     def _model(self, folder: Path | None = None) -> str | None:
         """Return a checksum of the trained model in a folder, by default the output; None without one."""
         folder = folder or self.output
-        if not all((folder / name).is_file() for name in _MODEL_FILES):
+        if not all((folder / name).is_file() for name in ("config.json", checkpoints.OURS)):
             return None
         # It has the checksums of the weights, and the card.
-        return hashlib.sha256((folder / _DESCRIPTION).read_bytes()).hexdigest()
+        return hashlib.sha256((folder / checkpoints.OURS).read_bytes()).hexdigest()
 
     def _is_own(self, model: str | None) -> bool:
         """Return True if the run put this model at the output."""

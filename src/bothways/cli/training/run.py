@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from bothways import pretraining, tasks
 from bothways.cli import options as opt
-from bothways.cli.printing import complain, interrupted_code, note, print_json
+from bothways.cli.printing import FAILED, complain, interrupted_code, note, print_json
 from bothways.cli.training.folders import RunFolders
 from bothways.progress import phase, reporting
 from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Fit = Callable[[TrainingArguments], tuple[Any, TrainingRecord]]
     NextStep = Callable[[Any, str], str]
-
-FAILED = 1
 
 RESUMING = """\
 Ctrl-C or SIGTERM stops the training after the current update: the epoch kept

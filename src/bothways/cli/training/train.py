@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import App, Parameter
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from bothways.training.options import TrainingArguments
     from bothways.training.state import TrainingRecord
 
-_CONFIDENCE = {each.name for each in fields(ConfidenceOptions)}
 _LINE = 78  # columns of a line of an example
 _OTHER_ROWS = opt.Option(
     "out_of_domain",
@@ -118,13 +117,11 @@ def _groups(spec: TaskSpec) -> dict[str, type]:
     learnt = {option.name for option in own}
     opened = [option for option in opt.options_of(spec.open_options) if option.name not in learnt]
     others = [_OTHER_ROWS] * issubclass(spec.fit_options, ConfidenceOptions)
-    confidence = [*(option for option in own if option.name in _CONFIDENCE), *others]
     return {
         "columns": opt.group_of(
             "Columns", [option for columns in opt.columns_of(spec) for option in opt.options_of(columns)]
         ),
-        "own": opt.group_of("Task", [option for option in (*own, *opened) if option.name not in _CONFIDENCE]),
-        "confidence": opt.group_of("Confidence (fitted on held-out rows)", confidence),
+        **opt.fitting_groups("Task", own, opened, others),
         "loss": LossOptions if spec.name == "embedding" else opt.group_of("Loss", ()),
         "training": runs.TRAINING,
     }
