@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import math
 import os
 import shutil
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from command_line import call, fails, names, ok, read_jsonl, rows, saved_of, short_training, write_jsonl
@@ -132,8 +130,6 @@ def test_a_process_that_was_killed_holds_nothing(files, tmp_path):
 
 # --- killed while the model is saved ---
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-
 
 def write_model(weights):
     """Writes what a trained model looks like from outside."""
@@ -200,28 +196,6 @@ def test_a_run_that_is_killed_at_any_moment_of_its_end_is_resumed(tmp_path, monk
             break
     assert number > 20
     assert ended <= 8 if finished else ended == 0
-
-
-@needs_fork
-@pytest.mark.slow
-@pytest.mark.parametrize("scenario", ["finished", "names cannot be exchanged", "interrupted"])
-def test_a_training_that_is_killed_while_it_saves_is_resumed_to_the_same_model(files, tmp_path, scenario):
-    script = Path(__file__).with_name("killed_training.py")
-    paths = os.pathsep.join([str(script.parent), str(script.parents[1]), *sys.path])
-    command = [sys.executable, str(script), str(files), str(tmp_path), scenario, "5"]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, timeout=600, check=True, env={**os.environ, "PYTHONPATH": paths}
-    )
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) > 5
-    assert len({each["weights"] for each in found}) == 1
-    for each in found:
-        assert each["names"] == ["run"], each
-        assert each["seed"] == 0
-        assert json.loads(each["log"][0])["event"] == "finished"
-        assert each["resumed"] == 0 or (each["resumed"] == 1 and "already exists" in each["said"])
-    # Refused is only what has nothing left to do.
-    assert sum(each["resumed"] for each in found) <= 2
 
 
 # --- Ctrl-C without validation ---

@@ -367,8 +367,7 @@ def passages(files, tmp_path_factory):
     return folder / "index", write_jsonl(folder / "asked.jsonl", asked)
 
 
-@pytest.mark.parametrize("per_query", [1, 3, 11])
-@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+@pytest.mark.parametrize(("per_query", "ending"), [(1, "csv"), (3, "jsonl"), (11, "csv")])
 def test_an_embedder_is_trained_on_mined_rows_without_further_options(files, passages, tmp_path, per_query, ending):
     index, asked = passages
     mined = tmp_path / f"mined.{ending}"
