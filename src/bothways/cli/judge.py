@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bothways.training.state import TrainingRecord
 
 _LONGEST_NAME = 32
+_SCORE_NEXT = "bothways judge score {} --data answers.jsonl --labels gold.jsonl"
 _COLUMNS = opt.group_of("Columns", opt.options_of(TripleColumns))
 _OWN = [option for option in opt.options_of(PAIRS.fit_options) if option.name not in ("target", "score")]
 _MERGE = opt.Option(
@@ -148,7 +149,7 @@ def train(
         if several and not run.json:
             print(f"{name}:")
         fit = partial(_fit, model, rows, name, words)
-        if code := runs.train_and_save(output / name if several else output, training, run, fit, _score_next):
+        if code := runs.train_and_save(output / name if several else output, training, run, fit, _SCORE_NEXT):
             return code
     return 0
 
@@ -160,11 +161,6 @@ def _fit(
     if judge.record is None:
         raise TypeError("a judge that was just trained must have a record")
     return judge, judge.record
-
-
-def _score_next(model: object, folder: str) -> str:
-    del model
-    return f"bothways judge score {folder} --data answers.jsonl --labels gold.jsonl"
 
 
 _SCORE_EXAMPLE = """\

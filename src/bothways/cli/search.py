@@ -16,15 +16,7 @@ import bothways.data
 from bothways import checkpoints, compose, retrieval, tasks
 from bothways.choices import Overflow
 from bothways.cli import options as opt
-from bothways.cli.printing import (
-    counted,
-    note,
-    one_line,
-    print_json,
-    print_table,
-    printable,
-    six_digits,
-)
+from bothways.cli.printing import counted, note, one_line, print_json, print_table, printable, six_digits
 from bothways.errors import InvalidInput
 from bothways.progress import reporting
 from bothways.tasks.registry import stored_task

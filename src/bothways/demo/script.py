@@ -126,7 +126,9 @@ class Demo:
         self.sections += story.tested_sections(category, len(self.rows["validation"]))
         with self.stage("headlines", "Classifying headlines that are in none of the files"):
             unseen = headlines()
-            predicted = list(zip(unseen, predict(classifier, unseen, coverage=COVERAGE), strict=True))
+            texts = [row["text"] for row in unseen]
+            answers: list[Classification] = classifier.predict(texts, coverage=COVERAGE, show_progress=False)
+            predicted = list(zip(unseen, answers, strict=True))
         for row, each in predicted:
             unlike = "  (unlike the training texts)" if each.out_of_domain else ""
             self.say(f"{each.label} {each.probability:.2f}  {row['text']}{unlike}")
@@ -248,13 +250,6 @@ def finished(record: TrainingRecord) -> None:
     """Check that a training was not interrupted."""
     if record.interrupted:
         raise interruption(record.signal)
-
-
-def predict(classifier: HeadTask, rows: Sequence[Row], **options: Any) -> list[Classification]:  # noqa: ANN401
-    """Predict rows, with options of the classifier's ``predict``."""
-    texts = [row["text"] for row in rows]
-    predictions: list[Classification] = classifier.predict(texts, show_progress=False, **options)
-    return predictions
 
 
 def nll_change(

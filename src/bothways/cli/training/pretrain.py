@@ -73,7 +73,7 @@ def adapt(
         held_out = opt.optional_source(validation, format)
         return task, task.fit(opt.labelled_source(data, format), validation=held_out, text=text, **options)
 
-    return runs.train_and_save(output, training, run, fit, runs.train_next)
+    return runs.train_and_save(output, training, run, fit, runs.TRAIN_NEXT)
 
 
 _DISTILL_EXAMPLE = f"""\
@@ -87,24 +87,17 @@ Example:
   bothways distill --teacher runs/news --layers 3 --data texts.jsonl.gz \\
     --validation validation.jsonl.gz --output runs/small"""
 
-_DISTILLING = opt.group_of(
-    "Training",
-    (
-        opt.Option("updates", int, "Optimizer steps.", default="2000"),
-        runs.TOKENS,
-        opt.Option("batch_size", int, "Sequences in an update. Default: 16 for embedders, else 32."),
-        opt.Option(
-            "learning_rate",
-            float,
-            "Peak learning rate. Default: 6e-4 for embedders, else 1e-4, and higher for larger batches.",
-        ),
-        runs.LAYER_DECAY,
-        opt.Option("seed", int, "Seed of masks, dropout and order.", default="0"),
-        runs.CHECKPOINTING,
-        runs.SHARD,
-        runs.CHECKPOINTS,
-        runs.LOG_TO,
+_DISTILLING = runs.training_group(
+    opt.Option("updates", int, "Optimizer steps.", default="2000"),
+    runs.TOKENS,
+    opt.Option("batch_size", int, "Sequences in an update. Default: 16 for embedders, else 32."),
+    opt.Option(
+        "learning_rate",
+        float,
+        "Peak learning rate. Default: 6e-4 for embedders, else 1e-4, and higher for larger batches.",
     ),
+    runs.LAYER_DECAY,
+    opt.Option("seed", int, "Seed of masks, dropout and order.", default="0"),
 )
 
 
@@ -183,12 +176,12 @@ def _check_raw(teacher: str, columns: Mapping[str, object], validation: str | No
         )
 
 
-def _after_distilling(distiller: "Distiller | TaskDistiller", folder: str) -> str:
+def _after_distilling(distiller: "Distiller | TaskDistiller") -> str:
     if not isinstance(distiller, pretraining.Distiller):
-        return runs.evaluate_next(distiller, folder)
+        return runs.EVALUATE_NEXT
     if distiller.embeds:
-        return f"bothways search build --model {folder} --data texts.jsonl --output runs/index"
-    return runs.train_next(distiller, folder)
+        return "bothways search build --model {} --data texts.jsonl --output runs/index"
+    return runs.TRAIN_NEXT
 
 
 _PRETRAIN_EXAMPLE = f"""\
@@ -201,20 +194,13 @@ Examples:
   bothways pretrain --recipe electra --scale tiny --tokenizer tok/ \\
     --data texts.txt.gz --output runs/pt --updates 50 --seed 1"""
 
-_PRETRAINING = opt.group_of(
-    "Training",
-    (
-        opt.Option("updates", int, "Optimizer steps. Default: the recipe's."),
-        runs.TOKENS,
-        opt.Option("batch_size", int, "Sequences in an update. Default: the recipe's; another size scales its rate."),
-        opt.Option("learning_rate", float, "Peak learning rate. Default: the recipe's."),
-        runs.LAYER_DECAY,
-        opt.Option("seed", int, "Seed of weights, masks, pairs and order.", default="0"),
-        runs.CHECKPOINTING,
-        runs.SHARD,
-        runs.CHECKPOINTS,
-        runs.LOG_TO,
-    ),
+_PRETRAINING = runs.training_group(
+    opt.Option("updates", int, "Optimizer steps. Default: the recipe's."),
+    runs.TOKENS,
+    opt.Option("batch_size", int, "Sequences in an update. Default: the recipe's; another size scales its rate."),
+    opt.Option("learning_rate", float, "Peak learning rate. Default: the recipe's."),
+    runs.LAYER_DECAY,
+    opt.Option("seed", int, "Seed of weights, masks, pairs and order.", default="0"),
 )
 
 
@@ -264,7 +250,7 @@ def pretrain(
         corpus = _corpus(data, output, opened, text, format, quiet=run.quiet)
         return pretrainer, pretrainer.fit(corpus, batch_warmup=warmup, **options)
 
-    return runs.train_and_save(output, training, run, fit, runs.train_next)
+    return runs.train_and_save(output, training, run, fit, runs.TRAIN_NEXT)
 
 
 def _corpus(

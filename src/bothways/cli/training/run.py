@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bothways.training.state import TrainingRecord
 
     Fit = Callable[[TrainingArguments], tuple[Any, TrainingRecord]]
-    NextStep = Callable[[Any, str], str]
+    NextStep = str | Callable[[Any], str]  # the command to type next, with {} for the folder
 
 RESUMING = """\
 Ctrl-C or SIGTERM stops the training after the current update: the epoch kept
@@ -44,27 +44,26 @@ OutputFolder = Annotated[
 _TEMPERATE = (0.8, 1.25)  # temperatures that change probabilities little
 _MISTAKE_WIDTH, _MOST_MISTAKES = 70, 5
 _DECLARED = {option.name: option for option in opt.options_of(TrainingOptions)}
-CHECKPOINTS = opt.Option(
+_CHECKPOINTS = opt.Option(
     "checkpoints",
     bool,
     "Write a checkpoint after each epoch (four times the size of the model), so that --resume can continue.",
     negative="--no-checkpoints",
 )
 TOKENS = opt.Option("tokens", opt.TokenCount, "Tokens to read, such as 50M (k, M, G, T), instead of the other lengths.")
-LAYER_DECAY, CHECKPOINTING, SHARD, LOG_TO = (
-    _DECLARED[name] for name in ("layer_decay", "activation_checkpointing", "shard", "log_to")
-)
-TRAINING = opt.group_of(
-    "Training",
-    (
-        *(_DECLARED[name] for name in ("epochs", "updates")),
-        replace(TOKENS, name="total_tokens"),
-        *(_DECLARED[name] for name in ("learning_rate", "layer_decay", "batch_size", "seed", "patience")),
-        CHECKPOINTING,
-        SHARD,
-        CHECKPOINTS,
-        LOG_TO,
-    ),
+LAYER_DECAY = _DECLARED["layer_decay"]
+_OF_ALL = (_DECLARED["activation_checkpointing"], _DECLARED["shard"], _CHECKPOINTS, _DECLARED["log_to"])
+
+
+def training_group(*options: opt.Option) -> type:
+    """Return the group of training options: these, and those that all trainings have."""
+    return opt.group_of("Training", (*options, *_OF_ALL))
+
+
+TRAINING = training_group(
+    *(_DECLARED[name] for name in ("epochs", "updates")),
+    replace(TOKENS, name="total_tokens"),
+    *(_DECLARED[name] for name in ("learning_rate", "layer_decay", "batch_size", "seed", "patience")),
 )
 
 
@@ -110,17 +109,9 @@ class BatchOptions:
 
 FULL_BATCH = BatchOptions()
 
-
-def evaluate_next(model: object, folder: str) -> str:
-    """Return the command to type after most trainings."""
-    del model
-    return f"bothways evaluate {folder} --data test.csv  # your labelled test rows"
-
-
-def train_next(model: object, folder: str) -> str:
-    """Return the command to type after a training on raw text."""
-    del model
-    return f"bothways train classification --model {folder} --train train.jsonl --output runs/new"
+# The commands to type after most trainings, and after one on raw text.
+EVALUATE_NEXT = "bothways evaluate {} --data test.csv  # your labelled test rows"
+TRAIN_NEXT = "bothways train classification --model {} --train train.jsonl --output runs/new"
 
 
 def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", next_step: "NextStep") -> int:
@@ -131,7 +122,7 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
         training: Options of `TRAINING`, or of a group like it.
         run: Options of the run.
         fit: Opens a task and fits it with these options.
-        next_step: Returns the command to type next, given the model and its folder.
+        next_step: The command to type next, with ``{}`` for the folder; or a function that returns it for the model.
     """
     from bothways.training.workers import joined
 
@@ -277,7 +268,8 @@ def _print_summary(
     lines += [f"note         {ALWAYS_ANSWERS}"] * (facts.get("can_decline") is False)
     lines += [f"note         {each}" for each in notes]
     lines += [_described(each) for each in mistakes[:_MOST_MISTAKES]]
-    lines += [f"saved in     {saved}", f"next         {next_step(task, shlex.quote(str(saved)))}"]
+    command = next_step if isinstance(next_step, str) else next_step(task)
+    lines += [f"saved in     {saved}", f"next         {command.format(shlex.quote(str(saved)))}"]
     print("\n".join(lines))
 
 

@@ -103,7 +103,7 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
                     task.fit_threshold(others)
             return task, record
 
-        return runs.train_and_save(output, training, run, fit, runs.evaluate_next)
+        return runs.train_and_save(output, training, run, fit, runs.EVALUATE_NEXT)
 
     train.__doc__ = _help(spec)
     made = opt.command(_example(spec), name=name or spec.name.replace("_", "-"), **_groups(spec))(train)
@@ -304,10 +304,10 @@ def multitask(
         data = {name: _task_data(each, held_out.get(name), format) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
-    def next_step(model: "MultiTask", folder: str) -> str:
+    def next_step(model: "MultiTask") -> str:
         # Tasks that read the same column of labels cannot be evaluated on the same rows.
-        one = "" if model.has_own_label_columns else f" --task {next(iter(model.parts))}"
-        return runs.evaluate_next(model, f"{folder}{one}")
+        one = "{}" if model.has_own_label_columns else f"{{}} --task {next(iter(model.parts))}"
+        return runs.EVALUATE_NEXT.format(one)
 
     return runs.train_and_save(output, training, run, fit, next_step)
 
