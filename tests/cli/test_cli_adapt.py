@@ -23,10 +23,10 @@ def texts(tmp_path_factory):
     return path
 
 
-def words_of(files, texts, output, *more):
+def words_of(files, texts, output, *more, epochs=4):
     return [
         *("adapt", "--model", files / "tiny", "--data", texts, "--output", output, "--device", "cpu"),
-        *("--epochs", 4, "--learning-rate", 0.01, "--batch-size", 8, "--seed", 1, *more),
+        *("--epochs", epochs, "--learning-rate", 0.01, "--batch-size", 8, "--seed", 1, *more),
     ]
 
 
@@ -54,7 +54,7 @@ def test_the_summary_has_before_and_after(adapted):
 
 
 def test_in_words_the_next_step_is_to_fine_tune(files, texts, tmp_path):
-    outcome = ok(*words_of(files, texts, tmp_path / "run"))
+    outcome = ok(*words_of(files, texts, tmp_path / "run", epochs=1))
     assert f"next         bothways train classification --model {tmp_path / 'run'} --train" in outcome.out
     assert "new_head" not in outcome.out
 

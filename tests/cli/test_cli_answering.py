@@ -35,19 +35,8 @@ def qa(files, data):
     flat, nested = data
     outcome = call(
         *("train", "question-answering", "--model", files / "tiny", "--train", flat, "--validation", nested),
-        *(
-            "--output",
-            files / "answering" / "qa",
-            "--seed",
-            1,
-            "--epochs",
-            3,
-            "--batch-size",
-            8,
-            "--learning-rate",
-            0.003,
-        ),
-        *("--max-answer-tokens", 5, "--device", "cpu"),
+        *("--output", files / "answering" / "qa", "--seed", 1, "--epochs", 3, "--batch-size", 8),
+        *("--learning-rate", 0.003, "--max-answer-tokens", 5, "--device", "cpu"),
     )
     return outcome, files / "answering" / "qa"
 
@@ -64,19 +53,8 @@ def test_training_says_what_it_chose_and_how_to_go_on(qa):
 
 def test_training_says_that_a_model_cannot_decline(files, tmp_path):
     data = write_jsonl(tmp_path / "answered.jsonl", [row for row in questions(24) if row["answers"]])
-    words = [
-        "train",
-        "question-answering",
-        "--model",
-        files / "tiny",
-        "--train",
-        data,
-        "--epochs",
-        1,
-        "--device",
-        "cpu",
-    ]
-    outcome = ok(*words, "--output", tmp_path / "qa")
+    words = ("--model", files / "tiny", "--train", data, "--epochs", 1, "--device", "cpu", "--output", tmp_path / "qa")
+    outcome = ok("train", "question-answering", *words)
     notes = [line for line in outcome.out.splitlines() if line.startswith("note ")]
     assert any("No held-out question was without an answer" in note for note in notes)
     (said,) = call("predict", tmp_path / "qa", "Who is w5?", "w5 w6 w7").lines()

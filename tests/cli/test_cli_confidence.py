@@ -246,7 +246,8 @@ def test_two_standard_inputs_are_bad_usage(run):
 
 def test_few_texts_have_a_border_against_texts_from_elsewhere(tmp_path, monkeypatch):
     """Of so few texts all are learnt from, and cross-validation teaches the detector."""
-    monkeypatch.setattr("bothways.tasks.heads.training.MIN_UPDATES", 2)
+    monkeypatch.setattr("bothways.tasks.heads.contrastive._UPDATES_OF_FEW", 1)
+    monkeypatch.setattr("bothways.tasks.heads.training._AFTER_CONTRAST", 1)
     base = write_embedder(tmp_path / "base")
     data = write_jsonl(tmp_path / "few.jsonl", few_rows("single"))
     others = write_jsonl(tmp_path / "others.jsonl", [{"text": f"w{40 + at} w{41 + at}"} for at in range(8)])

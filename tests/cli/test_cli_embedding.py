@@ -36,7 +36,7 @@ def train(files, data, kind, output, *more):
 
 
 @pytest.fixture(scope="module")
-def trained(files, data, tmp_path_factory):
+def embedder(files, data, tmp_path_factory):
     """The folder of an embedder, trained on scored pairs as they are read by default."""
     folder = tmp_path_factory.mktemp("embedder") / "run"
     outcome = train(files, data, "scored", folder, "--json")
@@ -104,18 +104,18 @@ def test_an_embedder_is_evaluated_without_training(files, data):
     )
 
 
-def test_two_typed_texts_are_compared(trained):
-    answers = call("predict", trained, "w5 w6", "w5 w6")
+def test_two_typed_texts_are_compared(embedder):
+    answers = call("predict", embedder, "w5 w6", "w5 w6")
     assert answers.lines() == [{"similarity": pytest.approx(1.0), "windows": 1, "dropped_tokens": 0}]
     assert answers.err == ""
-    fails(2, "expected two texts to compare, got 1", "predict", trained, "w5 w6")
+    fails(2, "expected two texts to compare, got 1", "predict", embedder, "w5 w6")
 
 
-def test_similarities_of_texts_that_are_cut_say_so(trained, data):
+def test_similarities_of_texts_that_are_cut_say_so(embedder, data):
     cutting = ("--max-length", 3, "--on-overflow", "truncate", "--quiet")
-    answer = call("predict", trained, "w5 w6", "w5 w6 w7", *cutting)
+    answer = call("predict", embedder, "w5 w6", "w5 w6 w7", *cutting)
     assert answer.lines() == [{"similarity": pytest.approx(1.0), "windows": 1, "dropped_tokens": 3}]
-    report = call("evaluate", trained, "--data", data / "scored.jsonl.gz", *cutting, "--resamples", 5)
+    report = call("evaluate", embedder, "--data", data / "scored.jsonl.gz", *cutting, "--resamples", 5)
     assert report.out.splitlines()[-1] == "48 of 48 texts were cut, by 48 tokens together"
 
 

@@ -32,6 +32,7 @@ def run_onnx(folder, texts):
     return dict(zip(outputs, session.run(outputs, feed), strict=True)), described
 
 
+@pytest.mark.slow
 def test_an_exported_classifier_gives_the_labels_and_probabilities_of_predict(tmp_path):
     run = FROZEN / "classifier"  # narrow, and of two layers: each takes an export a second
     done = call("export", run, "--format", "onnx", "--head", "sequence", "--output", tmp_path / "x", "--json")

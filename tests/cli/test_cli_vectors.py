@@ -34,7 +34,7 @@ def train(files, scored, output, *more):
 
 
 @pytest.fixture(scope="module")
-def trained(files, scored, tmp_path_factory):
+def embedder(files, scored, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "run"
     assert train(files, scored, folder).code == 0
     return folder
@@ -83,9 +83,9 @@ def test_windows_and_strides_give_other_vectors(short_sighted):
     assert not np.allclose(windows, apart, atol=1e-4)
 
 
-def test_an_embedder_that_says_nothing_reads_in_windows_and_is_trained_as_it_reads(files, scored, trained, tmp_path):
+def test_an_embedder_that_says_nothing_reads_in_windows_and_is_trained_as_it_reads(files, scored, embedder, tmp_path):
     assert train(files, scored, tmp_path / "run", "--on-overflow", "error", "--stride", 2).code == 0
-    read = [saved_of(each) for each in (trained, tmp_path / "run")]
+    read = [saved_of(each) for each in (embedder, tmp_path / "run")]
     assert [(each["on_overflow"], each["stride"]) for each in read] == [("window", None), ("error", 2)]
 
 
@@ -102,8 +102,8 @@ def test_a_stride_that_no_window_has_is_bad_usage(files, tmp_path):
         (["--pooling", "max", "--dimensions", 8], {"pooling": "max", "dimensions": 8}),
     ],
 )
-def test_vectors_are_evaluated_as_they_would_be_used(files, scored, trained, words, options):
-    for model, task in ((trained, []), (files / "tiny", ["--task", "similarity"])):
+def test_vectors_are_evaluated_as_they_would_be_used(files, scored, embedder, words, options):
+    for model, task in ((embedder, []), (files / "tiny", ["--task", "similarity"])):
         said = figures(model, "--data", scored, *task, *words)
         opened = SentenceEmbedder.from_pretrained(model, device="cpu", **options)
         assert said == opened.evaluate(scored, resamples=20, show_progress=False).to_dict()

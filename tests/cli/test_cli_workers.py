@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import call, read_jsonl, rows, write_jsonl
+from command_line import call, ok, read_jsonl, rows, write_jsonl
 
 from classifier_cases import without_dropout
 
@@ -31,26 +31,14 @@ def losses_of(folder):
 
 def test_pre_training_by_torchrun_equals_that_of_one_process(tmp_path):
     (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS))
-    made = torchrun(
-        1, "tokenizer", "train", "--vocabulary", 200, "--data", tmp_path / "texts.txt", "--output", tmp_path / "tok"
-    )
-    assert made.returncode == 0, made.stderr
+    data = ("--data", tmp_path / "texts.txt")
+    ok("tokenizer", "train", "--vocabulary", 200, *data, "--output", tmp_path / "tok")
     found = []
     for count in (1, 2):
         # ModernBERT has no dropout, which each process would draw for itself.
         output = tmp_path / f"run {count}"
-        data = (
-            "--tokenizer",
-            tmp_path / "tok",
-            "--data",
-            tmp_path / "texts.txt",
-            "--output",
-            output,
-            "--device",
-            "cpu",
-        )
-        small = ("--updates", 4, "--batch-size", 4, "--length", 24)
-        run = torchrun(count, "pretrain", "--recipe", "modernbert", *data, *small)
+        small = ("--updates", 4, "--batch-size", 4, "--length", 24, "--device", "cpu", "--output", output)
+        run = torchrun(count, "pretrain", "--recipe", "modernbert", "--tokenizer", tmp_path / "tok", *data, *small)
         assert run.returncode == 0, run.stderr
         assert run.stdout.count("trained      4 updates") == 1
         assert run.stderr.count("StableAdamW") == run.stderr.count("documents are in") == 1  # said by one process
