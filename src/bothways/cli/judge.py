@@ -93,6 +93,7 @@ Examples:
 
 @opt.command(
     _TRAIN_EXAMPLE,
+    name="train",
     columns=_COLUMNS,
     training=runs.TRAINING,
     **opt.fitting_groups("Judge", _OWN, [_MERGE]),

@@ -346,8 +346,12 @@ SKIP_EMPTY = "To continue without such rows: --on-empty skip or --on-empty null.
 
 def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
     """Return the library's keyword arguments for these options."""
-    windows = {"max_length": reading.max_length, "on_overflow": reading.on_overflow, "stride": reading.stride}
-    return {**windows, **model.arguments()}
+    return {
+        "max_length": reading.max_length,
+        "on_overflow": reading.on_overflow,
+        "stride": reading.stride,
+        **model.arguments(),
+    }
 
 
 def open_task(

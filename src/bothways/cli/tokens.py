@@ -342,7 +342,10 @@ def mask(
         for epoch, (static, dynamic) in enumerate(rows, start=1):
             print_json({"epoch": epoch, "static": _as_json(tokenizer, static), "dynamic": _as_json(tokenizer, dynamic)})
         return
-    coloured = ((str(epoch), *(_coloured(tokenizer, each) for each in row)) for epoch, row in enumerate(rows, start=1))
+    coloured = (
+        (str(epoch), _coloured(tokenizer, static), _coloured(tokenizer, dynamic))
+        for epoch, (static, dynamic) in enumerate(rows, start=1)
+    )
     print_table((">epoch", "~static masks", "~dynamic masks"), coloured)
     shown = "red masked, yellow another token, green unchanged" if sys.stdout.isatty() else "in asterisks"
     note(f"{len(rows[0][0].places_M)} of {len(ids)} tokens are chosen: {shown}.")
