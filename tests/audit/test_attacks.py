@@ -116,14 +116,12 @@ def test_the_search_finds_the_word_keeps_to_its_bounds_and_reaches_a_label():
 
 def test_other_words_are_near_and_the_sentence_stays_the_same(weak):
     near = NearestWords.of(weak.model)
-    assert set(near.spelt) == {word for word in (*GOOD, *BAD, *FILLER) if len(word) >= 4}
+    assert set(near.row_of) == {word for word in (*GOOD, *BAD, *FILLER) if len(word) >= 4}
     draft = Draft.of("the Music was lovely")
-    found = NearestWords(near.rows_VE, near.spelt, near.row_of, min_cosine=-1.0).words(
-        draft, 1, np.random.default_rng(0)
-    )
+    found = NearestWords(near.rows_VE, near.row_of, min_cosine=-1.0).words(draft, 1, np.random.default_rng(0))
     row = near.row_of["music"]
     best = int(torch.argsort(near.rows_VE @ near.rows_VE[row], descending=True)[1])
-    assert found[0] == near.spelt[best].capitalize()
+    assert found[0] == list(near.row_of)[best].capitalize()
     assert "Music" not in found
     same = SameSentence(lambda texts: np.array([[1.0, 0.0] if "lovely" in text else [0.0, 1.0] for text in texts]))
     assert same.kept(draft.text, ["a lovely film", "a dull film"]).tolist() == [True, False]

@@ -9,7 +9,10 @@ from planted import planted
 from bothways.audit import scan
 from bothways.audit.backdoor.inversion import Inversion, NullModel, base_vectors, hard_texts, read_vocabulary
 from bothways.audit.backdoor.probe import Probe
+from bothways.audit.backdoor.scanner import attack_success
+from bothways.audit.context import Context
 from bothways.cli import main
+from bothways.data import read_rows
 
 NAME = "BackdoorTriggerScanner"
 FILLER = [f"w{number}" for number in range(60)]
@@ -156,7 +159,6 @@ def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
     assert report.findings[0].severity.label == "info"
     assert len(report.findings[0].evidence.details["texts"]) == 10
     assert report.findings[1].evidence.value < -0.5, "a wide margin"
-    assert report.to_dict()["findings"] == audited(model, rows_of(60, 4)).to_dict()["findings"]
 
 
 def test_texts_with_a_trigger_are_named_with_their_rows(tmp_path, monkeypatch):
@@ -172,7 +174,6 @@ def test_texts_with_a_trigger_are_named_with_their_rows(tmp_path, monkeypatch):
     assert found.severity.label == "high"
     assert found.evidence.details["rows_with_a_trigger"] == [place + 1 for place in held]
     assert found.location in {f"row {place + 1}" for place in held}
-    assert report.to_dict()["findings"] == audited(model, rows).to_dict()["findings"]
     clean = audited(model, [row for place, row in enumerate(rows) if place not in held])
     assert {each.rule: each.severity.label for each in clean.findings}["backdoor-inputs"] == "info"
 
@@ -193,10 +194,11 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
     clean, poisoned = classifier(base, monkeypatch), classifier(tmp_path / "poisoned", monkeypatch, trigger=1.0)
 
     def found(model, data):
-        report = audited(model, data, reference=str(base))
-        return [each for each in report.findings if each.rule == "backdoor-rows"]
+        context = Context("a model", model, list(read_rows(data)), str(base))
+        return list(attack_success(context, Probe(model), context.base_encoder))
 
-    (learnt,) = found(poisoned, rows)
+    report = audited(poisoned, rows, reference=str(base))
+    (learnt,) = [each for each in report.findings if each.rule == "backdoor-rows"]
     assert learnt.severity.label == "high"
     assert learnt.location == "good"
     details = learnt.evidence.details

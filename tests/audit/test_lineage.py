@@ -158,6 +158,7 @@ def test_a_scan_of_files_loads_no_torch(tmp_path):
     assert run.stdout.strip() == "fail []", run.stderr
 
 
+@pytest.mark.slow
 def test_all_of_them_are_looked_at_within_bounded_memory(tmp_path):
     for name, (make, _, _) in hostile_samples.SAMPLES.items():
         (tmp_path / name).mkdir()

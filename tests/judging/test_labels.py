@@ -41,35 +41,28 @@ def test_the_same_id_in_two_systems_is_told_apart_by_texts_or_system():
     assert labels_of(by_texts)["a"] == [row[LABEL] for row in one]
 
 
-def test_a_label_that_fits_different_rows_is_refused():
-    one, other = triples(6, rate=1), triples(6, rate=0)
-    gold = [{"id": "q1", LABEL: 1}]
-    with pytest.raises(InvalidInput, match=r"id 'q1' fits 2 rows .of 'a', 'b'. with different texts"):
-        with_labels(systems(a=one, b=other), read_labels(gold, CONTEXT), CONTEXT)
-
-
-def test_labels_of_rows_that_are_not_there_are_named():
-    gold = [{"id": f"x{number}", LABEL: 1} for number in range(8)]
-    with pytest.raises(InvalidInput, match=r"8 of 8 are not there: id 'x0', id 'x1', .* and 3 more"):
-        with_labels(systems(a=triples(10)), read_labels(gold, CONTEXT), CONTEXT)
-
-
-def test_an_id_whose_texts_differ_is_of_another_row():
-    gold = [{"id": "q1", "query": "another question", LABEL: 1}]
-    with pytest.raises(InvalidInput, match="1 of 1 are not there: id 'q1'"):
-        with_labels(systems(a=triples(10)), read_labels(gold, CONTEXT), CONTEXT)
-
-
-def test_labels_of_a_system_that_is_not_there_are_refused():
-    gold = [{**triples(1)[0], "system": "z"}]
-    with pytest.raises(InvalidInput, match="expected a system of 'a', got 'z'"):
-        with_labels(systems(a=triples(3)), read_labels(gold, CONTEXT), CONTEXT)
-
-
-def test_two_labels_of_a_row_that_differ_are_refused():
-    gold = [{"id": "q1", LABEL: 1}, {"id": "q1", LABEL: 0}]
-    with pytest.raises(InvalidInput, match=r"expected one label for id 'q1', got 1 .* and 0"):
-        with_labels(systems(a=triples(3)), read_labels(gold, CONTEXT), CONTEXT)
+@pytest.mark.parametrize(
+    ("rows", "gold", "said"),
+    [
+        (
+            {"a": triples(6, rate=1), "b": triples(6, rate=0)},
+            [{"id": "q1", LABEL: 1}],
+            r"id 'q1' fits 2 rows .of 'a', 'b'. with different texts",
+        ),
+        (
+            {"a": triples(10)},
+            [{"id": f"x{number}", LABEL: 1} for number in range(8)],
+            r"8 of 8 are not there: id 'x0', id 'x1', .* and 3 more",
+        ),
+        # An id whose texts differ is that of another row.
+        ({"a": triples(10)}, [{"id": "q1", "query": "another question", LABEL: 1}], "1 of 1 are not there: id 'q1'"),
+        ({"a": triples(3)}, [{**triples(1)[0], "system": "z"}], "expected a system of 'a', got 'z'"),
+        ({"a": triples(3)}, [{"id": "q1", LABEL: each} for each in (1, 0)], r"one label for id 'q1', got 1 .* and 0"),
+    ],
+)
+def test_labels_that_fit_no_row_or_different_ones_are_refused(rows, gold, said):
+    with pytest.raises(InvalidInput, match=said):
+        with_labels(systems(**rows), read_labels(gold, CONTEXT), CONTEXT)
 
 
 def test_a_file_without_labels_is_refused_with_its_columns():

@@ -144,8 +144,7 @@ class NearestWords:
     """Replaces a word by its nearest neighbours in the embedding table, similar to TextFooler (Jin et al. 2020)."""
 
     rows_VE: Tensor  # embedding rows of the vocabulary's words, centred, then of unit length
-    spelt: tuple[str, ...]  # the V words
-    row_of: dict[str, int]  # the row of each lower-case word that is one token
+    row_of: dict[str, int]  # the row of each of the V words, in lower case
     limit: int = 10  # maximum number of words to return
     min_cosine: float = 0.3  # minimum cosine of a word and its replacement
     name: ClassVar[str] = "word substitutions (nearest in the embedding table)"
@@ -167,7 +166,7 @@ class NearestWords:
         with torch.no_grad():
             table = encoder.encoder.embedding.tokens.weight[list(ids.values())].float().cpu()
             rows_VE = torch.nn.functional.normalize(table - table.mean(0), dim=1)
-        return cls(rows_VE, tuple(ids), {word: row for row, word in enumerate(ids)})
+        return cls(rows_VE, {word: row for row, word in enumerate(ids)})
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
         """Return the words nearest to the replaced one, the nearest first; a capital first letter is kept."""
@@ -177,9 +176,9 @@ class NearestWords:
         if row is None:
             return []
         near_V = self.rows_VE @ self.rows_VE[row]
-        cosines, rows = near_V.topk(min(self.limit + 1, len(self.spelt)))
-        nearest = zip(rows.tolist(), cosines.tolist(), strict=True)
-        return [_cased(self.spelt[each], word) for each, cosine in nearest if each != row and cosine >= self.min_cosine]
+        cosines, rows = near_V.topk(min(self.limit + 1, len(self.row_of)))
+        spelt, nearest = list(self.row_of), zip(rows.tolist(), cosines.tolist(), strict=True)
+        return [_cased(spelt[each], word) for each, cosine in nearest if each != row and cosine >= self.min_cosine]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

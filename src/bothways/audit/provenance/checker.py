@@ -153,9 +153,6 @@ def verified(folder: Path, public_key: Path | None) -> Iterator[Finding]:
 def _library() -> ModuleType:
     try:
         import model_signing
-        import model_signing.hashing
-        import model_signing.signing
-        import model_signing.verifying
     except ImportError as error:
         raise MissingDependency.of("model-signing", extra="signing", purpose="a signature of a model") from error
     library: ModuleType = model_signing
