@@ -7,7 +7,7 @@ import ast
 import functools
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -18,13 +18,19 @@ RELATIVE_CLAUSE = re.compile(r"Return (what|which|whether|how|where|of)\b")
 
 @dataclass(frozen=True)
 class Import:
-    """One statement that imports from the package, and where it stands."""
+    """One statement that imports, and where it stands."""
 
-    targets: list[str]
-    """Dotted names, without ``bothways``."""
+    names: list[str]
+    """Dotted names; ``"<computed>"`` for one that no reader of the source can follow."""
+    line: int
     inside_a_function: bool
     for_types_alone: bool
     """It stands under ``if TYPE_CHECKING``."""
+
+    @property
+    def targets(self):
+        """Names in the package, without ``bothways``."""
+        return [name.partition(".")[2] for name in self.names if name.split(".")[0] == "bothways"]
 
 
 @dataclass
@@ -34,10 +40,15 @@ class Module:
     name: str
     """Its path inside the package, dotted; a package's own module ends with ``__init__``."""
     source: str
-    tree: ast.Module = field(init=False)
 
-    def __post_init__(self):
-        self.tree = ast.parse(self.source)
+    @functools.cached_property
+    def tree(self):
+        return ast.parse(self.source)
+
+    @property
+    def path(self):
+        """The path of its file, from the package on."""
+        return self.name.replace(".", "/") + ".py"
 
     @property
     def folder(self):
@@ -52,28 +63,29 @@ class Module:
 
     @functools.cached_property
     def imports(self):
-        """The statements that import modules of the package; ``importlib.import_module("...")`` counts."""
+        """The statements that import; ``importlib.import_module("...")`` counts."""
         return [
-            Import([name.removeprefix("bothways").removeprefix(".") for name in names], inside, for_types)
+            Import(names, node.lineno, inside, for_types)
             for node, inside, for_types in self._walked
-            if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call))
-            if (names := [name for name in self._imported(node) if name.split(".")[0] == "bothways"])
+            if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)) and (names := self._imported(node))
         ]
 
     @functools.cached_property
     def _walked(self):
-        """Each node, and whether it stands in a function and under ``if TYPE_CHECKING``."""
+        """Each node, and whether it stands in the body of a function and under ``if TYPE_CHECKING``."""
         found, waiting = [], [(self.tree, False, False)]
         while waiting:
-            node, inside, for_types = waiting.pop()
-            found.append((node, inside, for_types))
-            inside = inside or isinstance(node, FUNCTIONS)
-            for_types = for_types or (isinstance(node, ast.If) and _names(node.test, "TYPE_CHECKING"))
+            node, *stands = waiting.pop()
+            found.append((node, *stands))
+            body = (
+                stands[0] or isinstance(node, FUNCTIONS),
+                stands[1] or (isinstance(node, ast.If) and _names(node.test, "TYPE_CHECKING")),
+            )
             for name in node._fields:
                 value = getattr(node, name, None)
                 children = value if isinstance(value, list) else (value,)
                 nodes = [child for child in children if isinstance(child, ast.AST) and child._fields]
-                waiting += [(child, inside, for_types) for child in nodes]
+                waiting += [(child, *(body if name == "body" else stands)) for child in nodes]
         return found
 
     def _imported(self, node):
@@ -81,8 +93,9 @@ class Module:
             return [alias.name for alias in node.names]
         if isinstance(node, ast.ImportFrom):
             return [f"{_start(node, self.name)}.{alias.name}" for alias in node.names]
-        if _called(node) in ("import_module", "__import__") and node.args and isinstance(node.args[0], ast.Constant):
-            return [str(node.args[0].value)]
+        if _called(node) in ("import_module", "__import__"):
+            literal = bool(node.args) and isinstance(node.args[0], ast.Constant)
+            return [str(node.args[0].value) if literal else "<computed>"]
         return []
 
 
@@ -277,7 +290,9 @@ def ignored_types(of=None):
 
 def deferred_imports(of=None):
     """Statements in functions that import modules of our own."""
-    return sum(found.inside_a_function for module in of or modules() for found in module.imports)
+    return sum(
+        found.inside_a_function and bool(found.targets) for module in of or modules() for found in module.imports
+    )
 
 
 def circles(of=None):

@@ -8,18 +8,12 @@ import doctest
 import importlib
 import re
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
-import bothways
+import code_measures as code
 
-PACKAGE = Path(bothways.__file__).parent
-WITH_EXAMPLES = sorted(
-    ".".join(["bothways", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
-    for path in PACKAGE.rglob("*.py")
-    if ">>> " in path.read_text(encoding="utf-8")
-)
+WITH_EXAMPLES = [f"bothways.{each.name}".removesuffix(".__init__") for each in code.modules() if ">>> " in each.source]
 
 # Beginnings that put the subject last: "What X is of Y", "Whether of each text its words are read".
 INVERTED = re.compile(
@@ -31,17 +25,19 @@ OUR_OWN_WORDS = re.compile(
 )
 
 
-def _trees():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+def _public_classes():
+    for module in code.modules():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield module.path, node
 
 
 def test_docstrings_begin_with_what_a_thing_is_or_does():
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = [
-        f"{path}:{getattr(node, 'lineno', 1)}"
-        for path, tree in _trees()
-        for node in ast.walk(tree)
+        f"{module.path}:{getattr(node, 'lineno', 1)}"
+        for module in code.modules()
+        for node in module.nodes
         if isinstance(node, documented) and INVERTED.match(ast.get_docstring(node) or "")
     ]
     assert found == []
@@ -50,15 +46,14 @@ def test_docstrings_begin_with_what_a_thing_is_or_does():
 def test_public_methods_have_a_docstring_where_they_are_declared():
     documented = {"forward", "reset_parameters", "readable", "readinto", "seek", "seekable", "tell"}  # by torch and io
     bare = []
-    for path, tree in _trees():
-        for owner in (node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")):
-            # Attributes of the class, in its own docstring.
-            described = re.findall(r"^    (\w+): |``(\w+)``", ast.get_docstring(owner) or "", re.MULTILINE)
-            documented |= {name for names in described for name in names}
-            for each in owner.body:
-                if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
-                    bare.append((each.name, f"{path}: {owner.name}.{each.name}"))
-                    documented |= {each.name} if ast.get_docstring(each) else set()
+    for path, owner in _public_classes():
+        # Attributes of the class, in its own docstring.
+        described = re.findall(r"^    (\w+): |``(\w+)``", ast.get_docstring(owner) or "", re.MULTILINE)
+        documented |= {name for names in described for name in names}
+        for each in owner.body:
+            if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
+                bare.append((each.name, f"{path}: {owner.name}.{each.name}"))
+                documented |= {each.name} if ast.get_docstring(each) else set()
     assert len(bare) > 1000
     assert [where for name, where in bare if name not in documented] == []
 
@@ -70,19 +65,17 @@ def test_an_inverted_docstring_is_found(docstring):
 
 def test_no_class_name_stands_for_two_things():
     homes = defaultdict(list)
-    for path, tree in _trees():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].append(path)
+    for path, owner in _public_classes():
+        homes[owner.name].append(path)
     assert len(homes) > 700
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
 
 
 def test_names_are_those_of_the_field():
     names = {
-        (path, name)
-        for path, tree in _trees()
-        for node in ast.walk(tree)
+        (module.path, name)
+        for module in code.modules()
+        for node in module.nodes
         for name in (getattr(node, "name", None), getattr(node, "id", None), getattr(node, "arg", None))
         if isinstance(name, str) and OUR_OWN_WORDS.search(name)
     }

@@ -3,19 +3,16 @@
 The checker reads source with ``ast``, so that it sees imports inside functions and under ``TYPE_CHECKING`` too.
 """
 
-import ast
 import socket
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import bothways
-
-PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bothways"
+import code_measures as code
 
 # From the ground up. A module may import what stands on a lower line, and nothing beside it on its own line.
 LAYERS = (
@@ -91,82 +88,28 @@ SHARED = "heads"
 FORBIDDEN = {"encoder": {"tokenizers", "safetensors", "json"}, "evaluation": {"torch"}}
 
 
-@dataclass(frozen=True)
-class Import:
-    """One absolute dotted name that a file imports, and whether it does so only when a function runs or never."""
-
-    target: str
-    line: int
-    deferred: bool
-
-
-class _Imports(ast.NodeVisitor):
-    """Collects the imports of one file; ``package`` is the dotted package that the file stands in."""
-
-    def __init__(self, package):
-        self.package = package.split(".")
-        self.deferred = False
-        self.found = []
-
-    def add(self, target, node):
-        self.found.append(Import(target, node.lineno, self.deferred))
-
-    def visit_Import(self, node):
-        for alias in node.names:
-            self.add(alias.name, node)
-
-    def visit_ImportFrom(self, node):
-        base = self.package[: len(self.package) - node.level + 1] if node.level else []
-        module = ".".join([*base, *([node.module] if node.module else [])])
-        for alias in node.names:
-            self.add(f"{module}.{alias.name}", node)
-
-    def visit_Call(self, node):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name in ("import_module", "__import__"):
-            literal = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else "<computed>"
-            self.add(literal, node)
-        self.generic_visit(node)
-
-    def visit_FunctionDef(self, node):
-        self.defer(node.body, others=[*node.decorator_list, node.args])
-
-    visit_AsyncFunctionDef = visit_FunctionDef
-
-    def visit_If(self, node):
-        if "TYPE_CHECKING" in ast.dump(node.test):
-            self.defer(node.body, others=node.orelse)
-        else:
-            self.generic_visit(node)
-
-    def defer(self, body, others):
-        for node in others:
-            self.visit(node)
-        outer, self.deferred = self.deferred, True
-        for node in body:
-            self.visit(node)
-        self.deferred = outer
-
-
-def complaints(path, source):
-    """The faults of one file: ``path`` is relative to the package, for instance ``tasks/classify.py``."""
-    home = path.split("/")[0].removesuffix(".py")
-    if path == "__init__.py":
+def complaints(module):
+    """The faults of one file of the package."""
+    home = module.folder or module.name
+    if module.name == "__init__":
         return []  # The public names: test_imports.py holds it to loading nothing.
     if home not in RANK:
-        return [f"{path}: {home!r} is not in the table of layers"]
-    visitor = _Imports(".".join(["bothways", *path.split("/")[:-1]]))
-    visitor.visit(ast.parse(source))
-    return [f"{path}:{found.line}: {reason}" for found in visitor.found if (reason := _complaint(path, home, found))]
+        return [f"{module.path}: {home!r} is not in the table of layers"]
+    return [
+        f"{module.path}:{found.line}: {reason}"
+        for found in module.imports
+        for name in found.names
+        if (reason := _complaint(module.path, home, name, found.inside_a_function or found.for_types_alone))
+    ]
 
 
-def _complaint(path, home, found):
-    top, _, rest = found.target.partition(".")
-    if found.target == "<computed>" and path in GATHERERS:
+def _complaint(path, home, name, deferred):
+    top, _, rest = name.partition(".")
+    if name == "<computed>" and path in GATHERERS:
         return None  # test_gatherers_name_what_they_import: the names that they compute from
-    if found.target == "<computed>":
+    if name == "<computed>":
         return "imports a name that is computed, which no checker can follow"
-    if room := _room(path, found):
+    if room := _room(path, name):
         return f"imports the room {room!r}: rooms share only what lies beside them"
     if top == "bothways":
         return _upward(home, rest.split(".")[0])
@@ -176,22 +119,22 @@ def _complaint(path, home, found):
         return f"imports {top}, which is an oracle for tests and benchmarks"
     if top in FORBIDDEN.get(home, ()):
         return f"imports {top}, which {home} does without"
-    if top in SLOW and not found.deferred:
+    if top in SLOW and not deferred:
         return f"imports {top}, which takes long, outside a function"
-    if top in OPTIONAL and not found.deferred:
+    if top in OPTIONAL and not deferred:
         return f"imports the optional package {top} outside a function"
     return None
 
 
-def _room(path, found):
+def _room(path, name):
     """Another room that a file in a room imports, or None."""
     folder, *rest = path.split("/")
     package = ROOMS.get(folder)
-    if package is None or path in GATHERERS or not found.target.startswith(f"bothways.{package}."):
+    if package is None or path in GATHERERS or not name.startswith(f"bothways.{package}."):
         return None
     own = rest[0] if len(rest) > 1 and folder == package else None
-    other = found.target.removeprefix(f"bothways.{package}.").split(".")[0]
-    return other if other not in (own, SHARED) and (PACKAGE / package / other).is_dir() else None
+    other = name.removeprefix(f"bothways.{package}.").split(".")[0]
+    return other if other not in (own, SHARED) and (code.PACKAGE / package / other).is_dir() else None
 
 
 def _upward(home, target):
@@ -206,13 +149,8 @@ def _upward(home, target):
     return None
 
 
-def _sources():
-    return sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
-
-
 def test_imports_go_downward():
-    found = [each for path in _sources() for each in complaints(path, (PACKAGE / path).read_text(encoding="utf-8"))]
-    assert found == []
+    assert [each for module in code.modules() for each in complaints(module)] == []
 
 
 def test_gatherers_name_what_they_import():
@@ -229,13 +167,16 @@ def test_gatherers_name_what_they_import():
 
 
 def test_every_folder_and_module_has_a_layer():
-    modules = {path.split("/")[0].removesuffix(".py") for path in _sources()}
-    assert modules - RANK.keys() == {"__init__"}
+    assert {module.folder or module.name for module in code.modules()} - RANK.keys() == {"__init__"}
 
 
 # --- the checker itself: it sees what it should, wherever it hides ---
 
 UPWARD = "imports tasks, which does not stand below encoder"
+
+
+def complaints_of(path, source):
+    return complaints(code.Module(path.removesuffix(".py").replace("/", "."), source))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +198,7 @@ UPWARD = "imports tasks, which does not stand below encoder"
     ],
 )
 def test_an_upward_import_is_found_wherever_it_hides(source):
-    (complaint,) = complaints("encoder/model.py", source)
+    (complaint,) = complaints_of("encoder/model.py", source)
     assert complaint.endswith(UPWARD)
 
 
@@ -289,7 +230,7 @@ def test_an_upward_import_is_found_wherever_it_hides(source):
     ],
 )
 def test_each_rule_can_fail(path, source, reason):
-    (complaint,) = complaints(path, source)
+    (complaint,) = complaints_of(path, source)
     assert reason in complaint
 
 
@@ -313,7 +254,7 @@ def test_each_rule_can_fail(path, source, reason):
     ],
 )
 def test_what_is_allowed_passes(path, source):
-    assert complaints(path, source) == []
+    assert complaints_of(path, source) == []
 
 
 # --- the network is closed to tests as well ---
