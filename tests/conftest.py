@@ -1,5 +1,6 @@
 """The surroundings of every test: no network, one thread, and the fixtures for real models and data."""
 
+import gc
 import importlib.util
 import ipaddress
 import os
@@ -36,6 +37,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 SLOW_PARTS = 10
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the garbage collector off what collection makes: hundreds of thousands of objects, and all of them stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_addoption(parser):
@@ -84,8 +96,8 @@ def shared_data():
     return folder
 
 
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch):
+@pytest.fixture(scope="session", autouse=True)
+def no_network():
     """Fail any test that reaches for the network; this machine itself and unix sockets stay allowed.
 
     ``pytest.fail`` raises what no ``except Exception`` catches: code that handles network errors cannot hide it.
@@ -112,14 +124,16 @@ def no_network(monkeypatch):
     def of_name(host=None, *_args, **_kwargs):
         return host
 
-    for method, host_of in (("connect", of_socket), ("connect_ex", of_socket), ("sendto", of_sendto)):
-        monkeypatch.setattr(socket.socket, method, guarded(method, getattr(socket.socket, method), host_of))
-    for function, host_of in (
-        ("create_connection", of_address),
-        ("getaddrinfo", of_name),
-        ("gethostbyname", of_name),
-    ):
-        monkeypatch.setattr(socket, function, guarded(function, getattr(socket, function), host_of))
+    with pytest.MonkeyPatch.context() as patch:
+        for method, host_of in (("connect", of_socket), ("connect_ex", of_socket), ("sendto", of_sendto)):
+            patch.setattr(socket.socket, method, guarded(method, getattr(socket.socket, method), host_of))
+        for function, host_of in (
+            ("create_connection", of_address),
+            ("getaddrinfo", of_name),
+            ("gethostbyname", of_name),
+        ):
+            patch.setattr(socket, function, guarded(function, getattr(socket, function), host_of))
+        yield
 
 
 def _is_local(host):
