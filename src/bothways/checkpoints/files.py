@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,37 +265,3 @@ def _scan(path: Path) -> None:
     if result.issues_count or result.infected_files:
         found = ", ".join(sorted({f"{g.module}.{g.name}" for g in result.globals if g.safety.value != "innocuous"}))
         raise UnsafeCheckpoint(f"{str(path)!r} would run code when read (it calls {found}). It was not read.")
-
-
-V = TypeVar("V")
-Reduced = tuple[Callable[..., Any], tuple[object, ...]]
-
-PUT_BACK = "Put the folder back as it was, or open the model anew and pickle it again."
-
-_FILES: WeakKeyDictionary[object, tuple[Path, str, Callable[..., object], tuple[object, ...]]] = WeakKeyDictionary()
-
-
-def remember_file(value: V, file: Path, build: Callable[..., V], *args: object) -> V:
-    """Record that ``build(*args)`` reads an immutable value from a file beside the weights; return the value.
-
-    It then pickles as the file's path and checksum, if `reduce_value` is registered for its class with
-    ``copyreg.pickle`` and the class allows weak references.
-    """
-    _FILES[value] = (file.absolute(), sha256_of(file), build, args)
-    return value
-
-
-def reduce_value(value: object) -> Any:  # noqa: ANN401 (what object.__reduce_ex__ returns)
-    """Reduce a value for pickle: to its file if that is unchanged, else to its fields."""
-    found = _FILES.get(value)
-    if found is not None and found[0].is_file() and sha256_of(found[0]) == found[1]:
-        return _read_again, found
-    return object.__reduce_ex__(value, 4)
-
-
-def _read_again(file: Path, checksum: str, build: Callable[..., V], args: tuple[object, ...]) -> V:
-    if not file.is_file() or sha256_of(file) != checksum:
-        raise CorruptCheckpoint(
-            f"this pickle refers to {str(file)!r}, which has changed or gone since it was pickled. {PUT_BACK}"
-        )
-    return build(*args)

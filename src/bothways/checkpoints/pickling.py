@@ -11,14 +11,14 @@ import copy
 import copyreg
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from bothways.checkpoints.files import PUT_BACK, Reduced, fingerprint, read_head_tensors, read_tensors, rounded_weights
+from bothways.checkpoints.files import fingerprint, read_head_tensors, read_tensors, rounded_weights
 from bothways.devices import pick_device
 from bothways.encoder import Encoder, MaskedLMHead, Pooler, ScoreHead
 from bothways.errors import BothwaysError, CorruptCheckpoint, DeviceMismatch, UnknownModel
@@ -28,6 +28,9 @@ from bothways.text.tokenizer import reduce_whole
 from bothways.threads import loading
 
 M = TypeVar("M", bound=nn.Module)
+Reduced = tuple[Callable[..., Any], tuple[object, ...]]
+
+_PUT_BACK = "Put the folder back as it was, or open the model anew and pickle it again."
 
 
 class ModelFolder:
@@ -57,9 +60,9 @@ class ModelFolder:
     def _verify(self) -> None:
         what = f"this pickle holds no weights, but refers to the model folder {str(self.path)!r}"
         if not self.path.is_dir():
-            raise UnknownModel(f"{what}, which is not there. {PUT_BACK}")
+            raise UnknownModel(f"{what}, which is not there. {_PUT_BACK}")
         if fingerprint(self.path) != self._expected:
-            raise CorruptCheckpoint(f"{what}, whose weights have changed since it was pickled. {PUT_BACK}")
+            raise CorruptCheckpoint(f"{what}, whose weights have changed since it was pickled. {_PUT_BACK}")
         self._verified = True
 
 

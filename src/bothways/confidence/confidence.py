@@ -32,7 +32,7 @@ class OutOfDomain:
         return score, score > self.threshold
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Confidence:
     """The confidence of a model, fitted on held-out rows."""
 

@@ -5,7 +5,6 @@ On disk its settings are in ``bothways.json``, its arrays in ``confidence.safete
 Shapes: N rows, C classes, M held-out rows.
 """
 
-import copyreg
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.files import read_arrays, reduce_value, remember_file
+from bothways.checkpoints.files import read_arrays
 from bothways.checkpoints.layout import write_arrays
 from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
 from bothways.choices import CalibrationMethod, DetectorChoice
@@ -197,7 +196,7 @@ def open_confidence(stored: StoredLabels, folder: Path, classes: int, layers: in
         return Confidence(calibration)
     arrays = _arrays(folder)
     try:
-        confidence = Confidence(
+        return Confidence(
             calibration,
             (),
             None if conformal is None else _conformal(conformal, arrays),
@@ -205,11 +204,6 @@ def open_confidence(stored: StoredLabels, folder: Path, classes: int, layers: in
         )
     except (InvalidInput, TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
         raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, detection)) from error
-    arguments = (stored, folder.absolute(), classes, layers, width)
-    return remember_file(confidence, folder / FILE, open_confidence, *arguments)
-
-
-copyreg.pickle(Confidence, reduce_value)
 
 
 def stored_temperature(stored: Stored) -> Temperature | None:

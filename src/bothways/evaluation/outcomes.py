@@ -24,7 +24,6 @@ from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, probabil
 from bothways.evaluation.intervals import (
     LEVEL,
     Estimate,
-    Interval,
     Statistic,
     bootstrap_values,
     percentile_estimates,
@@ -70,8 +69,11 @@ class Outcomes:
         columns = percentile_estimates(value_K[:end], values_RK[:, :end], of_rows=self.of_rows)
         estimates = dict(zip(self.metrics, columns, strict=False))
         if self.bins:
-            count = len(self.bins)
-            estimates |= _errors(np.split(value_K[end:], count), np.split(values_RK[:, end:], count, axis=1))
+            value, *shares = np.split(value_K[end:], len(self.bins))
+            resampled, *resampled_shares = np.split(values_RK[:, end:], len(self.bins), axis=1)
+            estimates["ece"] = calibration_error_interval(value, resampled)
+            if shares:
+                estimates["mce"] = maximum_error_interval(value, shares[0], resampled, resampled_shares[0])
         per_class = self._class_rows(columns[len(self.metrics) :])
         return replace(self.frame, estimates=estimates, per_class=per_class, tokens_read=self.tokens_read)
 
@@ -104,16 +106,6 @@ def mean_outcomes(
         compared=names,
         tested=(names[0], values[names[0]]),
     )
-
-
-def _errors(value: Sequence[FloatArray], resampled: Sequence[FloatArray]) -> dict[str, Estimate]:
-    """Return the ECE from the gaps of the bins, and the MCE if their shares are given."""
-    gap_B, expected = value[0], calibration_error_interval(value[0], resampled[0])
-    errors = {"ece": Estimate(float(np.abs(gap_B).sum()), expected.low, expected.high)}
-    if len(value) > 1:
-        maximum = maximum_error_interval(gap_B, value[1], resampled[0], resampled[1])
-        errors["mce"] = Estimate(float(np.abs(gap_B / value[1]).max()), maximum.low, maximum.high)
-    return errors
 
 
 @dataclass(frozen=True)
@@ -268,8 +260,8 @@ def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
         low += len(bins_A1)
 
 
-def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: float = LEVEL) -> Interval:
-    """Return the bootstrap interval of the ECE, with the bins held fixed.
+def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: float = LEVEL) -> Estimate:
+    """Return the ECE with its bootstrap interval, with the bins held fixed.
 
     The ECE sums absolute values, so noise raises it, and resampling adds noise a second time: percentiles lie above the
     truth, entirely so for a well calibrated model. So the percentiles are reflected about the estimate (the basic
@@ -287,13 +279,13 @@ def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: fl
     resampled = percentile_interval(np.abs(gaps_RB).sum(axis=1), level)
     noise = percentile_interval(np.abs(gaps_RB - gap_B).sum(axis=1), level)
     low = 0.0 if value <= noise.high else max(0.0, min(value, 2 * value - resampled.high))
-    return Interval(low, min(1.0, max(value, 2 * value - resampled.low)), level)
+    return Estimate(value, low, min(1.0, max(value, 2 * value - resampled.low)))
 
 
 def maximum_error_interval(
     gap_B: FloatArray, share_B: FloatArray, gaps_RB: FloatArray, shares_RB: FloatArray, level: float = LEVEL
-) -> Interval:
-    """Return the interval of the MCE, with the bins held fixed: as wide as the largest error of a bin's gap.
+) -> Estimate:
+    """Return the MCE with its interval, with the bins held fixed: as wide as the largest error of a bin's gap.
 
     The MCE is the largest of noisy absolute values, so it lies above the truth, and no percentiles of resamples show by
     how much. But its error is at most that of the bin with the largest error, and the resamples show how large that is:
@@ -310,7 +302,7 @@ def maximum_error_interval(
     mean_gaps_RB = np.divide(gaps_RB, shares_RB, out=np.zeros_like(gaps_RB), where=shares_RB > 0)
     off = float(np.quantile(np.abs(mean_gaps_RB - mean_gap_B).max(axis=1), level))
     value = float(np.abs(mean_gap_B).max())
-    return Interval(max(0.0, value - off), min(1.0, value + off), level)
+    return Estimate(value, max(0.0, value - off), min(1.0, value + off))
 
 
 def _confident(confidence_N: ArrayLike, correct_N: ArrayLike) -> tuple[FloatArray, FloatArray]:
