@@ -47,7 +47,7 @@ class VerdictOutputs(Outputs[str, np.ndarray, None, Verdict]):
     row_target: ClassVar = KEPT_OR_BROKEN
 
     def read(self, data, columns, options=None):
-        return read_examples(data, text=columns.inputs, label=columns.label, convert=str)
+        return read_examples(data, text=columns, label=columns.label, convert=str)
 
     def encode(self, examples):
         return KEPT_OR_BROKEN.encode(examples)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from bothways.data import read_rows, text_at
+
 COLUMNS = {"text": ["Rates rose.", "Łódź 🚲", "A goal."], "label": [0, 1, 0], "price": [1.5, 2.0, -3.0]}
 ROWS = [dict(zip(COLUMNS, cells, strict=True)) for cells in zip(*COLUMNS.values(), strict=True)]
 
@@ -59,3 +61,8 @@ def labelled_dataset(labels, names=("neg", "pos")):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=list(names))})
     return datasets.Dataset.from_dict({"text": ["a"] * len(labels), "label": labels}, features=features)
+
+
+def read_texts(source, text="text", **options):
+    """The texts in the rows of a source."""
+    return [text_at(row, text) for row in read_rows(source, **options)]

@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from table_samples import read_texts
 
-from bothways.data import Example, label_set, number, read_examples, read_rows, read_texts
+from bothways.data import Example, label_set, number, read_examples, read_rows
 from bothways.data import sources as sources_module
 from bothways.data.formats import LONGEST_LINE, ROWS_AT_ONCE
 from bothways.errors import InvalidInput, MissingDependency
@@ -52,26 +53,26 @@ class Standard:
 @pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "A.JSONL", "a.csv", "a.tsv", "a.txt", "b.a.Csv"])
 def test_a_file_gives_the_same_texts_plain_or_compressed_with_or_without_byte_order_mark(tmp_path, name):
     content = CONTENT[{"ndjson": "jsonl"}.get(name.lower().split(".")[-1], name.lower().split(".")[-1])]
-    assert list(read_texts(written(tmp_path, name, content))) == TEXTS
-    assert list(read_texts(written(tmp_path, name, b"\xef\xbb\xbf" + content))) == TEXTS
+    assert read_texts(written(tmp_path, name, content)) == TEXTS
+    assert read_texts(written(tmp_path, name, b"\xef\xbb\xbf" + content)) == TEXTS
     for suffix in (".gz", ".GZ"):
-        assert list(read_texts(written(tmp_path, name + suffix, gzip.compress(content)))) == TEXTS
+        assert read_texts(written(tmp_path, name + suffix, gzip.compress(content))) == TEXTS
 
 
 @pytest.mark.parametrize("content_format", ["jsonl", "csv", "tsv", "txt"])
 def test_windows_line_ends_are_no_part_of_the_values(tmp_path, content_format):
     content = CONTENT[content_format].replace(b"\n", b"\r\n")
-    assert list(read_texts(written(tmp_path, f"a.{content_format}", content))) == TEXTS
+    assert read_texts(written(tmp_path, f"a.{content_format}", content)) == TEXTS
 
 
 def test_gzip_is_read_whatever_the_name_and_to_the_end_of_several_members(tmp_path):
-    assert list(read_texts(written(tmp_path, "a.jsonl", gzip.compress(JSONL)))) == TEXTS
+    assert read_texts(written(tmp_path, "a.jsonl", gzip.compress(JSONL))) == TEXTS
     path = written(tmp_path, "a.txt.gz", gzip.compress(b"one\n") + gzip.compress(b"two\n"))
-    assert list(read_texts(path)) == ["one", "two"]
+    assert read_texts(path) == ["one", "two"]
 
 
 def test_the_format_that_is_given_wins_over_the_name(tmp_path):
-    assert list(read_texts(written(tmp_path, "a.data", CSV), format="csv")) == TEXTS
+    assert read_texts(written(tmp_path, "a.data", CSV), format="csv") == TEXTS
     assert [row.values for row in read_rows(written(tmp_path, "a.csv", b"x,y\n"), format="txt")] == [{"text": "x,y"}]
 
 
@@ -84,7 +85,7 @@ def test_csv_rows_carry_the_line_on_which_they_start(tmp_path):
 
 def test_csv_fields_may_be_far_larger_than_the_csv_module_allows_by_itself(tmp_path):
     long = "word " * 200_000
-    assert list(read_texts(written(tmp_path, "a.csv", f'text\n"{long}"\n'))) == [long]
+    assert read_texts(written(tmp_path, "a.csv", f'text\n"{long}"\n')) == [long]
 
 
 def test_jsonl_keeps_unicode_line_separators_inside_of_texts_and_passes_over_blank_lines(tmp_path):
@@ -112,12 +113,12 @@ def test_parquet_without_pyarrow_names_the_line_that_installs_it(tmp_path, monke
 @pytest.mark.parametrize("content", [JSONL, gzip.compress(JSONL, mtime=0)], ids=["plain", "gzip"])
 def test_a_dash_reads_json_lines_from_standard_input(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", Standard(content))
-    assert list(read_texts("-")) == TEXTS
+    assert read_texts("-") == TEXTS
 
 
 def test_standard_input_takes_the_format_that_is_given_and_is_named_in_errors(monkeypatch):
     monkeypatch.setattr(sys, "stdin", Standard(CSV))
-    assert list(read_texts(Path("-"), format="csv")) == TEXTS
+    assert read_texts(Path("-"), format="csv") == TEXTS
     monkeypatch.setattr(sys, "stdin", io.StringIO("[]\n"))
     assert refusal("-").startswith("line 1 of standard input is not a JSON object but an array.")
 
@@ -125,21 +126,21 @@ def test_standard_input_takes_the_format_that_is_given_and_is_named_in_errors(mo
 def test_open_streams_of_bytes_and_of_text_are_read_and_left_open(tmp_path):
     path = written(tmp_path, "a.csv", CSV)
     with path.open("rb") as stream:
-        assert list(read_texts(stream)) == TEXTS
+        assert read_texts(stream) == TEXTS
         assert not stream.closed
     with path.open(encoding="utf-8", newline="") as stream:
-        assert list(read_texts(stream)) == TEXTS
+        assert read_texts(stream) == TEXTS
         assert not stream.closed
     memory = io.BytesIO(gzip.compress(JSONL))
-    assert list(read_texts(memory, format="jsonl")) == TEXTS
+    assert read_texts(memory, format="jsonl") == TEXTS
     assert not memory.closed
 
 
 def test_a_list_of_mappings_gets_the_same_checks_as_a_file():
-    assert list(read_texts([{"text": text} for text in TEXTS])) == TEXTS
+    assert read_texts([{"text": text} for text in TEXTS]) == TEXTS
     assert refusal([{"text": "a"}, "b"]).startswith("row 2 of the given list is of type str.")
     with pytest.raises(InvalidInput, match=r"^row 2 of the given list: 'text' is null"):
-        list(read_texts([{"text": "a"}, {"text": None}]))
+        read_texts([{"text": "a"}, {"text": None}])
 
 
 def test_rows_come_before_the_input_ends_and_memory_stays_flat():
@@ -165,11 +166,11 @@ def test_rows_come_before_the_input_ends_and_memory_stays_flat():
 
 def test_texts_of_several_columns_are_joined_and_empty_parts_leave_no_gap():
     rows = [{"title": "A", "body": "b"}, {"title": "", "body": "c"}]
-    assert list(read_texts(rows, text=("title", "body"))) == ["A b", "c"]
+    assert read_texts(rows, text=("title", "body")) == ["A b", "c"]
     with pytest.raises(InvalidInput, match="row 1 of the given list: the text in 'title' and 'body' is empty"):
-        list(read_texts([{"title": "", "body": ""}], text=("title", "body")))
+        read_texts([{"title": "", "body": ""}], text=("title", "body"))
     with pytest.raises(InvalidInput, match="no text column"):
-        list(read_texts(rows, text=()))
+        read_texts(rows, text=())
 
 
 def test_examples_carry_converted_labels_and_line_numbers(tmp_path):
@@ -307,11 +308,11 @@ def test_a_missing_column_is_refused_with_the_columns_there_are_and_the_nearest(
     with pytest.raises(
         InvalidInput, match=r"line 2 of .* has no column 'text'. It has: 'Text', 'label'. Did you mean 'Text'"
     ):
-        list(read_texts(path))
+        read_texts(path)
     with pytest.raises(InvalidInput, match=r"no column 'zzz'. It has: 'Text', 'label'\.$"):
         read_examples(path, text="Text", label="zzz")
     with pytest.raises(InvalidInput, match="no columns at all"):
-        list(read_texts([{}]))
+        read_texts([{}])
 
 
 def test_a_column_twice_in_a_parquet_file_is_refused(tmp_path):
@@ -403,7 +404,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monk
 def test_an_unusable_text_is_refused_with_its_line_and_what_it_is(tmp_path, value, problem):
     path = written(tmp_path, "a.jsonl", f'{{"text": "a"}}\n{{"text": {value}}}\n')
     with pytest.raises(InvalidInput) as caught:
-        list(read_texts(path))
+        read_texts(path)
     assert str(caught.value).startswith(f"line 2 of {str(path)!r}: {problem}")
 
 

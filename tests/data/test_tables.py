@@ -16,10 +16,11 @@ from table_samples import (
     pandas_frame,
     pandas_nullable_frame,
     polars_frame,
+    read_texts,
     streamed_dataset,
 )
 
-from bothways.data import class_label, label_set, number, read_examples, read_rows, read_tagged, read_texts
+from bothways.data import class_label, label_set, number, read_examples, read_rows, read_tagged
 from bothways.errors import InvalidInput
 
 FRAMES = [pandas_frame, pandas_nullable_frame, pandas_arrow_frame]
@@ -57,7 +58,7 @@ def test_examples_of_a_table_are_those_of_a_list(table):
 def test_a_text_that_is_missing_is_refused_with_its_row(table):
     source = table({"text": ["a", None, "c"], "label": [1, 2, 3]})
     with pytest.raises(InvalidInput, match=rf"^row 2 of the given {type(source).__name__}: 'text' is null"):
-        list(read_texts(source))
+        read_texts(source)
 
 
 def test_a_table_longer_than_a_batch_is_read_to_its_end(table):
@@ -90,7 +91,7 @@ def test_a_number_that_is_missing_is_refused_and_leaves_the_others_numbers(frame
 def test_rows_of_a_frame_are_counted_by_place_whatever_its_index():
     frame = pandas_frame({"text": ["a", "b", ""]})[::-1]
     with pytest.raises(InvalidInput, match=r"^row 1 of the given DataFrame: the text in 'text' is empty"):
-        list(read_texts(frame))
+        read_texts(frame)
 
 
 def test_lists_of_words_and_categories_of_pandas_are_read():
@@ -130,7 +131,7 @@ def test_columns_and_transforms_that_the_user_chose_on_a_dataset_stay():
     (row, *_) = read_rows(source.with_format("torch", columns=["text"]))
     assert row.values == {"text": "Rates rose."}
     upper = source.with_transform(lambda batch: {"text": [text.upper() for text in batch["text"]]})
-    assert next(read_texts(upper)) == "RATES ROSE."
+    assert read_texts(upper)[0] == "RATES ROSE."
 
 
 def test_two_columns_of_the_same_name_are_refused():
@@ -142,7 +143,7 @@ def test_two_columns_of_the_same_name_are_refused():
 
 def test_a_column_named_like_a_method_of_a_file_is_a_column():
     frame = pandas_frame({"readline": ["a"], "name": ["b"], "text": ["c"]})
-    assert list(read_texts(frame)) == ["c"]
+    assert read_texts(frame) == ["c"]
 
 
 def test_a_subclass_of_a_frame_is_a_frame():
@@ -151,7 +152,7 @@ def test_a_subclass_of_a_frame_is_a_frame():
     class Named(pandas.DataFrame):
         pass
 
-    assert list(read_texts(Named(COLUMNS))) == COLUMNS["text"]
+    assert read_texts(Named(COLUMNS)) == COLUMNS["text"]
 
 
 def test_a_table_without_rows_is_refused():
@@ -161,7 +162,7 @@ def test_a_table_without_rows_is_refused():
 
 def test_a_column_that_a_table_lacks_is_named_with_those_it_has():
     with pytest.raises(InvalidInput, match=r"^row 1 of the given DataFrame has no column 'txt'\. It has: 'text', "):
-        list(read_texts(pandas_frame(COLUMNS), text="txt"))
+        read_texts(pandas_frame(COLUMNS), text="txt")
 
 
 def test_a_format_is_refused_beside_a_table():

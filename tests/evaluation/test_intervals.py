@@ -21,19 +21,6 @@ def mean_of(values_N):
     return lambda counts_RN: (counts_RN @ values_N / len(values_N))[:, None]
 
 
-def test_the_interval_of_an_accuracy_covers_the_truth_about_95_percent_of_the_time():
-    rng = np.random.default_rng(0)
-    trials, rows, truth = 400, 300, 0.8
-    covered = 0
-    for trial in range(trials):
-        correct_N = (rng.random(rows) < truth).astype(float)
-        (estimate,) = bootstrap_estimates(mean_of(correct_N), rows, resamples=400, seed=trial)
-        covered += estimate.low <= truth <= estimate.high
-    # Three binomial standard errors, and half a point for percentiles of a discrete score.
-    tolerance = 3 * np.sqrt(0.95 * 0.05 / trials) + 0.005
-    assert covered / trials == pytest.approx(0.95, abs=tolerance)
-
-
 def test_intervals_agree_with_those_of_scipy():
     values_N = np.random.default_rng(3).exponential(size=200)
     (ours,) = bootstrap_estimates(mean_of(values_N), 200, resamples=5000)
@@ -84,13 +71,6 @@ def test_draws_depend_on_the_seed_and_not_on_the_size_of_chunks(monkeypatch):
 def test_chunks_stay_within_their_cells_however_many_resamples_are_asked_for():
     sizes = [chunk.size for chunk in resampled_counts(300_000, resamples=7)]
     assert sizes == [900_000, 900_000, 300_000]
-
-
-def test_a_higher_level_gives_a_wider_interval():
-    values_R = np.random.default_rng(0).normal(size=1000)
-    narrow, wide = percentile_interval(values_R, 0.5), percentile_interval(values_R, 0.99)
-    assert wide.low < narrow.low < narrow.high < wide.high
-    assert (narrow.level, wide.level) == (0.5, 0.99)
 
 
 @pytest.mark.parametrize(

@@ -139,15 +139,6 @@ def test_mahalanobis_is_the_distance_under_the_shrunk_covariance_within_classes(
     np.testing.assert_allclose(found, expected / expected.mean(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [3, 30, 3_000])
-def test_the_covariance_is_shrunk_as_in_scikit_learn(rows):
-    x = np.random.default_rng(rows).normal(size=(rows, 6)) * np.arange(1, 7)
-    # Of one class; its roots hold the inverse, but for a factor.
-    (root_DD,) = Mahalanobis.fit(x[:, None], np.zeros(rows, dtype=np.int64), 1, unit_length=False).roots_LDD
-    found, expected = np.linalg.inv(root_DD @ root_DD.T), LedoitWolf().fit(x).covariance_
-    np.testing.assert_allclose(found * np.trace(expected) / np.trace(found), expected, atol=1e-9)
-
-
 def test_the_length_of_features_does_not_matter_to_mahalanobis_unless_a_model_was_saved_so():
     features_MLD, labels_M = clusters(200)
     lengths_N11 = np.random.default_rng(3).uniform(0.1, 9, (200, 1, 1))

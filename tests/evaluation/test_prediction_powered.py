@@ -12,7 +12,6 @@ from scipy.stats import norm, t, ttest_1samp
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.prediction_powered import (
-    SHIFT_LEVEL,
     Moments,
     Sample,
     estimate_difference,
@@ -20,7 +19,6 @@ from bothways.evaluation.prediction_powered import (
     labels_to_separate,
     powered_mean,
     probability_better,
-    shift_p_value,
 )
 
 FROZEN = json.loads(Path(reference.__file__).with_suffix(".json").read_text())
@@ -132,17 +130,6 @@ def test_a_perfect_judge_gives_the_interval_of_all_rows():
     assert estimate.effective_labels == pytest.approx(1100, rel=0.01)
 
 
-@pytest.mark.parametrize("labels", [50, 150, 300])
-def test_a_useless_judge_costs_next_to_nothing(labels):
-    widths = []
-    for seed in range(60):
-        sample = drawn(accuracy=0.5, labels=labels, seed=seed)
-        powered, classical = estimate_mean(sample), estimate_mean(sample, method="classical")
-        widths.append((powered.high - powered.low) / (classical.high - classical.low))
-    assert np.mean(widths) < 1.03
-    assert max(widths) < 1.08
-
-
 def test_a_good_judge_is_worth_labels_and_a_bad_one_costs_them_if_it_counts_in_full():
     good, bad = drawn(accuracy=0.95), drawn(accuracy=0.6)
     assert estimate_mean(good).effective_labels > 200
@@ -150,16 +137,6 @@ def test_a_good_judge_is_worth_labels_and_a_bad_one_costs_them_if_it_counts_in_f
     assert in_full.effective_labels < 60
     assert any("less than the labels alone" in each for each in in_full.warnings)
     assert estimate_mean(bad, method="classical").effective_labels == pytest.approx(100)
-
-
-def test_the_bias_of_a_judge_is_corrected():
-    rng = np.random.default_rng(0)
-    truth = (rng.random(5300) < 0.7).astype(float)
-    judge_scores = np.where(rng.random(5300) < 0.4, 1.0, truth)  # finds 40 % of the zeros right
-    sample = Sample(truth[:300], judge_scores[:300], judge_scores[300:])
-    estimate = estimate_mean(sample)
-    assert judge_scores.mean() > 0.8
-    assert estimate.low < 0.7 < estimate.high < judge_scores.mean()
 
 
 # --- differences ---
@@ -351,11 +328,6 @@ def test_labelled_rows_that_are_no_random_sample_are_named(scores):
     assert "perhaps not a random sample" in warnings_of(sample)
 
 
-def test_one_in_a_hundred_random_samples_is_suspected():
-    alarms = sum(shift_p_value(drawn(rate=0.5, labels=200, seed=seed)) < SHIFT_LEVEL for seed in range(300))
-    assert alarms <= 9  # Fisher's test is conservative; 3 are expected at most, and 9 is 3.5 standard errors more
-
-
 def two_systems(rates, labels, others=4000, accuracy=0.85, seed=0):
     rng = np.random.default_rng(seed)
     found = []
@@ -381,23 +353,6 @@ def test_the_probabilities_of_both_systems_add_up_to_one():
     back = probability_better(estimate_difference(second, first, pairing="unpaired"))
     assert there + back == pytest.approx(1)
     assert probability_better(estimate_difference(first, first, pairing="paired")) == pytest.approx(0.5)
-
-
-def test_the_probability_is_calibrated():
-    """Of pairs with a probability of about p, about a share p of the first systems is better."""
-    rng = np.random.default_rng(1)
-    probabilities, better = [], []
-    for seed in range(250):
-        gap = rng.normal(0, 0.05)
-        samples = two_systems((0.75 + gap / 2, 0.75 - gap / 2), 80, others=500, seed=seed)
-        probabilities.append(probability_better(estimate_difference(*samples, pairing="unpaired")))
-        better.append(gap > 0)
-    probabilities, better = np.array(probabilities), np.array(better)
-    sure = (probabilities > 0.8) | (probabilities < 0.2)
-    right = np.where(probabilities > 0.5, better, ~better)
-    # A flat prior on a population of near ties makes it a little too sure, hence the extra tenth.
-    stated = np.where(probabilities > 0.5, probabilities, 1 - probabilities)[sure].mean()
-    assert right[sure].mean() > stated - 0.1
 
 
 def typical(rate, accuracy=0.85, labels=60, others=4000):

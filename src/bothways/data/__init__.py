@@ -12,9 +12,6 @@ from bothways.lazy import loader
 
 if TYPE_CHECKING:
     from bothways.data.columns import (
-        Inputs,
-        Joined,
-        Paired,
         Row,
         class_label,
         given_words,
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
     from bothways.data.formats import FORMATS, Format
     from bothways.data.judgments import Judgments, read_judgments
     from bothways.data.output import OUTPUT_FORMATS, OutputFormat, output_format, write_rows
-    from bothways.data.sources import Example, Source, TaggedRow, read_examples, read_rows, read_tagged, read_texts
+    from bothways.data.sources import Example, InputColumns, Source, TaggedRow, read_examples, read_rows, read_tagged
     from bothways.data.tables import DataFrameLike, as_batch, items_of, labelled_rows
     from bothways.data.windows import WindowStore
 
@@ -41,11 +38,9 @@ __all__ = [
     "Document",
     "Example",
     "Format",
-    "Inputs",
-    "Joined",
+    "InputColumns",
     "Judgments",
     "OutputFormat",
-    "Paired",
     "Row",
     "Source",
     "TaggedRow",
@@ -64,7 +59,6 @@ __all__ = [
     "read_judgments",
     "read_rows",
     "read_tagged",
-    "read_texts",
     "text_at",
     "value_at",
     "with_gaps",
@@ -75,14 +69,14 @@ __all__ = [
 
 _MODULES = {
     "columns": [
-        *("Inputs", "Joined", "Paired", "Row", "class_label", "given_words", "label_set", "number", "text_at"),
+        *("Row", "class_label", "given_words", "label_set", "number", "text_at"),
         *("value_at", "with_gaps", "with_text", "words_at"),
     ],
     "corpus": ["Document", "corpus_files", "read_documents"],
     "formats": ["FORMATS", "Format"],
     "judgments": ["Judgments", "read_judgments"],
     "output": ["OUTPUT_FORMATS", "OutputFormat", "output_format", "write_rows"],
-    "sources": ["Example", "Source", "TaggedRow", "read_examples", "read_rows", "read_tagged", "read_texts"],
+    "sources": ["Example", "InputColumns", "Source", "TaggedRow", "read_examples", "read_rows", "read_tagged"],
     "tables": ["DataFrameLike", "as_batch", "items_of", "labelled_rows"],
     "windows": ["WindowStore"],
 }

@@ -52,37 +52,6 @@ def first_duplicate(names: Iterable[T]) -> T:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """One text, from one column or from several joined by a space."""
-
-    columns: tuple[str, ...] = ("text",)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.columns
-
-    def read(self, row: Row) -> str:
-        return text_at(row, self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """Two texts that the model reads as a pair."""
-
-    first: str = "text_a"
-    second: str = "text_b"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.first, self.second
-
-    def read(self, row: Row) -> tuple[str, str]:
-        return text_at(row, self.first), text_at(row, self.second)
-
-
-Inputs = Joined | Paired
-
 _COLUMNS_SHOWN = 20
 # Python writes no number of more than 4,300 digits as text.
 _MAX_CLASS_NUMBER = 10**100

@@ -8,12 +8,11 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from bothways.data.columns import (
-    Inputs,
-    Joined,
     Row,
     check_encodable,
     class_label,
@@ -49,6 +48,17 @@ _READERS = {**TEXT_FORMATS, "json": json_rows}
 Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Iterable[Mapping[str, object] | Row] | DataFrameLike
 
 LabelT = TypeVar("LabelT", covariant=True)
+
+
+class InputColumns(Protocol):
+    """Columns that hold an input: a text, or the two of a pair."""
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+
+    def read(self, row: Row) -> object:
+        """Return the input of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,24 +116,9 @@ def read_rows(
     yield from rows
 
 
-def read_texts(
-    source: Source,
-    *,
-    text: str | tuple[str, ...] = "text",
-    format: Format | None = None,  # noqa: A002 (the option's name)
-) -> Iterator[str]:
-    """Yield the texts of a source in order; see `read_rows`. Several columns are joined by a space.
-
-    Raises:
-        InvalidInput: As for `read_rows`, or a row has no usable text.
-    """
-    for row in read_rows(source, format=format, columns=(text,) if isinstance(text, str) else text):
-        yield text_at(row, text)
-
-
 @overload
 def read_examples(
-    source: Source, *, text: str | tuple[str, ...] | Inputs = ..., label: str = ..., format: Format | None = ...
+    source: Source, *, text: str | tuple[str, ...] | InputColumns = ..., label: str = ..., format: Format | None = ...
 ) -> list[Example[str]]: ...
 
 
@@ -131,7 +126,7 @@ def read_examples(
 def read_examples(
     source: Source,
     *,
-    text: str | tuple[str, ...] | Inputs = ...,
+    text: str | tuple[str, ...] | InputColumns = ...,
     label: str = ...,
     convert: Callable[[object], LabelT],
     format: Format | None = ...,
@@ -141,7 +136,7 @@ def read_examples(
 def read_examples(
     source: Source,
     *,
-    text: str | tuple[str, ...] | Inputs = "text",
+    text: str | tuple[str, ...] | InputColumns = "text",
     label: str = "label",
     convert: Callable[[object], object] = class_label,
     format: Format | None = None,  # noqa: A002 (the option's name)
@@ -150,19 +145,25 @@ def read_examples(
 
     Args:
         source: As for `read_rows`.
-        text: The text column, or several that are joined by a space, or the two of a pair.
+        text: The text column, or several that are joined by a space, or columns that read an input.
         label: The label column.
         convert: Kind of label: ``class_label``, ``label_set`` or ``number``.
         format: As for `read_rows`.
 
     Raises:
-        InvalidInput: As for `read_texts`, or ``convert`` refuses a label.
+        InvalidInput: As for `read_rows`, a row has no usable text, or ``convert`` refuses a label.
     """
-    inputs = text if isinstance(text, Inputs) else Joined((text,) if isinstance(text, str) else text)
+    columns: tuple[str, ...]
+    read: Callable[[Row], object]
+    if isinstance(text, str | tuple):
+        columns = (text,) if isinstance(text, str) else text
+        read = partial(text_at, columns=columns)
+    else:
+        columns, read = text.input_columns, text.read
     spelled: dict[str, tuple[object, str]] = {}
     examples = []
-    for row in read_rows(source, format=format, columns={*inputs.names, label}):
-        examples.append(Example(inputs.read(row), _converted(row, label, convert), row.number, row.where))
+    for row in read_rows(source, format=format, columns={*columns, label}):
+        examples.append(Example(read(row), _converted(row, label, convert), row.number, row.where))
         if convert is class_label:
             _check_spelling(row, label, spelled)
     return examples

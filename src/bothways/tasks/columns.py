@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
-from bothways.data import Inputs, Joined, Paired, Row, as_batch, text_at
+from bothways.data import Row, as_batch, text_at
 from bothways.errors import InvalidInput, UnreadColumn, shown
 
 InputT = TypeVar("InputT")
@@ -80,18 +80,13 @@ class RawTextColumns:
     one: ClassVar[str] = "a text"
 
     @property
-    def inputs(self) -> Joined:
-        """The columns that are read as one text."""
-        return Joined(self.text)
-
-    @property
     def input_columns(self) -> tuple[str, ...]:
         """Columns of the text."""
         return self.text
 
     def read(self, row: Row) -> str:
         """Return the text of a row."""
-        return str(self.inputs.read(row))
+        return text_at(row, self.text)
 
     def check(self, number: int, value: object) -> Any:  # noqa: ANN401 (texts are checked where they are tokenised)
         """Return the text unchanged."""
@@ -247,11 +242,6 @@ class PairColumns(TwoTextColumns):
 
     names: ClassVar[TwoTexts] = PAIR
     one: ClassVar[str] = PAIR.form
-
-    @property
-    def inputs(self) -> Inputs:
-        """The columns that are read as a pair."""
-        return Paired(self.text_a, self.text_b)
 
 
 def batch_of(columns: AnyColumns, value: object) -> tuple[list[Any], bool]:

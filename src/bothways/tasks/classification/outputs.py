@@ -210,7 +210,7 @@ def read_labelled(
     """Return labelled texts or pairs; see `bothways.data.read_examples`."""
     match columns:
         case TextColumns() | PairColumns():
-            return read_examples(data, text=columns.inputs, label=columns.label, convert=target.convert)
+            return read_examples(data, text=columns, label=columns.label, convert=target.convert)
         case _:
             raise TypeError(f"expected columns of texts or pairs, got {type(columns).__name__}")
 
