@@ -10,27 +10,24 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from above_embedders import STILL, BeyondReach, asked, logits, read_by
 from safetensors.torch import load_file
-from test_mean_classifiers import HEAD, asked, contents, logits
 
 import bothways
 from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaskData, TextClassifier
-from bothways.checkpoints import load, open_checkpoint
+from bothways.checkpoints import load
 from bothways.choices import DetectorChoice
 from bothways.encoder.head_kinds import MeanOfTokens, TextsOfPair
 from bothways.encoder.heads import read_rows, texts_of_pairs
 from bothways.errors import CorruptCheckpoint
-from bothways.export import export
 from bothways.families import FAMILIES
 from bothways.packing import PaddedRows, pack
 from bothways.tasks.heads.training import APART, LINEAR
 from bothways.tasks.readme import PLACE
-from bothways.training.objective import Baseline
 from contract_cases import pair_rows, rows, write_embedder
 from everyday import some_of
 from tiny_models import edit_config
 
-STILL = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-9, "show_progress": False}
 beginning_with_cls = pytest.mark.parametrize(
     "model_type",
     some_of(
@@ -40,34 +37,6 @@ beginning_with_cls = pytest.mark.parametrize(
 START, SEPARATOR = 2, 3
 
 pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
-
-
-class BeyondReach(Baseline):
-    """A baseline that no epoch is better than, where it is another model than the one that is trained."""
-
-    def __init__(self, name, margin=-1.0, validate=None):
-        super().__init__(name, 1e6 if validate else margin, validate)
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """A factory: a classifier that kept its baseline, and the folder that it saved itself into, made once."""
-    made = {}
-
-    def make(model_type="bert", target="single"):
-        key = model_type, target
-        if key not in made:
-            folder = tmp_path_factory.mktemp("-".join(key))
-            classifier = PairClassifier.from_pretrained(write_embedder(folder / "base", model_type), device="cpu")
-            data = pair_rows(target)
-            with mock.patch("bothways.tasks.heads.training.Baseline", BeyondReach):
-                record = classifier.fit(data, validation=data, target=target, **STILL)
-            assert (record.baseline, record.kept_epoch) == (APART, 0)
-            classifier.save(folder / "saved")
-            made[key] = classifier, folder / "saved"
-        return made[key]
-
-    return make
 
 
 # The texts of a pair
@@ -137,27 +106,8 @@ def test_the_texts_are_compared_as_the_embedder_compares_them(saved, tmp_path):
 # Saved and opened
 
 
-@beginning_with_cls
-def test_it_answers_the_same_when_it_is_opened_again_and_saves_the_same(saved, model_type, tmp_path):
-    classifier, folder = saved(model_type)
-    again = bothways.open_trained(folder, device="cpu")
-    texts = [*asked("pair"), ("w5", "w6 " * 40)]
-    assert again.predict(texts) == classifier.predict(texts)
-    np.testing.assert_array_equal(logits(again, texts), logits(classifier, texts))
-    again.save(tmp_path / "again")
-    assert contents(tmp_path / "again") == contents(folder)
-
-
-@pytest.mark.parametrize("target", ["single", "multi", "regression"])
-def test_every_target_comes_back(saved, target):
-    classifier, folder = saved(target=target)
-    again = PairClassifier.from_pretrained(folder, device="cpu")
-    assert again.fitted.outputs.target == classifier.fitted.outputs.target
-    assert again.predict(asked("pair")) == classifier.predict(asked("pair"))
-
-
 def test_the_encoder_is_as_it_was(saved):
-    _, folder = saved()
+    _, folder = saved(kind="apart")
     before, after = (load_file(path / "model.safetensors") for path in (folder.parent / "base", folder))
     assert before.keys() == after.keys()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
@@ -165,7 +115,7 @@ def test_the_encoder_is_as_it_was(saved):
 
 @beginning_with_cls
 def test_the_code_of_its_card_gives_the_same_logits_in_transformers(saved, model_type):
-    classifier, folder = saved(model_type)
+    classifier, folder = saved(model_type, "apart")
     card = (folder / "README.md").read_text()
     assert "Its encoder opens in transformers too" in card
     code = re.findall(r"```python\n(.*?)```", card, re.DOTALL)[1].replace(PLACE, str(folder))
@@ -182,46 +132,12 @@ def test_the_code_of_its_card_gives_the_same_logits_in_transformers(saved, model
     assert "tensor" in printed.getvalue()
 
 
-def test_sentence_transformers_opens_its_embedder(saved):
-    library = pytest.importorskip("sentence_transformers", reason="the oracle is not installed")
-    _, folder = saved()
-    theirs = library.SentenceTransformer(str(folder), device="cpu").encode(["w5 w6"])
-    ours = SentenceEmbedder.from_pretrained(folder.parent / "base", device="cpu").encode(["w5 w6"])
-    np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-5)
-
-
-def test_load_gives_the_head_by_its_usual_name(saved):
-    classifier, folder = saved()
-    assert open_checkpoint(folder).heads() == ("sequence",)
-    assert load_file(folder / HEAD)["linear.weight"].shape == (3, 3 * 24 + 1)
-    output = load(folder, heads=["sequence"], device="cpu").apply_head("sequence", asked("pair"))
-    np.testing.assert_allclose(output.logits.detach().numpy(), logits(classifier, asked("pair")), rtol=0, atol=1e-5)
-
-
 def test_a_folder_that_does_not_say_how_texts_begin_is_refused(saved, tmp_path):
-    classifier, _ = saved()
+    classifier, _ = saved(kind="apart")
     classifier.save(tmp_path / "spoilt")
     edit_config(tmp_path / "spoilt", head_start_token_id="two")
     with pytest.raises(CorruptCheckpoint, match="as numbers"):
         PairClassifier.from_pretrained(tmp_path / "spoilt", device="cpu")
-
-
-def test_an_onnx_export_gives_the_same_logits(saved, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
-    import tokenizers
-
-    classifier, folder = saved()
-    assert export(folder, tmp_path / "out", format="onnx", head="sequence").largest_difference < 1e-4
-    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
-    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
-    tokenizer.enable_padding()
-    encoded = tokenizer.encode_batch(asked("pair"))
-    fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-    feed = {
-        port.name: np.array([getattr(each, fields[port.name]) for each in encoded]) for port in session.get_inputs()
-    }
-    (found,) = session.run(["logits"], feed)
-    np.testing.assert_allclose(found, logits(classifier, asked("pair")), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("detector", some_of(get_args(DetectorChoice), "neighbours", "mahalanobis_layers"))
@@ -240,17 +156,10 @@ def test_detectors_read_the_state_of_the_pair(tmp_path, detector):
 # Used further
 
 
-def test_further_training_keeps_the_head(saved):
-    classifier = PairClassifier.from_pretrained(saved()[1], device="cpu")
-    record = classifier.fit(pair_rows("single"), validation=pair_rows("single"), **STILL)
-    assert record.baseline == "model before the training"
-    assert isinstance(classifier.fitted.backend.head_model.head.kind.read, TextsOfPair)
-
-
 def test_a_classifier_of_texts_above_it_reads_the_mean(saved):
-    classifier = TextClassifier.from_pretrained(saved()[1], device="cpu")
+    classifier = TextClassifier.from_pretrained(saved(kind="apart")[1], device="cpu")
     classifier.fit(rows("single"), validation=rows("single"), **STILL)
-    assert classifier.fitted.backend.head_model.head.kind.read == MeanOfTokens()
+    assert read_by(classifier) == MeanOfTokens()
 
 
 def test_training_that_pays_gives_a_cross_encoder(tmp_path):
@@ -261,7 +170,7 @@ def test_training_that_pays_gives_a_cross_encoder(tmp_path):
     ]
     record = classifier.fit(data, validation=data, epochs=40, batch_size=8, learning_rate=3e-3, show_progress=False)
     if record.kept_epoch:
-        assert classifier.fitted.backend.head_model.head.kind.read == MeanOfTokens()
+        assert read_by(classifier) == MeanOfTokens()
     assert json.loads(json.dumps(classifier.card))["training"]["baseline"] == APART
 
 
@@ -269,7 +178,7 @@ def test_a_model_whose_texts_end_with_their_classification_token_reads_pairs_as_
     classifier = PairClassifier.from_pretrained(write_embedder(tmp_path / "base", "xlnet"), device="cpu")
     record = classifier.fit(pair_rows("single"), validation=pair_rows("single"), **STILL)
     assert record.baseline == LINEAR
-    assert classifier.fitted.backend.head_model.head.kind.read == MeanOfTokens()
+    assert read_by(classifier) == MeanOfTokens()
 
 
 @pytest.mark.parametrize(
@@ -280,7 +189,7 @@ def test_a_model_whose_texts_end_with_their_classification_token_reads_pairs_as_
     ],
 )
 def test_several_tasks_above_it_are_saved_and_opened(saved, tmp_path, task, made, texts, detector):
-    model = MultiTask.from_pretrained(saved()[1], device="cpu")
+    model = MultiTask.from_pretrained(saved(kind="apart")[1], device="cpu")
     data = made("single")
     model.fit({name: TaskData(data, data, task=task, detector=detector) for name in ("one", "two")}, **STILL)
     model.save(tmp_path / "all")

@@ -150,14 +150,6 @@ def test_hybrid_scores_are_those_of_the_formula(rows, depth, fusion, seed):
         assert all(abs(scores[hit.id] - hit.score) < 1e-6 for hit in hits if hit.id in scores)
 
 
-def test_hybrid_hits_do_not_depend_on_the_batch():
-    index = index_of([f"w{row % 9} w{row % 4}" for row in range(200)])
-    queries, vectors = [f"w{query}" for query in range(12)], random_vectors(12, seed=2)
-    together = index.search_hybrid(queries, vectors, 10)
-    alone = [index.search_hybrid([query], vector[None], 10)[0] for query, vector in zip(queries, vectors, strict=True)]
-    assert alone == together
-
-
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -221,17 +213,6 @@ def test_filters_leave_the_rows_whose_fields_fit_in_every_mode(filters, expected
         assert sorted(ids(hits)) == list(expected)
         assert [hit.rank for hit in hits] == list(range(1, len(expected) + 1))
         assert all(hit.fields == FIELDS[int(hit.id)] for hit in hits)
-
-
-def test_a_filtered_search_is_a_search_in_the_rows_that_pass():
-    vectors, queries = random_vectors(200), random_vectors(5, seed=1)
-    fields = [{"part": row % 3} for row in range(200)]
-    index = index_of(["t"] * 200, vectors, fields=fields)
-    part = index_of(["t"] * 67, vectors[::3], ids=[str(row) for row in range(0, 200, 3)])
-    filtered = index.search(queries, 20, filters=[Among("part", (0,))])
-    assert [[(hit.id, hit.score) for hit in hits] for hits in filtered] == [
-        [(hit.id, hit.score) for hit in hits] for hits in part.search(queries, 20)
-    ]
 
 
 @pytest.mark.parametrize(

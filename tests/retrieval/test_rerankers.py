@@ -125,17 +125,6 @@ def test_candidates_are_gathered_by_query_and_grades_or_a_label_say_what_answers
         read_candidates(renamed("ant", "bee"))
 
 
-def test_a_model_of_pairs_and_an_embedder_are_judged_alike(tiny_bert, pairs, tmp_path):
-    pairs.save(tmp_path / "pairs")
-    lists = read_candidates(ROWS)
-    found = CandidateRanking.open(tmp_path / "pairs", device="cpu").evaluate(ROWS)
-    assert found.estimates == evaluate_reranker(CrossEncoder(pairs), lists).estimates
-    embedder = SentenceEmbedder.from_pretrained(tiny_bert, device="cpu")
-    assert CandidateRanking.open(tiny_bert, device="cpu").evaluate(ROWS).estimates == (
-        evaluate_reranker(BiEncoder(embedder), lists).estimates
-    )
-
-
 def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(tiny_bert, tmp_path):
     rows = renamed("entailment", "neutral")
     trained(tiny_bert, rows).save(tmp_path / "nli")
@@ -147,14 +136,19 @@ def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(tin
         ranking.evaluate(ROWS)
 
 
-def test_a_model_of_scores_reads_the_relevance_in_the_column_label(similar, tmp_path):
-    similar.save(tmp_path / "sim")
-    lists = read_candidates(ROWS)
-    found = CandidateRanking.open(tmp_path / "sim", device="cpu").evaluate(ROWS)
-    assert found.estimates == evaluate_reranker(CrossEncoder(similar), lists).estimates
-    # Another name than the usual ones for passages that answer is the data's alone: a model of scores has no labels.
-    again = CandidateRanking.open(tmp_path / "sim", relevant="good", device="cpu").evaluate(renamed("good", "bad"))
+def test_opened_models_are_evaluated_as_their_rerankers(tiny_bert, pairs, graded, similar, tmp_path):
+    made, graded_rows = graded
+    for model, rows in ((pairs, ROWS), (made, graded_rows), (similar, ROWS)):
+        model.save(tmp_path / "model", overwrite=True)
+        found = CandidateRanking.open(tmp_path / "model", device="cpu").evaluate(rows)
+        assert found.estimates == evaluate_reranker(CrossEncoder(model), read_candidates(rows)).estimates
+    # A model of scores has no labels: the name of passages that answer is the data's alone.
+    again = CandidateRanking.open(tmp_path / "model", relevant="good", device="cpu").evaluate(renamed("good", "bad"))
     assert again.estimates == found.estimates
+    embedder = BiEncoder(SentenceEmbedder.from_pretrained(tiny_bert, device="cpu"))
+    found = CandidateRanking.open(tiny_bert, device="cpu").evaluate(ROWS)
+    assert found.estimates == evaluate_reranker(embedder, read_candidates(ROWS)).estimates
+    assert {grade for each in read_candidates(graded_rows) for grade in each.grades} == {0, 1, 2}
 
 
 class Scoring:
@@ -211,14 +205,6 @@ def test_grades_out_of_range_are_refused_with_their_row():
     rows = [{"text_a": "q", "text_b": "a", "label": 1}, {"text_a": "q", "text_b": "b", "label": 2**31}]
     with pytest.raises(InvalidInput, match=r"row 2 .* relevance must lie between -1000 and 1000, got 2147483648"):
         read_candidates(rows)
-
-
-def test_grades_of_a_model_of_pairs_are_kept(graded, tmp_path):
-    made, rows = graded
-    made.save(tmp_path / "graded")
-    found = CandidateRanking.open(tmp_path / "graded", device="cpu").evaluate(rows)
-    assert found.estimates == evaluate_reranker(CrossEncoder(made), read_candidates(rows)).estimates
-    assert {grade for each in read_candidates(rows) for grade in each.grades} == {0, 1, 2}
 
 
 def test_a_checkpoint_from_elsewhere_with_a_head_for_texts_is_a_model_of_pairs(pairs, tmp_path):

@@ -59,14 +59,6 @@ def test_ties_go_by_row_order_however_many_there_are(grid, k):
     assert rows_of(index.search(vectors[:3], k)) == expected_rows.tolist()
 
 
-def test_a_thousand_equal_texts_come_in_row_order():
-    vectors = np.repeat(random_vectors(2), 1000, axis=0)
-    index = SearchIndex.build(vectors, texts=["t"] * 2000, encoder=ENCODER)
-    hits = index.search(vectors[[0, 1000]], 5)
-    assert rows_of(hits) == [[0, 1, 2, 3, 4], [1000, 1001, 1002, 1003, 1004]]
-    assert len({hit.score for hit in hits[0]}) == 1
-
-
 def test_a_query_gets_the_same_hits_alone_and_in_a_batch():
     index, queries = built(300), random_vectors(40, seed=9)
     together = index.search(queries, 7)
