@@ -261,22 +261,21 @@ def free(monkeypatch):
     torch.set_num_threads(number)
 
 
-def test_the_default_is_what_the_cgroups_grant(free):
+@pytest.mark.parametrize(
+    ("quotas", "before", "after"),
+    [
+        ([2.0], {}, {"OMP_NUM_THREADS": "2"}),
+        ([], {}, {}),
+        ([2.0], {"OMP_NUM_THREADS": "7"}, {"OMP_NUM_THREADS": "7"}),
+        ([2.0], {"MKL_NUM_THREADS": "7"}, {"MKL_NUM_THREADS": "7"}),
+    ],
+)
+def test_the_default_is_what_the_environment_says_and_then_what_the_cgroups_grant(free, quotas, before, after):
+    free.setattr(threads, "_quotas", lambda _: quotas)
+    for name, value in before.items():
+        free.setenv(name, value)
     threads.choose_threads()
-    assert os.environ["OMP_NUM_THREADS"] == "2"
-
-
-def test_the_default_is_torchs_where_nothing_limits_it(free):
-    free.setattr(threads, "_quotas", lambda _: [])
-    threads.choose_threads()
-    assert "OMP_NUM_THREADS" not in os.environ
-
-
-@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
-def test_a_number_in_the_environment_stays(free, name):
-    free.setenv(name, "7")
-    threads.choose_threads()
-    assert {**os.environ}.get("OMP_NUM_THREADS", "7") == os.environ[name] == "7"
+    assert {name: os.environ[name] for name in threads._NUMBER if name in os.environ} == after
 
 
 def test_a_number_that_was_asked_for_counts_more(free):
@@ -327,19 +326,20 @@ def test_cores_are_shared_where_other_processes_keep_running(loads, wanted, shar
     assert threads.cores_are_shared(wanted, tmp_path) is shared
 
 
-@pytest.mark.parametrize(("shared", "policy"), [(True, "PASSIVE"), (False, None)])
-def test_threads_sleep_while_they_wait_only_where_cores_are_shared(free, shared, policy):
+@pytest.mark.parametrize(
+    ("shared", "before", "after"),
+    [
+        (True, {}, {"OMP_WAIT_POLICY": "PASSIVE"}),
+        (False, {}, {}),
+        *((True, {name: "ACTIVE"}, {name: "ACTIVE"}) for name in sorted(threads._WAITING)),
+    ],
+)
+def test_threads_sleep_while_they_wait_only_where_cores_are_shared_and_nothing_else_is_set(free, shared, before, after):
     free.setattr(threads, "cores_are_shared", lambda _: shared)
+    for name, value in before.items():
+        free.setenv(name, value)
     threads.choose_threads()
-    assert os.environ.get("OMP_WAIT_POLICY") == policy
-
-
-@pytest.mark.parametrize("name", sorted(threads._WAITING))
-def test_how_the_environment_wants_threads_to_wait_stays(free, name):
-    free.setattr(threads, "cores_are_shared", lambda _: True)
-    free.setenv(name, "ACTIVE")
-    threads.choose_threads()
-    assert {**os.environ}.get("OMP_WAIT_POLICY", "ACTIVE") == "ACTIVE"
+    assert {name: os.environ[name] for name in threads._WAITING if name in os.environ} == after
 
 
 COMPUTING_NOTHING = {"cost", "mask", "models", "search delete", "sign", "verify"}

@@ -117,12 +117,6 @@ def test_texts_with_labels_are_the_examples_of_rows(labels):
     assert read_examples(rows) == read_examples(of_rows)
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_columns_of_a_table_are_texts_and_labels(table):
-    source = table(COLUMNS)
-    assert read_examples(labelled_rows(source["text"], source["label"])) == read_examples(source)
-
-
 def test_labels_come_from_tensors_columns_with_names_and_series_of_any_index():
     torch, pandas = pytest.importorskip("torch"), pytest.importorskip("pandas")
     named = labelled_dataset([1, 0])

@@ -25,10 +25,11 @@ def document(number):
 DOCUMENTS = [document(number) for number in range(60)]
 
 
-@pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram"])
+@pytest.fixture(scope="module")
 def tokenizer(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    write_trained_tokenizer(train_tokenizer(DOCUMENTS, request.param, 300), folder)
+    kind = getattr(request, "param", "wordpiece")
+    folder = tmp_path_factory.mktemp(kind)
+    write_trained_tokenizer(train_tokenizer(DOCUMENTS, kind, 300), folder)
     return TextTokenizer.from_folder(folder, recipes.TRAINED)
 
 
@@ -64,6 +65,7 @@ def documents_of(corpus):
     return found
 
 
+@pytest.mark.parametrize("tokenizer", ["wordpiece", "bpe", "unigram"], indirect=True)
 def test_every_document_is_there_in_order_and_as_it_is_encoded_whole(tokenizer, data, tmp_path):
     manifest = write(data, tmp_path / "shards", tokenizer)
     corpus = TokenCorpus.open(tmp_path / "shards")
@@ -138,7 +140,6 @@ def test_special_tokens_that_a_text_spells_out_are_no_tokens_of_it(tokenizer, tm
     ("number", "die"),
     [*((number, died_before_file_event) for number in (*range(1, 60, 4), 90, 130)), (33, killed_before_file_event)],
 )
-@pytest.mark.parametrize("tokenizer", ["wordpiece"], indirect=True)
 def test_a_run_that_is_killed_is_continued_to_the_same_shards(tokenizer, data, tmp_path, number, die):
     write(data, tmp_path / "whole", tokenizer)
     die(number, lambda: write(data, tmp_path / "shards", tokenizer))

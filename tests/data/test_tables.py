@@ -20,7 +20,7 @@ from table_samples import (
     streamed_dataset,
 )
 
-from bothways.data import class_label, label_set, number, read_examples, read_rows, read_tagged
+from bothways.data import class_label, label_set, read_examples, read_rows, read_tagged
 from bothways.errors import InvalidInput
 
 FRAMES = [pandas_frame, pandas_nullable_frame, pandas_arrow_frame]
@@ -47,12 +47,6 @@ def test_a_table_gives_the_rows_of_a_list_of_dicts_as_values_of_python(table):
 def test_a_table_can_be_read_again(table):
     source = table(COLUMNS)
     assert list(read_rows(source)) == list(read_rows(source))
-
-
-def test_examples_of_a_table_are_those_of_a_list(table):
-    for label, convert in (("label", class_label), ("price", number)):
-        options = {"label": label, "convert": convert}
-        assert read_examples(table(COLUMNS), **options) == read_examples(ROWS, **options)
 
 
 def test_a_text_that_is_missing_is_refused_with_its_row(table):
@@ -153,21 +147,6 @@ def test_a_subclass_of_a_frame_is_a_frame():
         pass
 
     assert read_texts(Named(COLUMNS)) == COLUMNS["text"]
-
-
-def test_a_table_without_rows_is_refused():
-    empty = pandas_frame({"text": []})
-    assert refusal(empty) == "the given DataFrame is empty: expected at least one row."
-
-
-def test_a_column_that_a_table_lacks_is_named_with_those_it_has():
-    with pytest.raises(InvalidInput, match=r"^row 1 of the given DataFrame has no column 'txt'\. It has: 'text', "):
-        read_texts(pandas_frame(COLUMNS), text="txt")
-
-
-def test_a_format_is_refused_beside_a_table():
-    assert "leave it out." in refusal(pandas_frame(COLUMNS), format="csv")
-    assert refusal(ROWS, format="csv") == "the given list needs no format, got 'csv': leave it out."
 
 
 # What is no table

@@ -347,14 +347,6 @@ def test_the_probability_is_one_minus_the_one_sided_p_value():
     assert probability_better(difference) == pytest.approx(1 - p_value)
 
 
-def test_the_probabilities_of_both_systems_add_up_to_one():
-    first, second = two_systems((0.8, 0.75), 100)
-    there = probability_better(estimate_difference(first, second, pairing="unpaired"))
-    back = probability_better(estimate_difference(second, first, pairing="unpaired"))
-    assert there + back == pytest.approx(1)
-    assert probability_better(estimate_difference(first, first, pairing="paired")) == pytest.approx(0.5)
-
-
 def typical(rate, accuracy=0.85, labels=60, others=4000):
     """A sample whose shares are those of the population, in an order that is another for each rate."""
     parts = []

@@ -89,6 +89,7 @@ def test_a_calibrated_model_has_a_low_error_and_an_overconfident_one_its_gap():
     assert expected_calibration_error(overconfident) == pytest.approx(0.2, abs=0.01)
 
 
+@pytest.mark.slow  # every day: the frozen reports
 @pytest.mark.parametrize("gap", [0.0, 0.2])
 def test_the_interval_of_the_error_covers_the_truth_and_holds_the_estimate(gap):
     rng = np.random.default_rng(11)
@@ -108,6 +109,7 @@ def test_the_interval_of_the_error_covers_the_truth_and_holds_the_estimate(gap):
     assert covered >= 80  # The docstring of calibration_error_interval: 84 to 97 % in simulations.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gap", "bins"), [(0.0, 15), (0.15, 15), (0.15, 1)])
 @pytest.mark.parametrize("rows", [150, 600])
 def test_the_interval_of_the_maximum_error_covers_the_truth_and_holds_the_estimate(gap, bins, rows):
