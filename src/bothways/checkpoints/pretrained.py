@@ -182,7 +182,8 @@ class PretrainedEncoder:
         name, module = self._loaded_head(head)
         given = _ids(texts, input_ids, attention_mask, token_type_ids)
         if isinstance(module, ScoreHead) and isinstance(module.kind.scores, ChoiceLogit):
-            read, choices = self._read_groups(texts, given, on_overflow)
+            reader = self._reader()
+            read, choices = reader.groups(texts or (), on_overflow) if given is None else reader.group_ids(given)
         else:
             read, choices = self._read(cast("str | Sequence[Text] | None", texts), given, on_overflow), 1
         return HeadOutput(
@@ -247,12 +248,6 @@ class PretrainedEncoder:
         if given is not None:
             return reader.ids(given)
         return reader.texts([texts] if isinstance(texts, str) else texts or (), on_overflow)
-
-    def _read_groups(
-        self, groups: Sequence[Group] | None, given: PaddedIds | None, on_overflow: Overflow
-    ) -> tuple[ModelInput, int]:
-        reader = self._reader()
-        return reader.groups(groups or (), on_overflow) if given is None else reader.group_ids(given)
 
     def _reader(self) -> InputReader:
         return InputReader(self.tokenizer, self.config, self.device)

@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 import numpy as np
 
 from bothways.data import DataFrameLike, Row, class_label, items_of, text_at, value_at
+from bothways.data.columns import plain_scalar
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors, unit_vectors
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex
@@ -111,7 +112,7 @@ class IndexContents(Generic[RepresentationT]):
         )
 
 
-def with_rows(old: IndexContents[DenseVectors], new: "CheckedRows") -> IndexContents[DenseVectors]:
+def with_rows(old: IndexContents[DenseVectors], new: IndexContents[DenseVectors]) -> IndexContents[DenseVectors]:
     """Return the contents with more rows at the end."""
     known = set(old.ids).intersection(new.ids)
     if known:
@@ -153,16 +154,9 @@ class RowBatch(NamedTuple):
     fields: Sequence[Fields] | None = None
 
 
-class CheckedRows(NamedTuple):
-    """Checked rows, with vectors of unit length."""
-
-    documents: DenseVectors
-    ids: tuple[str, ...]
-    texts: tuple[str, ...]
-    columns: Mapping[str, tuple[Scalar, ...]]
-
-
-def collect(batches: Iterable[RowBatch], dimensions: int, *, first_number: int = 0) -> CheckedRows:
+def collect(
+    batches: Iterable[RowBatch], encoder: EncoderIdentity, language: str | None, *, first_number: int = 0
+) -> IndexContents[DenseVectors]:
     """Copy and check the rows of all batches, without holding them twice; missing ids count from ``first_number``."""
     blocks: deque[DenseVectors] = deque()
     ids: list[str] = []
@@ -173,7 +167,7 @@ def collect(batches: Iterable[RowBatch], dimensions: int, *, first_number: int =
         numbers = range(first_number + start, first_number + start + len(batch_texts))
         given = [str(number) for number in numbers] if batch_ids is None else refuse_string(batch_ids, "ids")
         fields = [{} for _ in batch_texts] if batch_fields is None else batch_fields
-        block = unit_vectors(vectors, dimensions, "vector", start)
+        block = unit_vectors(vectors, encoder.dimensions, "vector", start)
         if not len(block) == len(batch_texts) == len(given) == len(fields):
             raise InvalidInput(
                 f"expected as many vectors as texts, ids and fields, got {len(block)} vectors, {len(batch_texts)} "
@@ -189,7 +183,8 @@ def collect(batches: Iterable[RowBatch], dimensions: int, *, first_number: int =
         raise InvalidInput("an index needs at least one text, got none.")
     _refuse_duplicates(ids)
     kept = {name: tuple(column) for name, column in (columns or {}).items()}
-    return CheckedRows(_joined(blocks, len(texts), dimensions), tuple(ids), tuple(texts), kept)
+    documents = _joined(blocks, len(texts), encoder.dimensions)
+    return IndexContents(documents, tuple(ids), tuple(texts), encoder, kept, language)
 
 
 def document_streams(
@@ -270,7 +265,7 @@ def _extend(columns: dict[str, list[Scalar]], fields: Sequence[Fields], start: i
 
 
 def _checked_value(value: object, name: str, place: int) -> Scalar:
-    value = value.item() if isinstance(value, np.generic) else value
+    value = plain_scalar(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidInput(f"the field {name!r} of row {place} (counted from 0) is {value!r}. Give None instead.")
     if value is None or isinstance(value, str | bool | int | float):

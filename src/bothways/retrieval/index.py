@@ -85,8 +85,7 @@ class SearchIndex:
             MissingDependency: The packages for lexical search are not installed.
         """
         check_available(language)
-        documents, ids, texts, columns = collect(batches, encoder.dimensions)
-        return cls(IndexContents(documents, ids, texts, encoder, columns, language))
+        return cls(collect(batches, encoder, language))
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> "SearchIndex":
@@ -164,8 +163,8 @@ class SearchIndex:
         Raises:
             InvalidInput: As for ``add``.
         """
-        new = collect(batches, self.encoder.dimensions, first_number=self._contents.next_number())
-        self._contents = with_rows(self._contents, new)
+        old = self._contents
+        self._contents = with_rows(old, collect(batches, old.encoder, old.language, first_number=old.next_number()))
 
     def delete(self, ids: Iterable[str]) -> None:
         """Delete rows by their ids. The next ``save`` changes the index on disk.
