@@ -62,19 +62,16 @@ def test_the_fit_is_the_minimum_that_scipy_finds(scale):
 @given(LOGITS, st.data())
 def test_a_fitted_temperature_never_raises_the_nll(logits_NC, data):
     labels_N = data.draw(hnp.arrays(np.int64, len(logits_NC), elements=st.integers(0, logits_NC.shape[1] - 1)))
-    temperature = fit_temperature(logits_NC, labels_N)
-    assert TEMPERATURE_BOUNDS[0] <= temperature <= TEMPERATURE_BOUNDS[1]
-    before = scipy.special.log_softmax(logits_NC, axis=1)[np.arange(len(labels_N)), labels_N]
-    after = scipy.special.log_softmax(logits_NC / temperature, axis=1)[np.arange(len(labels_N)), labels_N]
-    assert -after.mean() <= -before.mean() + 1e-12
-
-
-@given(LOGITS, st.data())
-def test_a_fitted_sigmoid_temperature_never_raises_the_nll(logits_NC, data):
     labels_NC = data.draw(hnp.arrays(np.bool_, logits_NC.shape))
-    temperature = fit_sigmoid_temperature(logits_NC, labels_NC)
+    of_softmax, of_sigmoid = fit_temperature(logits_NC, labels_N), fit_sigmoid_temperature(logits_NC, labels_NC)
+    assert TEMPERATURE_BOUNDS[0] <= of_softmax <= TEMPERATURE_BOUNDS[1]
+    before, after = (
+        -scipy.special.log_softmax(logits_NC / each, axis=1)[np.arange(len(labels_N)), labels_N].mean()
+        for each in (1.0, of_softmax)
+    )
+    assert after <= before + 1e-12
     margins_NC = np.where(labels_NC, -logits_NC, logits_NC)
-    before, after = (np.logaddexp(0, margins_NC / each).mean() for each in (1.0, temperature))
+    before, after = (np.logaddexp(0, margins_NC / each).mean() for each in (1.0, of_sigmoid))
     assert after <= before + 1e-12
 
 
