@@ -7,6 +7,7 @@ ones, with the same number of threads, when they need them.
 """
 
 import ctypes
+import itertools
 import math
 import os
 import sys
@@ -156,12 +157,8 @@ def cgroup_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
 
 def _quotas(root: Path) -> Iterator[float]:
     """Yield the number of cores that each cgroup of the process grants, if it is limited."""
-    for folder in cgroup_folders("cpu", root):
-        yield from _quota(folder)
-
-
-def _quota(folder: Path) -> Iterator[float]:
-    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+    kinds = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+    for folder, names in itertools.product(cgroup_folders("cpu", root), kinds):
         files = [folder / name for name in names]
         if all(file.is_file() for file in files):
             granted, period = " ".join(file.read_text(encoding="ascii") for file in files).split()

@@ -77,14 +77,14 @@ def test_a_name_that_comes_twice_among_many_is_found_at_once(tmp_path):
 
 def test_of_a_wide_parquet_file_only_the_columns_that_are_needed_are_read(tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    columns = {f"c{number}": pa.array([0.5] * 50) for number in range(3_000)}
+    columns = {f"c{number}": pa.array([0.5] * 50) for number in range(1_000)}
     table = pa.table({**columns, "text": ["a"] * 50, "id": range(50), "label": ["x"] * 50})
     pq.write_table(table, tmp_path / "a.parquet")
     assert len(read_examples(tmp_path / "a.parquet")) == 50
     rows = list(read_rows(tmp_path / "a.parquet", columns=["text"]))
     assert rows[0].values == {"text": "a", "id": 0}
     # What is not there is asked for in vain, and the message says what there is.
-    assert len(next(read_rows(tmp_path / "a.parquet", columns=["title"])).values) == 3_003
+    assert len(next(read_rows(tmp_path / "a.parquet", columns=["title"])).values) == 1_003
     tracemalloc.start()
     assert sum(1 for _ in itertools.islice(read_rows(tmp_path / "a.parquet"), 5)) == 5
     tracemalloc.stop()

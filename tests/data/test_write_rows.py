@@ -30,14 +30,14 @@ def tables(draw):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.CSV.gz"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(rows=tables())
 def test_any_unicode_strings_are_read_as_they_were_written(tmp_path, name, rows):
     assert write_rows(tmp_path / name, rows) == len(rows)
     assert [row.values for row in read_rows(tmp_path / name)] == rows
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(rows=st.lists(st.dictionaries(UNICODE, JSON_VALUES, max_size=4), min_size=1, max_size=4))
 def test_any_json_values_are_read_as_they_were_written(tmp_path, rows):
     write_rows(tmp_path / "a.jsonl.gz", rows)
