@@ -162,6 +162,7 @@ def test_a_classifier_of_texts_above_it_reads_the_mean(saved):
     assert read_by(classifier) == MeanOfTokens()
 
 
+@pytest.mark.slow  # every day: cross-encoders that were trained, without this baseline
 def test_training_that_pays_gives_a_cross_encoder(tmp_path):
     classifier = PairClassifier.from_pretrained(write_embedder(tmp_path / "base"), device="cpu")
     # Whether both texts are the same word in another order: the texts themselves say the same of every row.
