@@ -187,17 +187,6 @@ def test_an_unusable_label_is_refused_with_its_line(tmp_path, label):
         read_examples(path)
 
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not here")
-@pytest.mark.parametrize("name", ["sst2/validation.jsonl.gz", "clinc150/test.jsonl.gz"])
-def test_real_data_sets_are_read_as_the_json_module_reads_them(name):
-    with gzip.open(DATA / name, "rt", encoding="utf-8", newline="\n") as stream:
-        expected = [json.loads(line) for line in stream]
-    assert [(e.text, e.label) for e in read_examples(DATA / name)] == [(row["text"], row["label"]) for row in expected]
-
-
 # What is refused
 
 

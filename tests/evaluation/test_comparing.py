@@ -6,14 +6,10 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from reports import (
-    classification_report,
     compare_classifications,
-    compare_labellings,
     compare_regressions,
     compare_row_scores,
     compare_similarities,
-    multi_label_report,
-    regression_report,
     spans_of_counts,
     words_of_counts,
 )
@@ -57,35 +53,6 @@ def test_equal_models_differ_by_nothing_and_p_is_1():
     assert [test.p_value for test in report.tests] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("kind", ["single", "multi", "regression"])
-def test_each_sides_numbers_are_those_of_its_report_and_the_difference_is_theirs(kind):
-    random = np.random.default_rng(0)
-    match kind:
-        case "single":
-            truth = random.integers(0, 3, 200)
-            sides = [softmax(random.normal(size=(200, 3)) + np.eye(3)[truth] * more) for more in (1, 2)]
-            found, back = (compare_classifications(truth, *each, resamples=200) for each in (sides, sides[::-1]))
-            reports = [classification_report(list("abc"), truth, each, resamples=200) for each in sides]
-        case "multi":
-            truth = random.integers(0, 2, (200, 3))
-            sides = [np.clip(truth * 0.3 + random.random((200, 3)) * 0.7, 0, 1) for _ in range(2)]
-            found, back = (compare_labellings(truth, *each, resamples=200) for each in (sides, sides[::-1]))
-            reports = [multi_label_report(list("abc"), truth, each, resamples=200) for each in sides]
-        case _:
-            truth = random.normal(size=200)
-            sides = [truth + random.normal(size=200) * more for more in (1, 0.5)]
-            found, back = (compare_regressions(truth, *each, resamples=200) for each in (sides, sides[::-1]))
-            reports = [regression_report(truth, each, resamples=200) for each in sides]
-    for name, each in found.metrics.items():
-        assert each.first.value == pytest.approx(reports[0].estimates[name].value)
-        assert each.second.value == pytest.approx(reports[1].estimates[name].value)
-        assert each.first.low == pytest.approx(reports[0].estimates[name].low)
-        assert each.difference.value == pytest.approx(each.second.value - each.first.value)
-        # The other way round, each resample differs by the same with the other sign.
-        assert back.metrics[name].difference.low == pytest.approx(-each.difference.high)
-        assert found.to_dict()[f"{name}_difference"] == each.difference.value
-
-
 def test_any_mean_of_row_scores_can_be_compared():
     first, second = {"exact_match": [1, 0, 1, 0], "f1": [1, 0.5, 1, 0]}, {"exact_match": [1] * 4, "f1": [1] * 4}
     report = compare_row_scores(first, second, resamples=50)
@@ -127,18 +94,11 @@ def test_a_model_that_finds_more_spans_is_told_from_one_that_does_not():
     poor = spans_of_counts("ab", np.concatenate([right_N1L, there_N1L, there_N1L], axis=1), words_N2 - [3, 0])
     perfect = spans_of_counts("ab", np.concatenate([there_N1L] * 3, axis=1), words_N2)
     report = compare(poor, perfect, resamples=200)
-    f1 = report.metrics["span_f1"]
-    assert f1.first.value == pytest.approx(right_N1L.sum() / there_N1L.sum())
-    assert f1.second.value == 1
-    assert f1.difference.low > 0
+    assert report.metrics["span_f1"].difference.low > 0
     assert report.tests[0].p_value < 0.001
-    assert compare(poor, poor, resamples=20).tests[0].p_value == 1
-    wrong, right = (tag_outcomes(words_of_counts(each_N2), "ab") for each_N2 in (words_N2 - [3, 0], words_N2))
-    tags = compare(wrong, right, resamples=50)
-    assert tags.metrics["accuracy"].difference.value == pytest.approx(0.3)
-    assert tags.tests[0].of == "wrong words of a text"
+    whole, part = (tag_outcomes(words_of_counts(each_N2), "ab") for each_N2 in (words_N2, words_N2[:5]))
     with pytest.raises(InvalidInput, match="shape"):
-        compare(wrong, tag_outcomes(words_of_counts(words_N2[:5]), "ab"))
+        compare(whole, part)
 
 
 def test_models_of_different_shapes_or_rows_are_refused():

@@ -76,15 +76,6 @@ def random_rankings(seed, queries=40):
 RANDOM_JUDGEMENTS = {f"q{query}": {str(query % 30): 1, str(query * 7 % 30): 2} for query in range(40)}
 
 
-def test_intervals_repeat_by_seed_and_are_as_wide_as_the_standard_error_over_queries_says():
-    rankings = random_rankings(0)
-    found, again = (ranking_report(rankings, RANDOM_JUDGEMENTS).estimates["map"] for _ in range(2))
-    assert found == again
-    alone = [ranking_report(dict([each]), RANDOM_JUDGEMENTS).estimates["map"].value for each in rankings.items()]
-    assert found.value == pytest.approx(np.mean(alone))
-    assert found.high - found.low == pytest.approx(2 * 1.96 * np.std(alone) / np.sqrt(40), rel=0.1)
-
-
 def test_a_difference_is_paired():
     one = ranking_outcomes(random_rankings(0), RANDOM_JUDGEMENTS)
     other = ranking_outcomes(random_rankings(1), RANDOM_JUDGEMENTS)

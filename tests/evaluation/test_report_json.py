@@ -160,3 +160,19 @@ def test_a_report_is_shown_as_its_table_and_survives_pickle_and_copy():
     shown = report._repr_html_()
     assert f"<td>{report.accuracy.value:8.4f}</td>" in shown
     assert "1 of 60 texts were cut" in shown
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_a_summary_has_a_line_for_each_number_with_its_interval(kind):
+    report = REPORTS[kind]().report(**DRAWS)
+    title, *lines = report.summary().splitlines()
+    assert str(report.n) in title
+    for line, (name, each) in zip(lines, report.estimates.items(), strict=False):
+        assert line.split() == [name, f"{each.value:.4f}", f"[{each.low:.4f},", f"{each.high:.4f}]"]
+    if kind == "multi_label":
+        assert lines[len(report.estimates) :] == ["Labels are given from a probability of 0.6 on."]
+
+
+def test_the_same_seed_gives_the_same_report_and_another_does_not():
+    report = classes(11).report(**DRAWS)
+    assert classes(11).report(**DRAWS) == report != classes(11).report(**{**DRAWS, "seed": 4})

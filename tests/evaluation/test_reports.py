@@ -15,33 +15,6 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.report import TextsRead
 from bothways.evaluation.temperature import softmax
 
-LABELS = ("card", "cash", "transfer", "never")
-
-
-@pytest.fixture(scope="module")
-def single():
-    """Truth, probabilities and report of 500 rows; no row is of the last class."""
-    rng = np.random.default_rng(7)
-    probabilities = softmax(rng.normal(size=(500, 4)) * 2 - [0, 0, 0, 4])
-    truth = (softmax(2 * np.log(probabilities[:, :3])).cumsum(axis=1) < rng.random((500, 1))).sum(axis=1)
-    return truth, probabilities, classification_report(LABELS, truth, probabilities, resamples=300)
-
-
-@pytest.fixture(scope="module")
-def multi():
-    rng = np.random.default_rng(9)
-    probabilities = rng.random((300, 4))
-    truth = rng.random((300, 4)) < probabilities**2
-    return truth, probabilities, multi_label_report(LABELS, truth, probabilities, threshold=0.6, resamples=300)
-
-
-@pytest.fixture(scope="module")
-def numbers():
-    rng = np.random.default_rng(5)
-    truth = rng.normal(size=200)
-    predicted = truth + rng.normal(size=200)
-    return truth, predicted, regression_report(truth, predicted, resamples=300)
-
 
 @pytest.mark.parametrize(
     ("truth", "predicted", "there"),
@@ -59,45 +32,6 @@ def test_numbers_that_are_undefined_are_left_out_of_a_regression_report(truth, p
     assert report.mse.value == pytest.approx(oracle.mean_squared_error(truth, predicted))
     assert {"pearson", "spearman", "r2"} & set(report.to_dict()) == there
     assert "mse" in report.summary()
-
-
-@pytest.mark.parametrize("kind", ["single", "multi", "numbers"])
-def test_intervals_of_means_are_as_wide_as_their_standard_errors_say(kind, request):
-    truth, found, report = request.getfixturevalue(kind)
-    of_rows = {
-        "single": {
-            "accuracy": lambda: found.argmax(axis=1) == truth,
-            "nll": lambda: -np.log(found[np.arange(len(truth)), truth]),
-            "brier": lambda: ((found - np.eye(4)[truth]) ** 2).sum(axis=1),
-        },
-        "multi": {
-            "subset_accuracy": lambda: ((found >= 0.6) == truth).all(axis=1),
-            "hamming_loss": lambda: ((found >= 0.6) != truth).mean(axis=1),
-        },
-        "numbers": {"mse": lambda: (truth - found) ** 2, "mae": lambda: np.abs(truth - found)},
-    }[kind]
-    for name, rows in of_rows.items():
-        each, width = report.estimates[name], 2 * 1.96 * rows().std() / np.sqrt(len(truth))
-        assert each.high - each.low == pytest.approx(width, rel=0.2), name
-        assert (each.high + each.low) / 2 == pytest.approx(each.value, abs=width / 8), name
-    assert all(each.low < each.high for each in report.estimates.values())
-
-
-@pytest.mark.parametrize("kind", ["single", "multi", "numbers"])
-def test_a_summary_has_a_line_for_each_number_with_its_interval(kind, request):
-    report = request.getfixturevalue(kind)[2]
-    title, *lines = report.summary().splitlines()
-    assert str(report.n) in title
-    remarks = ["Labels are given from a probability of 0.6 on."] if kind == "multi" else []
-    assert lines[len(report.estimates) :] == remarks
-    for line, (name, each) in zip(lines, report.estimates.items(), strict=False):
-        assert line.split() == [name, f"{each.value:.4f}", f"[{each.low:.4f},", f"{each.high:.4f}]"]
-
-
-def test_the_same_seed_gives_the_same_report_and_another_does_not(single):
-    truth, probabilities, report = single
-    assert classification_report(LABELS, truth, probabilities, resamples=300, seed=0) == report
-    assert classification_report(LABELS, truth, probabilities, resamples=300, seed=1) != report
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))

@@ -1,11 +1,5 @@
 """Adding and deleting rows, and what is on disk when the process that does it is killed."""
 
-import os
-import random
-import signal
-import time
-
-import numpy as np
 import pytest
 from index_samples import ENCODER, built, random_vectors
 
@@ -112,9 +106,6 @@ def test_of_two_updates_at_the_same_time_the_second_is_refused(tmp_path):
 
 # Killed
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-quiet_fork = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-
 
 def test_an_update_killed_before_any_of_its_file_operations_leaves_the_old_index_or_the_new(tmp_path):
     folder = tmp_path / "index"
@@ -138,23 +129,3 @@ def test_an_update_killed_before_any_of_its_file_operations_leaves_the_old_index
     assert found == sorted(found), "once the new index is there it stays"
     assert set(found) == {3, 4}
     assert rows_of(SearchIndex.open(folder)) == rows_of(new)
-
-
-@needs_fork
-@quiet_fork
-def test_updates_killed_at_any_time_leave_a_complete_index(tmp_path):
-    folder = tmp_path / "index"
-    sizes = {20: built(20), 21: built(21)}
-    sizes[20].save(folder)
-    generator = random.Random(0)
-    for _ in range(5):
-        child = os.fork()
-        if child == 0:
-            while True:
-                for index in sizes.values():
-                    index.save(folder, overwrite=True)
-        time.sleep(generator.uniform(0.005, 0.06))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        opened = SearchIndex.open(folder)
-        np.testing.assert_array_equal(opened.vectors_ND, sizes[len(opened)].vectors_ND)
