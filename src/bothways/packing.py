@@ -336,16 +336,6 @@ class PaddedRows(TokenRows):
         """Sum the tokens of each sequence, (B, H), in float32 or finer."""
         return self.padded(values_TH).sum(1, dtype=summing_type(values_TH.dtype))
 
-    def to(self, device: torch.device | str) -> "PaddedRows":
-        """Move to a device."""
-        return PaddedRows(
-            self.ids_T.to(device),
-            self.types_T.to(device),
-            self.positions_T.to(device),
-            self.cu_seqlens.to(device),
-            self.mask_BS.to(device),
-        )
-
 
 Batch = Packed | PaddedRows
 

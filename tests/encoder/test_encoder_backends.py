@@ -2,17 +2,16 @@
 
 import sys
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.encoder import Encoder, Recorder
+from bothways.encoder import Encoder
 from bothways.encoder.attention import BACKENDS, REFERENCE, choose
 from bothways.encoder.backends import gpu
-from bothways.encoder.backends.basic import SDPA, AttentionCall, AttentionRequest, Grouped, runs_of_equal_length
+from bothways.encoder.backends.basic import SDPA, AttentionCall, AttentionRequest, Grouped
 from bothways.encoder.backends.masked import Padded
 from bothways.errors import UnsupportedAttention
 from bothways.packing import pack
@@ -164,12 +163,6 @@ def test_dropout_keeps_one_tensor_of_the_size_of_the_scores_and_computes_the_sam
     torch.testing.assert_close(found[1], stepwise[1], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["sdpa", "grouped", "padded", "varlen", "nonsense"])
-def test_attention_weights_from_a_backend_that_has_none_are_refused(name):
-    with pytest.raises(UnsupportedAttention, match=name):
-        tiny_encoder()(pack([[5, 6]]), backend=name, record=Recorder(attentions=True))
-
-
 @pytest.mark.parametrize("name", BACKENDS)
 def test_the_named_backend_is_the_one_that_runs(name, monkeypatch):
     class Reached(Exception):
@@ -182,15 +175,6 @@ def test_the_named_backend_is_the_one_that_runs(name, monkeypatch):
     monkeypatch.setattr(type(BACKENDS[name]), "attend", attend)
     with pytest.raises(Reached):
         tiny_encoder()(pack([[5, 6]]), backend=name)
-
-
-@given(lengths=ragged)
-def test_runs_cover_all_rows_and_no_two_neighbours_have_one_length(lengths):
-    runs = runs_of_equal_length(pack([[7] * length for length in lengths]))
-    assert [start for start, _, _ in runs] == [0, *(end for _, end, _ in runs[:-1])]
-    assert runs[-1][1] == sum(lengths)
-    assert [length for start, end, length in runs for _ in range((end - start) // length)] == list(lengths)
-    assert all(before[2] != after[2] for before, after in pairwise(runs))
 
 
 @settings(max_examples=30)
@@ -218,15 +202,6 @@ def test_gradients_of_the_fast_backends_equal_those_of_the_reference(kernel, len
         backend.attend(call_of(qkv_T3ND, bounds)).square().sum().backward()
         gradients.append(qkv_T3ND.grad)
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
-
-
-def test_attention_weights_sum_to_one():
-    bounds = pack(random_ids((1, 7, 4)))
-    weights = []
-    REFERENCE.attend(replace(call_of(torch.randn(12, 3, 4, 6), bounds), weights=weights))
-    for weights_Nnn, length in zip(weights, bounds.lengths, strict=True):
-        assert weights_Nnn.shape == (4, length, length)
-        torch.testing.assert_close(weights_Nnn.sum(-1), torch.ones(4, length))
 
 
 @pytest.mark.parametrize("backend", [SDPA(), Grouped(), REFERENCE], ids=lambda backend: backend.name)

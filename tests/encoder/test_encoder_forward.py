@@ -40,17 +40,6 @@ def test_a_text_alone_gives_what_it_gives_in_a_batch(backend, lengths, seed):
         torch.testing.assert_close(found_nH, encoder(pack([sequence]), backend=backend), rtol=0, atol=1e-5)
 
 
-@settings(max_examples=20)
-@given(data=st.data(), lengths=ragged)
-def test_the_order_of_a_batch_does_not_matter(data, lengths):
-    encoder, sequences = tiny_encoder(), random_ids(lengths)
-    order = data.draw(st.permutations(range(len(lengths))))
-    before = encoder(pack(sequences)).split(lengths)
-    after = encoder(pack([sequences[index] for index in order])).split([lengths[index] for index in order])
-    for index, found_nH in zip(order, after, strict=True):
-        torch.testing.assert_close(found_nH, before[index], rtol=0, atol=1e-5)
-
-
 @every_family_and_backend
 def test_chosen_rows_equal_those_of_the_full_pass(model_type, backend):
     encoder, packed = tiny_encoder(model_type).double(), pack(random_ids((3, 9, 1, 9)))

@@ -237,11 +237,12 @@ def test_fresh_weights_are_normal_with_the_configured_spread():
 BERT_STYLE = [name for name in FAMILIES if isinstance(tiny_config(name).positions, AbsolutePositions)]
 
 
-@pytest.mark.parametrize("model_type", BERT_STYLE)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("backend", ["reference", "sdpa", "grouped", "padded"])
+@pytest.mark.parametrize(
+    ("model_type", "activation"),
+    [*((name, "gelu") for name in BERT_STYLE), *(("bert", name) for name in ACTIVATIONS if name != "gelu")],
+)
 @pytest.mark.parametrize("gradients", [False, True])
-def test_packed_encoder_equals_numpy(model_type, activation, backend, gradients):
+def test_packed_encoder_equals_numpy(model_type, activation, gradients):
     config = tiny_config(model_type)
     config = replace(config, feed_forward=replace(config.feed_forward, activation=activation))
     encoder = scramble(Encoder(config)).double()
@@ -250,7 +251,7 @@ def test_packed_encoder_equals_numpy(model_type, activation, backend, gradients)
     sequences = random_ids(lengths, seed=2)
     types = random_types(lengths) if config.embedding.types == 2 else [[0] * length for length in lengths]
     with torch.set_grad_enabled(gradients):
-        ours_TH = encoder(pack(sequences, types), backend=backend).detach().numpy()
+        ours_TH = encoder(pack(sequences, types)).detach().numpy()
     expected_TH = np.concatenate([minimal(ids, kinds) for ids, kinds in zip(sequences, types, strict=True)])
     assert ours_TH.dtype == np.float64
     np.testing.assert_allclose(ours_TH, expected_TH, rtol=0, atol=1e-10)

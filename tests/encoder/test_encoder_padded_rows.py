@@ -5,18 +5,17 @@ from itertools import product
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.encoder import Recorder
 from bothways.encoder.attention import BACKENDS, choose
 from bothways.encoder.backends.basic import AttentionRequest
-from bothways.encoder.heads import head_logits, logits_from, new_head
+from bothways.encoder.heads import head_logits, new_head
 from bothways.errors import UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.packing import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, PaddedRows, SelectedRows, pack, unpad
+from cuda_emulation import NoWaitsInside
 from tiny_models import TINY, every_family, padded, random_ids, random_types, scramble, tiny_encoder
 
-aten = torch.ops.aten
 LENGTHS = (4, 1, 9)
 # On a CPU these serve some families or none.
 NOT_FOR_ALL = ("varlen", "sdpa", "grouped", "skewed", "local", "flex")
@@ -60,7 +59,7 @@ def test_logits_do_not_depend_on_padding(model_type, name, settings, side):
     head = scramble(new_head(encoder.config, kind, labels=3), 1)
     kept, packed = batch(model_type, side, (4, 1, 9, 9))
     with torch.no_grad():
-        found = logits_from(head, encoder, kept, encoder(kept, backend="padded"), choices=2)
+        found = head_logits(head, encoder, kept, hidden_TH=encoder(kept, backend="padded"), choices=2)
         torch.testing.assert_close(found, head_logits(head, encoder, packed, choices=2), rtol=0, atol=1e-5)
 
 
@@ -69,7 +68,7 @@ def test_any_number_but_zero_marks_a_token():
     kept = PaddedRows.of(ids_BS, torch.tensor([[2, 5, 0]]))
     assert kept.positions_T.tolist() == [0, 1, 1]
     assert kept.lengths_B.tolist() == [2]
-    assert kept.to("cpu").mask_BS.tolist() == [[True, True, False]]
+    assert kept.mask_BS.tolist() == [[True, True, False]]
 
 
 @every_family
@@ -128,20 +127,6 @@ def test_what_is_known_of_a_packed_batch_is_that_of_its_padded_form():
     assert torch.equal(packed.sums(packed.ids_T[:, None]), kept.sums(kept.ids_T[:, None]))
 
 
-def test_what_a_backend_works_out_of_a_batch_is_worked_out_once():
-    packed, calls = pack(random_ids(LENGTHS)), []
-
-    def work(given, *arguments):
-        calls.append(arguments)
-        return given.lengths_B
-
-    for arguments in ((), (1,), (2,), (1,), ()):
-        assert packed.once(work, *arguments) is packed.lengths_B
-    assert calls == [(), (1,), (2,)]
-    assert packed.to("cpu").once(work).tolist() == packed.lengths_B.tolist()
-    assert len(calls) == 4
-
-
 @every_family
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_batch_that_was_read_in_inference_mode_can_be_trained_on(model_type, backend):
@@ -162,23 +147,13 @@ def test_a_batch_that_was_read_in_inference_mode_can_be_trained_on(model_type, b
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-class Waiting(TorchDispatchMode):
-    """Refuses what would wait for a GPU: numbers of tensors on the host, and shapes that depend on them."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        masked = func is aten.index.Tensor and any(index is not None and index.dtype == torch.bool for index in args[1])
-        if masked or func.overloadpacket in (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.equal):
-            raise AssertionError(f"{func} waits for the device.")
-        return func(*args, **(kwargs or {}))
-
-
 @every_family
 @pytest.mark.parametrize("training", [False, True])
 def test_no_layer_waits_for_the_device(model_type, training):
     encoder = tiny_encoder(model_type).train(training)
     for read, backend, rows in product(batch(model_type, "right"), (None, *BACKENDS), (ALL_ROWS, FIRST_TOKENS)):
         try:
-            with Waiting():
+            with NoWaitsInside():
                 encoder(read, rows=rows, backend=backend)
         except UnsupportedAttention:
             assert backend is not None
@@ -187,5 +162,5 @@ def test_no_layer_waits_for_the_device(model_type, training):
 def test_waiting_would_be_seen():
     packed = pack(random_ids(LENGTHS))
     for wait in (lambda: packed.ids_T[0].item(), lambda: packed.ids_T[packed.ids_T > 3], packed.ids_T.nonzero):
-        with pytest.raises(AssertionError, match="waits for the device"), Waiting():
+        with pytest.raises(AssertionError, match="waits"), NoWaitsInside():
             wait()

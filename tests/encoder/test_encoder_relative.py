@@ -1,7 +1,6 @@
 """Relative scores by shifted views, and local windows by blocks: what the plain reference gives, gradients too."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bothways.encoder.attention import BACKENDS, REFERENCE
 from bothways.encoder.backends import relative
 from bothways.encoder.backends.basic import AttentionCall, RelativeScores
-from bothways.encoder.config import EveryDistance, LogBuckets
+from bothways.encoder.config import LogBuckets
 from bothways.encoder.positions import DistanceTable, bucket_rows
-from bothways.packing import PaddedRows, pack
+from bothways.packing import pack
 from tiny_models import random_ids, tiny_encoder
 
 SKEWED, LOCAL, PADDED, FLEX = (BACKENDS[name] for name in ("skewed", "local", "padded", "flex"))
@@ -84,23 +83,6 @@ def test_blocks_of_any_length_equal_the_reference(lengths, terms, seed):
         patch.setattr(relative, "_SHORT", 8)
         patch.setattr(relative, "_BLOCK", 4)
         assert_same(outcome(SKEWED, lengths, terms, seed), outcome(REFERENCE, lengths, terms, seed))
-
-
-@pytest.mark.parametrize("terms", TERMS)
-@pytest.mark.parametrize(("count", "longest"), [(1, 1), (3, 1), (2, 9)])
-def test_a_batch_that_keeps_its_padding_gives_what_the_packed_one_gives(count, longest, terms):
-    lengths = (longest,) * count
-    found = []
-    for kept in (False, True):
-        tensors = tensors_of(lengths, terms)
-        call = call_of(lengths, tensors)
-        if kept:
-            ids_BS, types_BS = (rows_T.view(count, longest) for rows_T in (call.packed.ids_T, call.packed.types_T))
-            call = replace(call, batch=PaddedRows.of(ids_BS, torch.ones_like(ids_BS), types_BS))
-        context_TND = PADDED.attend(call)
-        context_TND.square().sum().backward()
-        found.append({"context": context_TND.detach()} | {name: value.grad for name, value in tensors.items()})
-    assert_same(found[1], found[0])
 
 
 class NoIndexOfPairs(TorchDispatchMode):
@@ -247,20 +229,6 @@ def test_local_windows_equal_the_reference(lengths, reach, backend):
         found.append((context_TND.detach(), qkv_T3ND.grad))
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
-
-
-def test_a_local_token_moves_with_its_window_alone():
-    qkv_T3ND = tensors_of((40,), "queries")["qkv"].detach()
-    bounds = pack([[7] * 40])
-    before = LOCAL.attend(AttentionCall(qkv_T3ND, bounds, 0.4, reach=5))
-    qkv_T3ND[20] += 1.0
-    after = LOCAL.attend(AttentionCall(qkv_T3ND, bounds, 0.4, reach=5))
-    moved_T = (after - before).abs().amax((1, 2)) > 1e-9
-    assert moved_T.nonzero()[:, 0].tolist() == list(range(15, 26))
-
-
-def test_every_distance_has_a_row_until_the_span_ends():
-    assert bucket_rows(EveryDistance(3), 5).tolist() == [0, 0, 1, 2, 3, 4, 5, 5, 5]
 
 
 @pytest.mark.parametrize(("span", "furthest", "longest"), [(256, 512, 512), (8, 64, 100), (4, 32, 20)])

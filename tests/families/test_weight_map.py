@@ -1,11 +1,8 @@
 """The rows of a weight map, written out for each layer, read and written back, and heads beside the encoder."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from bothways.encoder.config import SharedGroups
 from bothways.encoder.head_kinds import FirstToken, Labels, MaskedLMHeadKind, MeanOfTokens, ScoreHeadKind, TextsOfPair
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnsupportedConfig
 from bothways.families.family import (
@@ -24,7 +21,6 @@ from bothways.families.layout import (
     Ignored,
     TensorRow,
     check_numbers,
-    expand,
     known_names,
     read_weights,
     write_weights,
@@ -40,57 +36,10 @@ ROWS = (
 )
 
 
-def written_out(rows, config):
-    return [(mapped.theirs, mapped.ours) for mapped in expand(rows, config)]
-
-
-def test_a_row_is_there_once_for_each_layer_and_for_weight_and_bias():
-    assert written_out(ROWS, BERT) == [
-        (("table",), "embeddings.table"),
-        *(
-            ((f"layer.{index}.norm.{kind}",), f"layers.{index}.norm.{kind}")
-            for index in range(3)
-            for kind in ("weight", "bias")
-        ),
-        *(((f"layer.{index}.q", f"layer.{index}.k"), f"layers.{index}.qk") for index in range(3)),
-        (("buffer",), ""),
-    ]
-
-
-def test_parts_may_be_of_a_layer_or_of_all_of_them_and_have_a_bias_or_none():
-    rows = (Fused(("layer.{i}.q", "all.k"), "layers.{i}.qk"), Fused(("a.{wb}", "b"), "both.{wb}"))
-    assert written_out(rows, BERT) == [
-        *(((f"layer.{index}.q", "all.k"), f"layers.{index}.qk") for index in range(3)),
-        (("a.weight", "b"), "both.weight"),
-        (("a.bias", "b"), "both.bias"),
-    ]
-
-
-def test_groups_of_layers_count_their_own_layers():
-    rows = (TensorRow("group.{g}.inner.{j}", "layers.{i}"),)
-    shared = replace(BERT, layers=12, sharing=SharedGroups(groups=2, inner=3))
-    places = [(f"group.{group}.inner.{place}",) for group in range(2) for place in range(3)]
-    assert written_out(rows, shared) == [(name, f"layers.{index}") for index, name in enumerate(places)]
-    own = [((f"group.{index}.inner.0",), f"layers.{index}") for index in range(3)]
-    assert written_out(rows, BERT) == own  # each a group of its own
-
-
 def stored(prefix=""):
     """Tensors under a family's names; every one has values of its own."""
     names = sorted(known_names(ROWS, BERT, prefix))
     return {name: torch.arange(6.0).reshape(2, 3) + 10 * number for number, name in enumerate(names)}
-
-
-@pytest.mark.parametrize("prefix", ["", "model."])
-def test_what_is_read_is_written_back_but_for_what_is_ignored(prefix):
-    theirs = stored(prefix)
-    ours = read_weights(ROWS, BERT, theirs, prefix)
-    assert ours.keys() == {name for _, name in written_out(ROWS, BERT)} - {""}
-    parts = [theirs[f"{prefix}layer.2.{name}"] for name in "qk"]
-    assert torch.equal(ours["layers.2.qk"], torch.cat(parts))
-    again = write_weights(ROWS, BERT, ours, prefix)
-    assert again.keys() == theirs.keys() - {f"{prefix}buffer"}
-    assert all(torch.equal(again[name], theirs[name]) for name in again)
 
 
 def test_what_is_read_is_a_copy_and_what_is_absent_is_left_out():

@@ -92,16 +92,6 @@ def test_ids_may_be_lists_or_arrays():
     assert Runner(sums, CPU).run(arrays) == Runner(sums, CPU).run(lists)
 
 
-@given(st.lists(ids_of_window, min_size=1, max_size=12), st.integers(1, 100))
-@settings(max_examples=40)
-def test_an_answer_does_not_depend_on_its_batch(model, sequences, tokens):
-    compute = row_answers(model.encoder, per_token=True)
-    windows = named(sequences)
-    for window, rows_nH in zip(windows, Runner(compute, CPU, tokens).run(windows), strict=True):
-        [alone_nH] = Runner(compute, CPU).run([window])
-        np.testing.assert_allclose(rows_nH, alone_nH, rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize(("limit", "failures"), [(100, 1), (45, 2), (25, 3)])
 def test_the_budget_is_remembered_by_later_calls(limit, failures):
     tried = []

@@ -146,42 +146,6 @@ def weighted_loss(hidden_TH):
     return (weights_H * hidden_TH**2).sum()
 
 
-@every_family_and_backend
-def test_two_layers_of_the_published_base_width_equal_transformers(model_type, backend):
-    settings = TINY[model_type] | BASE_SHAPE[model_type] | {"initializer_range": 0.02}
-    model = oracle(model_type, "encoder", settings, spread=0.03)
-    checkpoint = in_memory(model_type, settings, model)
-    sequences = random_ids((1, 40, 64), seed=5)
-    ids_BS, mask_BS = padded(sequences, "right", settings["pad_token_id"])
-    with torch.no_grad():
-        theirs = call(checkpoint.family, model, ids_BS, mask_BS).last_hidden_state
-        ours_TH = checkpoint.build_encoder()(pack(sequences), backend=backend)
-    assert ours_TH.shape[1] == 768
-    assert difference(ours_TH, real(theirs, mask_BS)) < TOLERANCE
-
-
-_BASE = {
-    "hidden_size": 768,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 80,
-}
-BASE_SHAPE = {
-    "bert": _BASE,
-    "roberta": _BASE,
-    "xlm-roberta": _BASE,
-    "camembert": _BASE,
-    "distilbert": {"dim": 768, "n_layers": 2, "n_heads": 12, "hidden_dim": 3072, "max_position_embeddings": 80},
-    "electra": _BASE | {"embedding_size": 768},
-    "albert": _BASE | {"embedding_size": 128, "num_hidden_groups": 1, "inner_group_num": 1},
-    "deberta": _BASE | {"max_relative_positions": 48},
-    "deberta-v2": _BASE | {"max_relative_positions": 80, "position_buckets": 16, "embedding_size": 768},
-    "xlnet": {"d_model": 768, "n_layer": 2, "n_head": 12, "d_inner": 3072},
-    "modernbert": _BASE | {"intermediate_size": 1152, "local_attention": 16},
-}
-
-
 @every_family
 @pytest.mark.slow
 def test_the_layers_of_a_published_base_size_equal_transformers(model_type, monkeypatch):

@@ -11,7 +11,6 @@ from bothways.objectives.masking import Masker, Masking, NGramMasking, SpanMaski
 from bothways.tasks import FillMask
 from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.text import TextTokenizer, recipes
-from bothways.text.building import MarkedBeginnings
 from tiny_models import VOCABULARY, write_checkpoint
 
 TEXTS = ["the cat sat on the unhappy mat, the happy cats sat still", "a cat (the cat) is happy and sat on mats"] * 20
@@ -53,7 +52,7 @@ def tokenizer(request, tmp_path_factory):
 
 def test_pieces_that_begin_words_carry_the_mark(tokenizer):
     marks = tokenizer.word_marks
-    assert isinstance(marks, MarkedBeginnings)
+    assert marks.beginning is not None
     (encoded,) = tokenizer.encode(["a cat sat unhappy"], max_length=50)
     inner = tokenizer.tokens(encoded.windows[0].ids[2:-1])
     assert sum(not marks.continues(token) for token in inner) == 3
@@ -89,7 +88,7 @@ def test_a_filling_replaces_the_mask_in_the_text_as_it_was_written(tokenizer):
 def test_only_letters_and_digits_go_on_with_a_word_and_what_begins_one_spells_something(tokenizer):
     numbers = {token: number for number, token in tokenizer.vocabulary().items()}
     begins_V, continues_V = (~refused_tokens(tokenizer, len(numbers), among) for among in ("begins", "continues"))
-    mark = tokenizer.word_marks.mark
+    mark = tokenizer.word_marks.beginning
     assert not begins_V[numbers[mark]]
     assert begins_V[[number for token, number in numbers.items() if token.startswith(mark) and token != mark]].all()
     assert continues_V[numbers["s"]]

@@ -15,7 +15,7 @@ from text_samples import ADVERSARIAL, random_texts
 from tokenizers import Tokenizer, models
 
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, TextTooLong, UnknownModel
-from bothways.text import EncodedText, TextTokenizer, TokenizerFileOnly, WordPiece, check_overflow, recipes
+from bothways.text import EncodedText, TextTokenizer, TokenizerFileOnly, WordPiece, recipes
 
 NO_LIMIT = 10**9
 ALPHABET = st.text(st.sampled_from("ab c.é\u0301你ض👍\u200d\n"), max_size=80)
@@ -233,12 +233,6 @@ def test_a_stride_that_a_pair_has_no_room_for_is_refused_by_place(minilm):
         minilm.encode(given, max_length=10, stride=4)
 
 
-def test_check_overflow_passes_on_what_is_valid():
-    assert [check_overflow(value) for value in ("window", "error", "truncate")] == ["window", "error", "truncate"]
-    with pytest.raises(InvalidInput, match="got None"):
-        check_overflow(None)
-
-
 def test_ids_beyond_the_embedding_table_are_refused(minilm):
     minilm.check_vocabulary(len(minilm.vocabulary()))
     minilm.check_vocabulary(len(minilm.vocabulary()) + 64)
@@ -379,6 +373,7 @@ def test_many_threads_get_what_one_gets(tokenizer):
     assert all(result == expected for result in results)
 
 
+@pytest.mark.slow
 def test_memory_levels_off_over_ever_new_words(tmp_path, words):
     """The word cache of a BPE model fills once; with no bound, 60 000 more words would add some 150 MB."""
     Tokenizer(models.BPE(vocab={"<s>": 0, "</s>": 1, **{c: i + 2 for i, c in enumerate(string.ascii_lowercase)}},

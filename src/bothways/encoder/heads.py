@@ -182,8 +182,16 @@ def layer_states(encoder: Encoder, batch: Batch) -> tuple[Tensor, ...]:
     return tuple(record.hidden_states[:0:-1])
 
 
-def head_logits(head: Head, encoder: Encoder, batch: Batch, *, choices: int = 1, backend: str | None = None) -> Tensor:
-    """Return a head's scores for a batch, in the shape of its kind.
+def head_logits(
+    head: Head,
+    encoder: Encoder,
+    batch: Batch,
+    *,
+    hidden_TH: Tensor | None = None,
+    choices: int = 1,
+    backend: str | None = None,
+) -> Tensor:
+    """Return a head's scores for a batch, in the shape of its kind, from the hidden states of all tokens if given.
 
     Returns:
         (B, S, V) for a masked language modelling head, else (B, C) or (B, S, C), without the last dimension if it
@@ -191,18 +199,9 @@ def head_logits(head: Head, encoder: Encoder, batch: Batch, *, choices: int = 1,
         chooses among K ``choices``, which follow each other in the batch: (B / K, K).
     """
     if isinstance(head, MaskedLMHead):
-        return logits_from(head, encoder, batch, encoder(batch, backend=backend))
-    return _shaped(head, head(read_rows(head.kind.read, encoder, batch, backend=backend)), batch, choices)
-
-
-def logits_from(head: Head, encoder: Encoder, batch: Batch, hidden_TH: Tensor, *, choices: int = 1) -> Tensor:
-    """Return `head_logits` from the hidden states of all tokens."""
-    if isinstance(head, MaskedLMHead):
-        return batch.padded(head(hidden_TH, encoder.embedding.tokens.weight))
-    return _shaped(head, head(read_rows(head.kind.read, encoder, batch, hidden_TH=hidden_TH)), batch, choices)
-
-
-def _shaped(head: ScoreHead, scores_MC: Tensor, batch: Batch, choices: int) -> Tensor:
+        read_TH = encoder(batch, backend=backend) if hidden_TH is None else hidden_TH
+        return batch.padded(head(read_TH, encoder.embedding.tokens.weight))
+    scores_MC: Tensor = head(read_rows(head.kind.read, encoder, batch, hidden_TH=hidden_TH, backend=backend))
     match head.kind.scores:
         case ChoiceLogit():
             return scores_MC.view(-1, choices)

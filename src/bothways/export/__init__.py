@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.export.folder import FORMATS, Export, ExportFormat, export, export_checkpoint
+    from bothways.export.folder import Export, ExportFormat, export
 
-__all__ = [
-    "FORMATS",
-    "Export",
-    "ExportFormat",
-    "export",
-    "export_checkpoint",
-]
+__all__ = ["Export", "ExportFormat", "export"]
 
-_MODULES = {
-    "folder": ("Export", "ExportFormat", "FORMATS", "export", "export_checkpoint"),
-}
-__getattr__ = loader(__name__, _MODULES)
+__getattr__ = loader(__name__, {"folder": ("Export", "ExportFormat", "export")})

@@ -23,7 +23,7 @@ from bothways.families import HeadName
 from bothways.storage import check_folder_free, new_folder
 from bothways.text.files import TOKENIZER_FILE
 
-FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 _FORMAT_VERSION = 1
 # The files of sentence embedders with their pooling.
 SENTENCE_FILES = ("modules.json", POOLING_FILE.as_posix(), LENGTH_FILE, "config_sentence_transformers.json")
@@ -59,8 +59,9 @@ def export(
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
         folder: The output; it appears whole or not at all.
-        format: See `export_checkpoint`.
-        head: See `export_checkpoint`.
+        format: ``"onnx"`` writes the encoder, and the named head, as a graph for batches of all sizes, with
+            its tokenizer, labels and a description. ``"safetensors"`` writes the checkpoint as transformers opens it.
+        head: Name of the head. A safetensors export keeps only this one; by default those that ``config.json`` names.
         dtype: Precision of the weights; ONNX files are written in float32.
         overwrite: Replace an earlier export at the output.
         revision: The commit of a hub name; when None, the one that its download resolved.
@@ -68,35 +69,7 @@ def export(
         allow_pickle: Allow a ``.bin`` file to be read, after a scan, if there is nothing else.
 
     Raises:
-        UnknownModel: There is no such model.
-        InvalidInput: See `export_checkpoint`. Also raises everything that `bothways.load` raises.
-    """
-    _check(Path(folder), format, dtype, overwrite)
-    checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
-    return export_checkpoint(checkpoint, folder, format=format, head=head, dtype=dtype, overwrite=overwrite)
-
-
-def export_checkpoint(
-    checkpoint: Checkpoint,
-    folder: str | Path,
-    *,
-    format: str,  # noqa: A002  (the option's name)
-    head: str | None = None,
-    dtype: str = "float32",
-    overwrite: bool = False,
-) -> Export:
-    """Export an open checkpoint.
-
-    Args:
-        checkpoint: The checkpoint.
-        folder: The output; it appears whole or not at all.
-        format: ``"onnx"`` writes the encoder, and the named head, as a graph for batches of all sizes, with
-            its tokenizer, labels and a description. ``"safetensors"`` writes the checkpoint as transformers opens it.
-        head: Name of the head. A safetensors export keeps only this one; by default those that ``config.json`` names.
-        dtype: Precision of the weights; ONNX files are written in float32.
-        overwrite: Replace an earlier export at the output.
-
-    Raises:
+        UnknownModel: There is no such model. Also raises everything that `bothways.load` raises.
         InvalidInput: There is no such format, the family has no such head, or ONNX files cannot have this precision.
         IncompatibleWeights: The checkpoint does not hold that head.
         MissingDependency: The extra ``onnx`` is not installed.
@@ -105,6 +78,7 @@ def export_checkpoint(
         OutOfDisk: The disk is full; nothing was left behind.
     """
     chosen = _check(Path(folder), format, dtype, overwrite)
+    checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
     held = checkpoint.family.architecture_heads(checkpoint.settings) if chosen == "safetensors" else ()
     heads = held if head is None else (checkpoint.family.head_name(head),)
     rows = rows_of_task(checkpoint, next(iter(heads), None)) if chosen == "onnx" else None
@@ -124,9 +98,9 @@ def export_checkpoint(
 
 
 def _check(folder: Path, name: str, dtype: str, overwrite: bool) -> ExportFormat:
-    found = next((known for known in FORMATS if known == name), None)
+    found = next((known for known in _FORMATS if known == name), None)
     if found is None:
-        raise InvalidInput(f"expected one of the formats {', '.join(FORMATS)}, got {name!r}.")
+        raise InvalidInput(f"expected one of the formats {', '.join(_FORMATS)}, got {name!r}.")
     if found == "onnx":
         require_packages()
         if dtype != "float32":

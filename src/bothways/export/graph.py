@@ -24,7 +24,7 @@ from bothways.checkpoints import PretrainedEncoder
 from bothways.checkpoints.exported import ROWS
 from bothways.encoder import Encoder, Head, MaskedLMHead, ScoreHead
 from bothways.encoder.head_kinds import ChoiceLogit, EachToken, Labels, Relation, Replaced, SpanLogits
-from bothways.encoder.heads import logits_from
+from bothways.encoder.heads import head_logits
 from bothways.errors import ExportMismatch, MissingDependency
 from bothways.export.answers import RowsModule
 from bothways.packing import PaddedRows, unpad
@@ -86,7 +86,7 @@ class EncoderGraph(nn.Module):
         hidden_TH = self.encoder(batch)
         found = [batch.padded(hidden_TH).view(*shape, hidden_TH.shape[-1])]
         if self.head is not None:
-            logits = logits_from(self.head, self.encoder, batch, hidden_TH, choices=choices)
+            logits = head_logits(self.head, self.encoder, batch, hidden_TH=hidden_TH, choices=choices)
             found += logits.unbind(-1) if self.spanning else (logits,)
         if self.rows is not None:
             rows = self.rows(batch, attention_mask)

@@ -315,50 +315,28 @@ def _refused(path: Path, problem: str) -> CorruptCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkedContinuations:
-    """Pieces with this prefix continue a word; all others begin one."""
+class WordMarks:
+    """The prefix of pieces that continue a word, or the first character of those that begin one.
 
-    prefix: str
+    Without either, each piece is a word.
+    """
 
-    def continues(self, piece: str) -> bool:
-        """Test whether the piece continues the word before it."""
-        return piece.startswith(self.prefix)
-
-    def unmarked(self, text: str) -> str:
-        """Remove the mark, which the decoder leaves on a word's first piece."""
-        return text.removeprefix(self.prefix)
-
-
-@dataclass(frozen=True, slots=True)
-class MarkedBeginnings:
-    """Pieces with this first character begin a word; all others continue one."""
-
-    mark: str
+    continuation: str | None = None
+    beginning: str | None = None
 
     def continues(self, piece: str) -> bool:
         """Test whether the piece continues the word before it."""
-        return not piece.startswith(self.mark)
+        if self.beginning is not None:
+            return not piece.startswith(self.beginning)
+        return self.continuation is not None and piece.startswith(self.continuation)
 
     def unmarked(self, text: str) -> str:
-        """Return the text: the decoder has turned the mark into a space."""
-        return text
+        """Remove the mark of a continuation, which the decoder leaves on a word's first piece.
 
+        The decoder has turned the mark of a beginning into a space.
+        """
+        return text.removeprefix(self.continuation or "")
 
-@dataclass(frozen=True, slots=True)
-class WholeWords:
-    """Each piece is a word."""
-
-    def continues(self, piece: str) -> bool:
-        """Return False: every piece begins a word."""
-        del piece
-        return False
-
-    def unmarked(self, text: str) -> str:
-        """Return the text, which has no marks."""
-        return text
-
-
-WordMarks = MarkedContinuations | MarkedBeginnings | WholeWords
 
 _BYTE_LEVEL_SPACE = "Ġ"
 
@@ -367,11 +345,10 @@ def word_marks(tokenizer: tokenizers.Tokenizer) -> WordMarks:
     """Find the marks of a tokenizer's vocabulary."""
     model = tokenizer.model
     if isinstance(model, models.WordPiece):
-        return MarkedContinuations(model.continuing_subword_prefix)
+        return WordMarks(continuation=model.continuing_subword_prefix)
     if isinstance(model, models.WordLevel):
-        return WholeWords()
-    mark = _mark(tokenizer.pre_tokenizer) or _mark(tokenizer.decoder)
-    return WholeWords() if mark is None else MarkedBeginnings(mark)
+        return WordMarks()
+    return WordMarks(beginning=_mark(tokenizer.pre_tokenizer) or _mark(tokenizer.decoder))
 
 
 def _mark(part: pre_tokenizers.PreTokenizer | decoders.Decoder | None) -> str | None:

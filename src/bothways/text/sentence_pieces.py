@@ -7,9 +7,8 @@ published ``tokenizer.json`` files.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -18,72 +17,26 @@ from bothways.errors import CorruptCheckpoint, MissingDependency, UnsupportedCon
 from bothways.text.files import checked, library_token, needed
 from bothways.text.recipes import CleanedWords, Role, RunningText, SentencePiece, SpacedWords, SpecialToken, Unused
 
-PieceKind: TypeAlias = Literal["normal", "unknown", "control", "user_defined", "unused", "byte"]
-Algorithm: TypeAlias = Literal["unigram", "bpe"]
-
-# Numbers of the enumerations ModelProto.SentencePiece.Type and TrainerSpec.ModelType of the file format.
-_KINDS: dict[int, PieceKind] = {1: "normal", 2: "unknown", 3: "control", 4: "user_defined", 5: "unused", 6: "byte"}
-_ALGORITHMS: dict[int, Algorithm] = {1: "unigram", 2: "bpe"}
+# Of the enumerations ModelProto.SentencePiece.Type and TrainerSpec.ModelType of the file format.
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 3, 4, 5, 6
+_UNIGRAM, _BPE = 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One entry of a model file; U+2581 stands for a space.
+class _Piece(Protocol):
+    """One entry of a model file, whose place is its id; U+2581 stands for a space.
 
     Its score is a log-probability (Unigram), or minus the number of the merge that made it (BPE). Texts produce normal
     and user-defined pieces.
     """
 
-    content: str
-    score: float
-    kind: PieceKind
-
-
-@dataclass(frozen=True, slots=True)
-class PieceModel:
-    """A model file; an entry's place is its id.
-
-    With `byte_fallback`, text that no piece spells is spelt byte by byte instead of by `unk_id`. An empty `charsmap`
-    leaves text unchanged.
-    """
-
-    pieces: tuple[Piece, ...]
-    algorithm: Algorithm
-    unk_id: int
-    byte_fallback: bool
-    charsmap: bytes
-
-
-def read_piece_model(path: Path) -> PieceModel:
-    """Read a SentencePiece model file."""
-    proto = _parsed(path)
-    trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
-    if trainer.model_type not in _ALGORITHMS:
-        raise UnsupportedConfig(f"{path}: expected a Unigram or BPE model, got model type {trainer.model_type}.")
-    if trainer.treat_whitespace_as_suffix or not (normalizer.add_dummy_prefix and normalizer.escape_whitespaces):
-        raise UnsupportedConfig(
-            f"{path}: expected a model that marks the space before a word, the first word included; this one has "
-            f"treat_whitespace_as_suffix={trainer.treat_whitespace_as_suffix}, "
-            f"add_dummy_prefix={normalizer.add_dummy_prefix}, escape_whitespaces={normalizer.escape_whitespaces}."
-        )
-    pieces = tuple(Piece(entry.piece, entry.score, _KINDS[entry.type]) for entry in proto.pieces)
-    if not 0 <= trainer.unk_id < len(pieces) or not all(math.isfinite(piece.score) for piece in pieces):
-        raise CorruptCheckpoint(
-            f"{path}: expected finite scores, and an id below {len(pieces)} for the unknown piece, got unk_id="
-            f"{trainer.unk_id}: the file is truncated or altered. Fetch the checkpoint again."
-        )
-    return PieceModel(
-        pieces, _ALGORITHMS[trainer.model_type], trainer.unk_id, trainer.byte_fallback, normalizer.precompiled_charsmap
-    )
-
-
-class _Entry(Protocol):
     piece: str
     score: float
     type: int
 
 
 class _Trainer(Protocol):
+    """The settings of the training; with `byte_fallback`, text that no piece spells is spelt byte by byte."""
+
     model_type: int
     unk_id: int
     byte_fallback: bool
@@ -91,6 +44,8 @@ class _Trainer(Protocol):
 
 
 class _Normalizer(Protocol):
+    """The preparation of text; an empty map leaves it unchanged."""
+
     add_dummy_prefix: bool
     escape_whitespaces: bool
     precompiled_charsmap: bytes
@@ -99,11 +54,31 @@ class _Normalizer(Protocol):
 class _ModelProto(Protocol):
     """A model file in the classes of its format, which are generated and have no types."""
 
-    pieces: Sequence[_Entry]
+    pieces: Sequence[_Piece]
     trainer_spec: _Trainer
     normalizer_spec: _Normalizer
 
     def SerializeToString(self) -> bytes: ...
+
+
+def _checked_model(path: Path) -> _ModelProto:
+    """Read a SentencePiece model file."""
+    proto = _parsed(path)
+    trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
+    if trainer.model_type not in (_UNIGRAM, _BPE):
+        raise UnsupportedConfig(f"{path}: expected a Unigram or BPE model, got model type {trainer.model_type}.")
+    if trainer.treat_whitespace_as_suffix or not (normalizer.add_dummy_prefix and normalizer.escape_whitespaces):
+        raise UnsupportedConfig(
+            f"{path}: expected a model that marks the space before a word, the first word included; this one has "
+            f"treat_whitespace_as_suffix={trainer.treat_whitespace_as_suffix}, "
+            f"add_dummy_prefix={normalizer.add_dummy_prefix}, escape_whitespaces={normalizer.escape_whitespaces}."
+        )
+    if not 0 <= trainer.unk_id < len(proto.pieces) or not all(math.isfinite(piece.score) for piece in proto.pieces):
+        raise CorruptCheckpoint(
+            f"{path}: expected finite scores, and an id below {len(proto.pieces)} for the unknown piece, got unk_id="
+            f"{trainer.unk_id}: the file is truncated or altered. Fetch the checkpoint again."
+        )
+    return proto
 
 
 def _parsed(path: Path) -> _ModelProto:
@@ -140,36 +115,38 @@ _DIGIT_COMMA = -100.0
 
 def piece_tokenizer(path: Path, recipe: SentencePiece) -> tokenizers.Tokenizer:
     """Build a tokenizer from a SentencePiece model file, without the template for special tokens."""
-    model = read_piece_model(path)
+    model = _checked_model(path)
     tokenizer = tokenizers.Tokenizer(_library_model(model, recipe, path))
-    if steps := checked(path, lambda: _normalizers(recipe, model.charsmap)):
+    if steps := checked(path, lambda: _normalizers(recipe, model.normalizer_spec.precompiled_charsmap)):
         tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splitters(recipe))
     metaspace = decoders.Metaspace(replacement=SPACE, prepend_scheme=_prepend_scheme(recipe))
-    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), metaspace]) if model.byte_fallback else metaspace
+    falls_back = model.trainer_spec.byte_fallback
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), metaspace]) if falls_back else metaspace
     # Special tokens of the recipe are declared with the recipe's flags.
     named = {token.content for token in recipe.special.all()}
     for piece in model.pieces:
-        if piece.kind == "control" and piece.content not in named and tokenizer.token_to_id(piece.content) is not None:
-            tokenizer.add_special_tokens([library_token(SpecialToken(piece.content), special=True)])
+        content = piece.piece
+        if piece.type == _CONTROL and content not in named and tokenizer.token_to_id(content) is not None:
+            tokenizer.add_special_tokens([library_token(SpecialToken(content), special=True)])
     return tokenizer
 
 
-def _library_model(model: PieceModel, recipe: SentencePiece, path: Path) -> models.Model:
-    vocabulary = _vocabulary(model, recipe, path)
-    if model.algorithm == "unigram":
-        unk_id = recipe.order.head.index("unk") if "unk" in recipe.order.head else model.unk_id
-        return checked(path, lambda: models.Unigram(vocabulary, unk_id=unk_id, byte_fallback=model.byte_fallback))
+def _library_model(model: _ModelProto, recipe: SentencePiece, path: Path) -> models.Model:
+    vocabulary, trainer = _vocabulary(model, recipe, path), model.trainer_spec
+    if trainer.model_type == _UNIGRAM:
+        unk_id = recipe.order.head.index("unk") if "unk" in recipe.order.head else trainer.unk_id
+        return checked(path, lambda: models.Unigram(vocabulary, unk_id=unk_id, byte_fallback=trainer.byte_fallback))
     unk = needed(recipe.special, "unk", path).content
     ids = {content: number for number, (content, _) in enumerate(vocabulary)}
     merges = _merges(model, ids, path)
     return checked(
         path,
-        lambda: models.BPE(vocab=ids, merges=merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback),
+        lambda: models.BPE(vocab=ids, merges=merges, unk_token=unk, fuse_unk=True, byte_fallback=trainer.byte_fallback),
     )
 
 
-def _vocabulary(model: PieceModel, recipe: SentencePiece, path: Path) -> list[tuple[str, float]]:
+def _vocabulary(model: _ModelProto, recipe: SentencePiece, path: Path) -> list[tuple[str, float]]:
     """Return every token with its score, by rising id."""
 
     def entry(token: Role | Unused) -> tuple[str, float]:
@@ -178,30 +155,31 @@ def _vocabulary(model: PieceModel, recipe: SentencePiece, path: Path) -> list[tu
         return needed(recipe.special, token, path).content, 0.0
 
     order = recipe.order
-    pieces = [(piece.content, _score(piece, recipe)) for piece in model.pieces[order.skipped :]]
+    pieces = [(piece.piece, _score(piece, recipe)) for piece in model.pieces[order.skipped :]]
     return [*map(entry, order.head), *pieces, *map(entry, order.tail)]
 
 
-def _score(piece: Piece, recipe: SentencePiece) -> float:
-    if piece.kind in ("byte", "unused"):
+def _score(piece: _Piece, recipe: SentencePiece) -> float:
+    if piece.type in (_BYTE, _UNUSED):
         # SentencePiece never finds these in a text; the library looks for every entry.
         return _NEVER
-    if recipe.split_digit_comma and piece.content.endswith(",") and piece.content[-2:-1].isdigit():
+    if recipe.split_digit_comma and piece.piece.endswith(",") and piece.piece[-2:-1].isdigit():
         return piece.score + _DIGIT_COMMA
     return piece.score
 
 
-def _merges(model: PieceModel, ids: dict[str, int], path: Path) -> list[tuple[str, str]]:
+def _merges(model: _ModelProto, ids: dict[str, int], path: Path) -> list[tuple[str, str]]:
     """Return all ways to join two pieces into a third, the best piece first."""
-    if any(piece.kind == "user_defined" for piece in model.pieces):
+    if any(piece.type == _USER_DEFINED for piece in model.pieces):
         raise UnsupportedConfig(
             f"{path}: SentencePiece models of type BPE with user-defined symbols are not supported."
         )
-    normal = sorted((piece for piece in model.pieces if piece.kind == "normal"), key=lambda piece: -piece.score)
-    known = {piece.content for piece in normal}
+    pieces = sorted((piece for piece in model.pieces if piece.type == _NORMAL), key=lambda piece: -piece.score)
+    normal = [piece.piece for piece in pieces]
+    known = set(normal)
     merges: list[tuple[str, str]] = []
-    for piece in normal:
-        cuts = [(piece.content[:cut], piece.content[cut:]) for cut in range(1, len(piece.content))]
+    for content in normal:
+        cuts = [(content[:cut], content[cut:]) for cut in range(1, len(content))]
         ways = [(left, right) for left, right in cuts if left in known and right in known]
         merges += sorted(ways, key=lambda way: (ids[way[0]], ids[way[1]]))
     return merges
