@@ -7,9 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn import functional
 
-from bothways.encoder import Encoder, count_parameters
+from bothways.encoder import Encoder
 from bothways.encoder.config import (
     AbsolutePositions,
     DisentangledPositions,
@@ -17,7 +16,6 @@ from bothways.encoder.config import (
     GatedFeedForward,
     LocalGlobalAttention,
     LogBuckets,
-    OwnWeights,
     ProjectedAfterNorm,
     RotaryPositions,
     SharedGroups,
@@ -25,21 +23,16 @@ from bothways.encoder.config import (
 )
 from bothways.encoder.encoder import layer_order
 from bothways.encoder.head_kinds import (
-    ChoiceLogit,
     EachToken,
     FirstToken,
     HeadNorm,
     Labels,
     LastToken,
-    MaskedLMHeadKind,
     MeanOfTokens,
-    Relation,
-    Replaced,
     ScoreHeadKind,
-    SpanLogits,
     Transform,
 )
-from bothways.encoder.heads import head_logits, new_head, read_rows
+from bothways.encoder.heads import new_head, read_rows
 from bothways.encoder.minimal import MinimalEncoder
 from bothways.encoder.modules import ACTIVATIONS, Dropout, dropout
 from bothways.errors import InvalidInput, UnsupportedConfig
@@ -76,68 +69,6 @@ def states(encoder, packed):
 )
 def test_a_head_reads_the_states_that_its_kind_says(encoder, packed, read, expected):
     torch.testing.assert_close(read_rows(read, encoder, packed), expected(states(encoder, packed)), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("norm", [None, HeadNorm(), HeadNorm(bias=False)])
-@pytest.mark.parametrize("activation", ["tanh", "relu", "gelu", None])
-def test_a_transform_is_a_linear_map_an_activation_and_a_norm(activation, norm, bias):
-    config = tiny_config("bert")
-    kind = ScoreHeadKind(FirstToken(), Transform(activation, norm=norm, bias=bias), Labels())
-    head = scramble(new_head(config, kind, labels=3)).double()
-    weights = head.state_dict()
-    hidden_MH = torch.randn(5, config.hidden, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    step = hidden_MH @ weights["transform.dense.weight"].T + weights.get("transform.dense.bias", 0)
-    step = {"tanh": torch.tanh, "relu": torch.relu, "gelu": functional.gelu, None: functional.gelu}[activation](step)
-    if norm is not None:
-        step = functional.layer_norm(step, (config.hidden,), eps=config.norm.eps)
-        step = step * weights["transform.norm.weight"] + weights.get("transform.norm.bias", 0)
-    expected_MC = step @ weights["output.weight"].T + weights["output.bias"]
-    torch.testing.assert_close(head(hidden_MH), expected_MC, rtol=0, atol=1e-12)
-    assert ("transform.dense.bias" in weights) is bias
-    assert ("transform.norm.bias" in weights) is (norm is not None and norm.bias)
-
-
-def test_a_masked_lm_head_without_a_transform_meets_the_token_table_as_it_is(encoder, packed):
-    head = scramble(new_head(encoder.config, MaskedLMHeadKind(None))).double()
-    assert head.state_dict().keys() == {"bias"}
-    logits_BSV = head_logits(head, encoder, packed)
-    last_7H = states(encoder, packed)[1]
-    expected_7V = last_7H @ encoder.embedding.tokens.weight.T + head.bias
-    torch.testing.assert_close(logits_BSV[1], expected_7V, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("read", "scores", "shape"),
-    [
-        (FirstToken(), Labels(), (4, 3)),
-        (EachToken(), Labels(), (4, 7, 3)),
-        (MeanOfTokens(), Relation(), (4, 2)),
-        (EachToken(), Replaced(), (4, 7)),
-        (EachToken(), SpanLogits(), (4, 7, 2)),
-        (LastToken(), ChoiceLogit(), (2, 2)),
-    ],
-)
-def test_an_answer_has_the_shape_of_its_kind(encoder, packed, read, scores, shape):
-    head = new_head(encoder.config, ScoreHeadKind(read, None, scores), labels=3).double()
-    assert head_logits(head, encoder, packed, choices=2).shape == shape
-
-
-def test_dropout_stands_where_the_kind_says(packed):
-    """With the transform's dropout alone on, the answer changes; it is the encoder's rate or the kind's own."""
-    config = tiny_config("bert")
-    for kind, rates in (
-        (ScoreHeadKind(FirstToken(), Transform(dropout="head"), Labels(), dropout="hidden"), {"head", "hidden"}),
-        (ScoreHeadKind(FirstToken(), Transform(dropout=0.0), Labels(), dropout=0.25), {0.0, 0.25}),
-    ):
-        head = new_head(config, kind, labels=3)
-        wanted = {getattr(config.dropout, rate) if isinstance(rate, str) else rate for rate in rates}
-        assert {head.transform.dropout.rate, head.dropout.rate} == wanted
-    hidden_MH = torch.ones(64, config.hidden)
-    head.eval()
-    assert torch.equal(head(hidden_MH), head(hidden_MH))
-    head.train()
-    assert not torch.equal(head(hidden_MH), head(hidden_MH))
 
 
 def test_a_new_head_is_drawn_as_the_encoder_is():
@@ -198,31 +129,12 @@ def test_a_dropout_rate_outside_its_range_is_refused(rate):
         DropoutRates(attention=rate)
 
 
-def test_layers_of_their_own_run_one_after_the_other():
-    assert layer_order(BERT) == ((0,), (1,), (2,))
-
-
-def test_layers_of_a_group_run_in_its_steps_in_order():
-    shared = replace(BERT, layers=4, sharing=SharedGroups(2, 2))
-    assert layer_order(shared) == ((0, 1), (0, 1), (2, 3), (2, 3))
-
-
 @given(groups=st.integers(1, 6), each=st.integers(1, 5), inner=st.integers(1, 3))
 def test_groups_run_in_order_equally_often_and_own_all_weights(groups, each, inner):
     config = replace(BERT, layers=groups * each, sharing=SharedGroups(groups, inner))
     order = layer_order(config)
     assert [step[0] // inner for step in order] == [group for group in range(groups) for _ in range(each)]
     assert {index for step in order for index in step} == set(range(groups * inner))
-
-
-def test_shared_layers_are_counted_once():
-    one_layer = replace(BERT, layers=1, sharing=OwnWeights())
-    assert count_parameters(replace(BERT, layers=3, sharing=SharedGroups(1))) == count_parameters(one_layer)
-
-
-def test_counting_parameters_takes_no_memory_and_counts_them_all():
-    huge = replace(BERT, vocabulary=10**11)
-    assert count_parameters(huge) - count_parameters(BERT) == (10**11 - BERT.vocabulary) * BERT.hidden
 
 
 def test_fresh_weights_are_normal_with_the_configured_spread():

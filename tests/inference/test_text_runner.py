@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.checkpoints import load
 from bothways.encoder.linear import rows_to_fill
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.inference import TextOptions, text_runner
@@ -99,17 +98,6 @@ def test_an_answer_depends_on_neither_its_batch_nor_the_budget_nor_the_block(mod
     for text, answer in zip(texts, together, strict=True):
         alone = next(runner_of(model, forward).run([text]))
         np.testing.assert_allclose(answer.rows_WK, alone.rows_WK, rtol=0, atol=1e-5)
-
-
-def test_a_real_model_answers_the_same_alone_and_in_any_batch(minilm_folder):
-    model = load(minilm_folder, device="cpu")
-    texts = ["a", "The cat sat on the mat.", "naïve café, 東京 🙂 " * 9, "long " * 400, "?"]
-    forward = first_states(model)
-    alone = [next(runner_of(model, forward, max_length=128).run([text])).rows_WK for text in texts]
-    for tokens, block_texts in [(1, 1), (50, 2), (100_000, 1024)]:
-        runner = runner_of(model, forward, max_length=128, tokens=tokens, block_texts=block_texts)
-        for answer, rows_WK in zip(runner.run(texts), alone, strict=True):
-            np.testing.assert_allclose(answer.rows_WK, rows_WK, rtol=0, atol=1e-5)
 
 
 def test_an_endless_iterator_is_answered_as_it_goes_and_read_three_blocks_ahead_at_most(model):

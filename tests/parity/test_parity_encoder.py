@@ -68,23 +68,6 @@ def test_every_hidden_state_equals_transformers(saved, model_type, backend, side
 
 
 @every_family
-@sides
-def test_every_attention_weight_equals_transformers(saved, model_type, side):
-    model, folder = saved(model_type, "encoder")
-    checkpoint = open_checkpoint(folder)
-    ids_BS, mask_BS, types_BS = padded_inputs(model_type, side)
-    with torch.no_grad():
-        theirs = call(checkpoint.family, model, ids_BS, mask_BS, types_BS, output_attentions=True).attentions
-        record = Recorder(attentions=True)
-        checkpoint.build_encoder()(unpad(ids_BS, mask_BS, types_BS), record=record)
-    assert len(record.attentions) == len(theirs)
-    for ours, theirs_BNSS in zip(record.attentions, theirs, strict=True):
-        for row, weights_Nnn in enumerate(ours):
-            keep_S = mask_BS[row].bool()
-            assert difference(weights_Nnn, theirs_BNSS[row][:, keep_S][:, :, keep_S]) < TOLERANCE
-
-
-@every_family
 def test_rows_padded_on_the_left_need_no_positions_where_transformers_counts_them_itself(saved, model_type):
     """For the others transformers counts columns, so that a left-padded row differs from the same row alone."""
     family = FAMILIES[model_type]

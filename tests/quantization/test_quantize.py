@@ -1,12 +1,14 @@
 """Models in int8, of every family: what they say, that they open as they were, and what is refused."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import save_file
 
 from bothways import load
 from bothways.checkpoints.files import INT8_WEIGHTS, read_int8, read_safetensors
@@ -36,6 +38,20 @@ def vectors(folder, given):
 def bert(tmp_path):
     write_checkpoint(tmp_path / "bert")
     return tmp_path / "bert"
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("quantized")
+    write_checkpoint(folder / "bert")
+    quantize(folder / "bert", folder / "int8", texts(), cosine=0.9)
+    return folder / "int8"
+
+
+@pytest.fixture
+def folder(quantized, tmp_path):
+    """A copy of a quantized BERT, to be changed."""
+    return shutil.copytree(quantized, tmp_path / "int8")
 
 
 @some_families("bert", "albert", "deberta-v2", "modernbert", "xlnet")
@@ -132,21 +148,19 @@ def test_the_search_is_the_same_without_the_operators(bert, tmp_path, monkeypatc
     assert slow.min_cosine == pytest.approx(fast.min_cosine, abs=1e-4)
 
 
-def test_transformers_refuses_the_folder(bert, tmp_path):
-    quantize(bert, tmp_path / "int8", texts(), cosine=0.99)
+def test_transformers_refuses_the_folder(folder):
     with pytest.raises(OSError, match=r"model\.safetensors"):
-        transformers.AutoModel.from_pretrained(tmp_path / "int8")
+        transformers.AutoModel.from_pretrained(folder)
 
 
-def test_a_model_in_int8_is_neither_trained_nor_saved_nor_quantized_again(bert, tmp_path):
-    quantize(bert, tmp_path / "int8", texts(), cosine=0.99)
-    model = TextClassifier.from_pretrained(tmp_path / "int8", device="cpu")
+def test_a_model_in_int8_is_neither_trained_nor_saved_nor_quantized_again(folder, tmp_path):
+    model = TextClassifier.from_pretrained(folder, device="cpu")
     with pytest.raises(InvalidInput, match="train the original model"):
         model.fit(texts(), ["a", "b"] * 20, epochs=1)
     with pytest.raises(InvalidInput, match="save the original model"):
-        load(tmp_path / "int8", device="cpu").save(tmp_path / "again")
+        load(folder, device="cpu").save(tmp_path / "again")
     with pytest.raises(InvalidInput, match="quantize the original model"):
-        quantize(tmp_path / "int8", tmp_path / "again", texts())
+        quantize(folder, tmp_path / "again", texts())
     assert not (tmp_path / "again").exists()
 
 
@@ -175,26 +189,22 @@ def test_what_cannot_be_quantized_is_refused_before_any_work(bert, tmp_path):
         lambda tensors: tensors.update({"layers.0.attention.qkv.weight.shift": torch.zeros(3)}),
     ],
 )
-def test_a_damaged_file_is_refused(bert, tmp_path, damage):
-    from safetensors.torch import save_file
-
-    quantize(bert, tmp_path / "int8", texts(), cosine=0.9)
-    path = tmp_path / "int8" / INT8_WEIGHTS
+def test_a_damaged_file_is_refused(folder, damage):
+    path = folder / INT8_WEIGHTS
     tensors = {name: value.clone() for name, value in read_safetensors(path).items()}
     damage(tensors)
     save_file(tensors, path)
     with pytest.raises(CorruptCheckpoint):
-        load(tmp_path / "int8", device="cpu")
+        load(folder, device="cpu")
     with pytest.raises(CorruptCheckpoint):
-        read_int8(tmp_path / "int8")
+        read_int8(folder)
 
 
-def test_a_missing_file_is_an_error(bert, tmp_path):
-    quantize(bert, tmp_path / "int8", texts(), cosine=0.9)
-    (tmp_path / "int8" / INT8_WEIGHTS).unlink()
+def test_a_missing_file_is_an_error(folder):
+    (folder / INT8_WEIGHTS).unlink()
     with pytest.raises(CorruptCheckpoint, match=INT8_WEIGHTS):
-        load(tmp_path / "int8", device="cpu")
-    described = json.loads((tmp_path / "int8" / "bothways.json").read_text())
-    (tmp_path / "int8" / "bothways.json").write_text(json.dumps({**described, "checksums": {}}))
+        load(folder, device="cpu")
+    described = json.loads((folder / "bothways.json").read_text())
+    (folder / "bothways.json").write_text(json.dumps({**described, "checksums": {}}))
     with pytest.raises(IncompatibleWeights, match="lacks"):
-        load(tmp_path / "int8", device="cpu")
+        load(folder, device="cpu")

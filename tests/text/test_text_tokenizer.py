@@ -118,13 +118,6 @@ def test_the_longer_text_of_a_pair_is_cut_as_transformers_does(minilm):
         assert tuple(len(body(window, number)) for number in (0, 1)) == kept
 
 
-def test_two_long_texts_have_as_many_windows_as_the_longer(minilm):
-    (encoded,) = minilm.encode([("a " * 2000, "b " * 3000)], max_length=20, offsets=True)
-    assert len(encoded.windows) == len(minilm.encode(["b " * 3000], max_length=9 + 2)[0].windows)
-    assert len(body(encoded.windows[0], 0)) == 8
-    assert body(encoded.windows[-1], 0)[-1][2] == (3998, 3999)
-
-
 def test_windows_are_the_same_with_and_without_offsets(tokenizer):
     texts = [*ADVERSARIAL, *random_texts(200), ("a b", "c " * 90)]
     full = tokenizer.encode(texts, max_length=20, offsets=True)

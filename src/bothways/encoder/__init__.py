@@ -10,7 +10,7 @@ from bothways.lazy import loader
 if TYPE_CHECKING:
     from bothways.encoder.attention import Recorder
     from bothways.encoder.config import EncoderConfig
-    from bothways.encoder.encoder import Encoder, count_parameters
+    from bothways.encoder.encoder import Encoder
     from bothways.encoder.head_kinds import HeadKind, MaskedLMHeadKind, ScoreHeadKind
     from bothways.encoder.heads import Head, MaskedLMHead, Pooler, ScoreHead
 
@@ -25,13 +25,12 @@ __all__ = [
     "Recorder",
     "ScoreHead",
     "ScoreHeadKind",
-    "count_parameters",
 ]
 
 _MODULES = {
     "attention": ("Recorder",),
     "config": ("EncoderConfig",),
-    "encoder": ("Encoder", "count_parameters"),
+    "encoder": ("Encoder",),
     "head_kinds": ("HeadKind", "MaskedLMHeadKind", "ScoreHeadKind"),
     "heads": ("Head", "MaskedLMHead", "Pooler", "ScoreHead"),
 }

@@ -404,9 +404,3 @@ def initialize(module: nn.Module, spread: float) -> None:
         for name, parameter in part.named_parameters(recurse=False):
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
-
-
-def count_parameters(config: EncoderConfig) -> int:
-    """Count the parameters of the encoder without its pooler, on a model without memory."""
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in Encoder(config).parameters())

@@ -98,8 +98,35 @@ class ConfigKeys:
     defaults: Settings = field(default_factory=dict)
 
     def __call__(self, settings: Settings) -> EncoderConfig:
-        """Read the settings like `read_config`."""
-        return read_config(self, settings)
+        """Return the encoder that a ``config.json`` describes."""
+        reader = SettingsReader.of(settings, self.defaults)
+        hidden, positions = reader.integer(self.hidden), reader.integer(self.positions)
+        width = reader.integer(self.embedding) if self.embedding else hidden
+        offset = reader.integer(self.padding) + 1 if self.padding else 0
+        hidden_dropout = reader.number(self.hidden_dropout)
+        return EncoderConfig(
+            vocabulary=reader.integer("vocab_size"),
+            hidden=hidden,
+            layers=reader.layers(self.layers),
+            heads=reader.integer(self.heads),
+            embedding=EmbeddingConfig(
+                width=width,
+                types=reader.integer(self.types) if self.types else 0,
+                projection=ProjectedAfterNorm() if self.always_projected or width != hidden else NoProjection(),
+            ),
+            positions=AbsolutePositions(positions - offset, offset),
+            norm=PostNorm(reader.number(self.eps) if self.eps else 1e-12),
+            feed_forward=DenseFeedForward(reader.integer(self.inner), reader.activation(self.activation)),
+            sharing=_sharing(self, reader),
+            pooler=TanhPooler() if self.pooler else NoPooler(),
+            dropout=DropoutRates(
+                hidden=hidden_dropout,
+                attention=reader.number(self.attention_dropout),
+                head=reader.number(self.head_dropout, hidden_dropout),
+                embedding=hidden_dropout,
+            ),
+            initializer_range=reader.number(self.initializer_range),
+        )
 
 
 DEFAULTS: dict[str, object] = {
@@ -109,38 +136,6 @@ DEFAULTS: dict[str, object] = {
     "attention_probs_dropout_prob": 0.1,
     "hidden_act": "gelu",
 }
-
-
-def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
-    """Return the encoder that a ``config.json`` describes."""
-    reader = SettingsReader.of(settings, keys.defaults)
-    hidden, positions = reader.integer(keys.hidden), reader.integer(keys.positions)
-    width = reader.integer(keys.embedding) if keys.embedding else hidden
-    offset = reader.integer(keys.padding) + 1 if keys.padding else 0
-    hidden_dropout = reader.number(keys.hidden_dropout)
-    return EncoderConfig(
-        vocabulary=reader.integer("vocab_size"),
-        hidden=hidden,
-        layers=reader.layers(keys.layers),
-        heads=reader.integer(keys.heads),
-        embedding=EmbeddingConfig(
-            width=width,
-            types=reader.integer(keys.types) if keys.types else 0,
-            projection=ProjectedAfterNorm() if keys.always_projected or width != hidden else NoProjection(),
-        ),
-        positions=AbsolutePositions(positions - offset, offset),
-        norm=PostNorm(reader.number(keys.eps) if keys.eps else 1e-12),
-        feed_forward=DenseFeedForward(reader.integer(keys.inner), reader.activation(keys.activation)),
-        sharing=_sharing(keys, reader),
-        pooler=TanhPooler() if keys.pooler else NoPooler(),
-        dropout=DropoutRates(
-            hidden=hidden_dropout,
-            attention=reader.number(keys.attention_dropout),
-            head=reader.number(keys.head_dropout, hidden_dropout),
-            embedding=hidden_dropout,
-        ),
-        initializer_range=reader.number(keys.initializer_range),
-    )
 
 
 def _sharing(keys: ConfigKeys, reader: SettingsReader) -> Sharing:
