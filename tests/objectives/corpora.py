@@ -6,6 +6,7 @@ import random
 from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.families import FAMILIES
 from bothways.text import TextTokenizer
+from bothways.training.options import AdamW, TrainingOptions
 from tiny_models import FIRST_WORD, VOCABULARY, write_tokenizer
 
 
@@ -25,6 +26,17 @@ def random_documents(seed, count, sentences=7, words=9):
         ]
         for _ in range(count)
     ]
+
+
+def numbered_documents():
+    """Documents of three sentences that count up, with words of their own: order and document can be told."""
+    return [[[5 + 7 * number + 2 * at, 6 + 7 * number + 2 * at] for at in range(3)] for number in range(8)]
+
+
+def options(**changes):
+    """Options of a training, by default with little warm-up and without decay."""
+    usual = {"precision": "float32", "warmup_fraction": 0.05, "show_progress": False}
+    return TrainingOptions(**(usual | {"optimizer": AdamW(weight_decay=0.0)} | changes))
 
 
 def write_corpus(folder, tokenizer, documents, shard_tokens=200):

@@ -9,7 +9,6 @@ from bothways.families import FAMILIES
 from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.objectives.replaced_tokens import DisentangledEmbeddings, OwnEmbeddings, ReplacedTokens, SharedEmbeddings
-from bothways.training.options import AdamW, TrainingOptions
 from tiny_models import TINY
 
 SHARINGS = [OwnEmbeddings(), SharedEmbeddings(), DisentangledEmbeddings()]
@@ -45,14 +44,3 @@ def objective_of(model, source, tokenizer, validation=None, batch_size=8, tokens
 
 def batches(objective, epoch=0):
     return [part.payload.batch for update in objective.updates(epoch, 0) for part in update.micro_batches]
-
-
-def options(**changes):
-    usual = {
-        "precision": "float32",
-        "warmup_fraction": 0.05,
-        "optimizer": AdamW(weight_decay=0.0),
-        "show_progress": False,
-        "seed": 0,
-    }
-    return TrainingOptions(**(usual | changes))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from corpora import tiny_tokenizer, write_corpus
+from corpora import numbered_documents, options, tiny_tokenizer, write_corpus
 from torch.nn.functional import cross_entropy
 
 import bothways.objectives.masked_lm as vocabulary_module
@@ -20,17 +20,11 @@ from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.packing import SelectedRows, pack
 from bothways.training.loop import train
-from bothways.training.options import AdamW, TrainingOptions
 from tiny_models import TINY, padded, random_ids, scramble, tiny_config, tiny_encoder, write_tokenizer
 
 SETTINGS = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 SETTINGS |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.0}
 SETTINGS |= {"initializer_range": 0.15}  # as narrow a model learns nothing for long from the usual 0.02
-
-
-def numbered_documents():
-    """Documents of three sentences that count up, with words of their own: order and document can be told."""
-    return [[[5 + 7 * number + 2 * at, 6 + 7 * number + 2 * at] for at in range(3)] for number in range(8)]
 
 
 def model_of(model_type, head, **settings):
@@ -42,17 +36,6 @@ def model_of(model_type, head, **settings):
     names = ("masked_lm", head) if head else ("masked_lm",)
     heads = [new_head(config, family.head(name, own).kind, labels=2) for name in names]
     return MaskedLM(Encoder(config), *heads)
-
-
-def options(**changes):
-    usual = {
-        "precision": "float32",
-        "warmup_fraction": 0.05,
-        "optimizer": AdamW(weight_decay=0.0),
-        "show_progress": False,
-        "seed": 0,
-    }
-    return TrainingOptions(**(usual | changes))
 
 
 @pytest.mark.slow  # every day: the golden losses of a masked LM with next sentences, and with their order
@@ -241,40 +224,3 @@ def test_a_relation_and_a_decoder_are_refused():
     assert isinstance(kind, ScoreHeadKind)
     with pytest.raises(InvalidInput, match="both"):
         MaskedLM(Encoder(config), head, new_head(config, kind, labels=2), MaskDecoder(late_config()))
-
-
-@pytest.mark.slow
-@pytest.mark.slow  # every day: the golden losses of a masked LM with a decoder
-def test_a_tiny_corpus_is_learnt_by_heart(tmp_path):
-    tokenizer = tiny_tokenizer(tmp_path / "tokenizer", "deberta")
-    documents = [[[5 + 7 * number + 2 * at, 6 + 7 * number + 2 * at] for at in range(3)] for number in range(8)]
-    source = CorpusPieces.of(write_corpus(tmp_path / "corpus", tokenizer, documents), tokenizer, 10)
-    own = (
-        TINY["deberta"]
-        | LATE
-        | {
-            "hidden_size": 48,
-            "intermediate_size": 96,
-            "num_hidden_layers": 2,
-            "pooler_hidden_size": 48,
-        }
-    )
-    own |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.15}
-    family = FAMILIES["deberta"]
-    config = family.config(own)
-    torch.manual_seed(0)
-    head = new_head(config, family.head("masked_lm", own).kind)
-    model = MaskedLM(Encoder(config), head, decoder=MaskDecoder(config))
-    masker = Masker(tokenizer, Masking(), 0)
-    objective = PretrainingObjective.in_epochs(model, source, source, masker, batch_size=8, tokens=200)
-    usual = {
-        "precision": "float32",
-        "warmup_fraction": 0.05,
-        "optimizer": AdamW(weight_decay=0.0),
-        "show_progress": False,
-        "seed": 0,
-    }
-    train(objective, TrainingOptions(epochs=200, learning_rate=3e-3, **usual))
-    metrics = objective.validate().metrics
-    assert metrics["loss"] < 1.0
-    assert metrics["accuracy"] > 0.8

@@ -13,7 +13,7 @@ from bothways.errors import InvalidInput, NotFitted, UnknownModel
 from bothways.objectives.distillation import StateLoss
 from bothways.pretraining.distiller import Distiller, EmbedderTeacher, EncoderTeacher, MaskedLMTeacher, open_teacher
 from bothways.pretraining.models import Student
-from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier
+from bothways.tasks import FillMask, SentenceEmbedder
 from everyday import some_of
 from tiny_models import TINY
 
@@ -180,12 +180,3 @@ def test_another_vocabulary_is_refused(tmp_path):
     other = load(encoder_teacher(tmp_path / "b", "roberta"), device="cpu")
     with pytest.raises(InvalidInput, match=r"the token with the id 0 is '<pad>|the token with the id 0 is '<s>'"):
         Distiller(teacher, Student(other))
-
-
-def test_a_model_of_a_task_is_refused(tmp_path):
-    plain = encoder_teacher(tmp_path / "plain")
-    classifier = TextClassifier.from_pretrained(plain, device="cpu")
-    classifier.fit(READ * 8, ["a", "b"] * 8, epochs=1, show_progress=False)
-    classifier.save(tmp_path / "classifier")
-    with pytest.raises(InvalidInput, match="is a model for classification: use TaskDistiller"):
-        open_teacher(tmp_path / "classifier", device="cpu")

@@ -10,11 +10,10 @@ import torch
 import transformers
 from pretraining_cases import HEADS, TEXTS, corpus_of, interrupted_after
 
-from bothways import TextClassifier, load
+from bothways import load
 from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.errors import InvalidInput, NotFitted, OutputExists
 from bothways.families import FAMILIES
-from bothways.objectives.streams import PhasedStream
 from bothways.pretraining.pretrainer import GENERATOR, Pretrainer
 from bothways.pretraining.recipes import RECIPES, MaskedLanguageModelling, find_recipe, scaled
 from bothways.pretraining.runs import course_options
@@ -23,9 +22,7 @@ from everyday import some_of
 
 
 @pytest.mark.parametrize("name", some_of(RECIPES, "electra", "deberta"))
-def test_every_recipe_learns_and_is_saved_for_the_ecosystem(name, make, tmp_path):
-    from transformers import AutoModel, AutoTokenizer
-
+def test_every_recipe_learns_and_is_saved(name, make, tmp_path):
     pretrainer, corpus = make(name)
     record = pretrainer.fit(corpus, updates=40, batch_size=8, learning_rate=3e-3, show_progress=False)
     assert record.updates == 40
@@ -33,10 +30,9 @@ def test_every_recipe_learns_and_is_saved_for_the_ecosystem(name, make, tmp_path
     assert record.losses[-1] < 0.8 * record.losses[0]
     pretrainer.save(tmp_path / "model")
     opened = load(tmp_path / "model", heads=HEADS.get(name, ("masked_lm",)), device="cpu")
-    tokenizer, oracle = (each.from_pretrained(tmp_path / "model") for each in (AutoTokenizer, AutoModel))
     with torch.inference_mode():
-        expected = oracle.eval()(**tokenizer("the cat sat", return_tensors="pt")).last_hidden_state[0]
-        torch.testing.assert_close(opened(["the cat sat"]).last_hidden_state[0], expected, atol=1e-5, rtol=1e-4)
+        states = pretrainer.fitted.model(["the cat sat"]).last_hidden_state
+        assert torch.equal(opened(["the cat sat"]).last_hidden_state, states)
     card = json.loads((tmp_path / "model/bothways.json").read_text())["card"]
     assert (card["recipe"], card["data"]["documents"]) == (name, len(TEXTS))
     assert card["metrics"] == record.validations[record.kept_epoch - 1].metrics
@@ -52,16 +48,6 @@ def test_a_generator_fills_masks(make, tmp_path):
     generator = FillMask.from_pretrained(tmp_path / "model" / GENERATOR, device="cpu")
     assert generator.has_head
     assert len(generator.predict(["the [MASK] sat"])) == 1
-
-
-def test_a_pretrained_encoder_is_fine_tuned(make, tmp_path):
-    pretrainer, corpus = make("roberta")
-    pretrainer.fit(corpus, updates=2, batch_size=4, show_progress=False)
-    pretrainer.save(tmp_path / "model")
-    classifier = TextClassifier.from_pretrained(tmp_path / "model", device="cpu")
-    rows = [{"text": f"the {word} sat {number}", "label": word} for word in ("cat", "mat") for number in range(20)]
-    classifier.fit(rows, epochs=1, show_progress=False)
-    assert classifier.predict(["the cat sat"])[0].label in ("cat", "mat")
 
 
 @pytest.mark.parametrize(
@@ -110,18 +96,6 @@ def test_a_changed_recipe_is_not_resumed_and_the_difference_said(make, tmp_path)
         changed.fit(corpus, updates=4, resume=True, **options)
     with pytest.raises(InvalidInput, match="updates was 4 and is now 5"):
         make("roberta")[0].fit(corpus, updates=5, resume=True, **options)
-
-
-def test_a_run_of_the_order_of_earlier_versions_is_not_resumed(make, tmp_path, monkeypatch):
-    options = {"updates": 4, "batch_size": 4, "show_progress": False, "checkpoints": tmp_path / "c"}
-    first, corpus = make("roberta")
-    identity = PhasedStream.identity.fget
-    before = property(lambda self: {name: each for name, each in identity(self).items() if name != "order"})
-    monkeypatch.setattr(PhasedStream, "identity", before)
-    first.fit(corpus, **options)
-    monkeypatch.undo()
-    with pytest.raises(InvalidInput, match="order was 'absent' and is now 'swap-or-not'"):
-        make("roberta")[0].fit(corpus, resume=True, **options)
 
 
 def test_options_override_the_recipe(make):

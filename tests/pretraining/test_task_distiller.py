@@ -9,7 +9,6 @@ from distilling_cases import embedder_teacher, encoder_teacher
 
 from bothways import open_trained
 from bothways.errors import InvalidInput, NotFitted, UnknownModel
-from bothways.families import FAMILIES
 from bothways.pretraining.distiller import Distiller
 from bothways.pretraining.models import Student
 from bothways.pretraining.task_distiller import TaskDistiller
@@ -106,18 +105,6 @@ def test_a_tagger_becomes_a_smaller_one(teachers, tmp_path):
     assert again.confidence.calibration == distiller.model.confidence.calibration is not None
     opened = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "student")
     assert opened.config.num_hidden_layers == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model_type", FAMILIES)
-def test_every_family_learns(model_type, teachers, tmp_path):
-    layers = 2 if model_type == "albert" else 1  # it has two groups of shared weights
-    distiller, data = distiller_of(teachers("classification", "single", model_type), layers), rows("single")
-    record = distiller.fit(texts_of(data), validation=data, **{**QUICK, "updates": 60})
-    assert min(record.losses[-5:]) < record.losses[0] / 2
-    distiller.save(tmp_path / "student")
-    again = TextClassifier.from_pretrained(tmp_path / "student", device="cpu")
-    np.testing.assert_array_equal(again.score(data).logits, distiller.model.score(data).logits)
 
 
 def test_confidence_is_learnt_anew_or_missing(teachers):

@@ -19,9 +19,11 @@ from bothways.families import FAMILIES
 from bothways.tasks.embedding.losses import CoSENT, Distillation, Matryoshka, MultipleNegativesRanking, Triplet
 from bothways.tasks.embedding.spec import PlainTexts, Triplets
 from bothways.tasks.registry import SPECS, task_class
+from bothways.training.optimizers import Stepper
 from contract_cases import pair_rows, rows
+from cuda_emulation import emulated_cuda, no_waits
 from everyday import some_of
-from tiny_models import write_checkpoint
+from tiny_models import switch_off_dropout, write_checkpoint
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 # Float32 adds up in another order with other vector units and threads: with AVX-512, AVX2, SSE4 and two threads the
@@ -133,6 +135,36 @@ def test_the_losses_of_a_training_are_those_that_were_written(case, losses):
 )
 def test_activation_checkpointing_has_the_same_losses(case, losses, tmp_path):
     assert losses_of(case, tmp_path, activation_checkpointing=True) == losses(case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    some_of(
+        CASES,
+        "pairs",
+        "tagging",
+        "question answering",
+        "multiple negatives ranking",
+        "multitask",
+        "family deberta-v2",
+        "family xlnet",
+        "family modernbert",
+    ),
+)
+def test_a_training_in_bfloat16_has_the_losses_of_one_in_float32_but_for_rounding(case, tmp_path, monkeypatch):
+    """In bfloat16 as a GPU computes it, emulated on a CPU, with an error where the host would wait for the device."""
+    backward = Stepper._backward
+
+    def watched(*given):
+        with no_waits():
+            return backward(*given)
+
+    switch_off_dropout(monkeypatch)  # each backend draws its dropout in another order
+    expected = losses_of(case, tmp_path / "float32")
+    monkeypatch.setattr(Stepper, "_backward", watched)
+    with emulated_cuda(monkeypatch):
+        found = losses_of(case, tmp_path / "bfloat16", precision="bfloat16")
+    assert found == pytest.approx(expected, rel=0.05)
 
 
 def test_every_task_has_losses():
