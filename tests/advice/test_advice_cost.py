@@ -1,6 +1,5 @@
 """Costs from runs that compute nothing agree with other counts, and with what processes really take."""
 
-import dataclasses
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,11 +23,11 @@ from bothways.encoder.config import SharedGroups
 from bothways.errors import BothwaysError, CorruptCheckpoint, InvalidInput, OutOfMemory, UnknownModel
 from bothways.families import FAMILIES
 from bothways.families.catalogue import find_published
-from everyday import some_of
+from everyday import slow, some_of
 
 PUBLISHED = [size.name for family in FAMILIES.values() for size in family.published]
-# Of each family but ModernBERT, all of whose layers are traced, the first.
-FIRST = [family.published[0].name for name, family in FAMILIES.items() if name != "modernbert"]
+# One for each way to attend and to share layers, all of which are traced in a second or two.
+DIFFERENT = ("google/electra-small-discriminator", "albert/albert-base-v2", "microsoft/deberta-base")
 
 
 @pytest.mark.parametrize(
@@ -36,8 +35,8 @@ FIRST = [family.published[0].name for name, family in FAMILIES.items() if name !
     [
         ("google-bert/bert-base-uncased", 2, 128),
         ("sentence-transformers/all-MiniLM-L6-v2", 1, 512),
-        ("FacebookAI/roberta-large", 1, 64),
-        ("distilbert/distilbert-base-uncased", 3, 256),
+        slow("FacebookAI/roberta-large", 1, 64),
+        slow("distilbert/distilbert-base-uncased", 3, 256),
         ("albert/albert-xlarge-v2", 1, 128),
         ("google/electra-small-discriminator", 4, 32),
     ],
@@ -73,14 +72,14 @@ def test_counting_a_few_layers_gives_what_counting_all_gives(name):
     [
         ("google/electra-small-discriminator", None, 4, 64),
         ("google/electra-small-discriminator", 2, 2, 16),
-        ("microsoft/deberta-v3-xsmall", None, 2, 16),
-        pytest.param("microsoft/deberta-v3-xsmall", 2, 4, 64, marks=pytest.mark.slow),
+        slow("microsoft/deberta-v3-xsmall", None, 2, 16),
+        slow("microsoft/deberta-v3-xsmall", 2, 4, 64),
     ],
 )
 def test_the_memory_of_a_few_layers_tells_that_of_all(monkeypatch, name, batch, length, groups):
     _, config = find_config(name)
     if groups is not None:
-        config = dataclasses.replace(config, sharing=SharedGroups(groups))
+        config = replace(config, sharing=SharedGroups(groups))
     followed = training_bytes.__wrapped__(config, batch, length)
     monkeypatch.setattr("bothways.advice.costs._layers_alike", lambda _: False)
     assert followed == training_bytes.__wrapped__(config, batch, length)
@@ -88,7 +87,7 @@ def test_the_memory_of_a_few_layers_tells_that_of_all(monkeypatch, name, batch, 
 
 def test_layers_that_are_not_all_alike_are_all_counted():
     _, config = find_config("albert/albert-base-v2")
-    grouped = dataclasses.replace(config, sharing=SharedGroups(3))
+    grouped = replace(config, sharing=SharedGroups(3))
     assert count_flops(grouped, 1, 16) == count_flops(config, 1, 16)
     assert inference_bytes(grouped, 1, 16) == inference_bytes(config, 1, 16)
 
@@ -98,8 +97,8 @@ def test_layers_that_are_not_all_alike_are_all_counted():
     [
         ("google/electra-small-discriminator", 32),
         ("albert/albert-base-v2", 8),
-        ("answerdotai/ModernBERT-base", 16),
-        pytest.param("answerdotai/ModernBERT-base", 300, marks=pytest.mark.slow),
+        slow("answerdotai/ModernBERT-base", 16),
+        slow("answerdotai/ModernBERT-base", 300),
     ],
 )
 def test_memory_of_many_texts_is_that_of_a_run_with_all_of_them(monkeypatch, name, length):
@@ -115,21 +114,19 @@ def test_memory_of_many_texts_is_that_of_a_run_with_all_of_them(monkeypatch, nam
     assert 0.97 * training.peak < followed[1].peak < 1.0001 * training.peak
 
 
-@pytest.mark.parametrize("layers", [5, pytest.param(12, marks=pytest.mark.slow)])
-def test_checkpointed_layers_are_counted_as_a_run_of_all_of_them(monkeypatch, layers):
+@pytest.mark.parametrize(("layers", "batch"), [(5, 4), slow(5, 32), slow(12, 4), slow(12, 32)])
+def test_checkpointed_layers_are_counted_as_a_run_of_all_of_them(monkeypatch, layers, batch):
     _, config = find_config("google/electra-small-discriminator")
     config = replace(config, layers=layers)
-    for batch in (4, 32):
-        followed = training_bytes(config, batch, 32, checkpointing=True)
-        with monkeypatch.context() as patch:
-            patch.setattr("bothways.advice.costs._layers_alike", lambda _: False)
-            whole = training_bytes.__wrapped__(config, batch, 32, checkpointing=True)
-        assert followed.activations == whole.activations
-        assert followed.peak == pytest.approx(whole.peak, rel=0.01)
-        usual = cost(config, batch=batch, length=32).training
-        lean = cost(config, batch=batch, length=32, activation_checkpointing=True).training
-        assert lean.activations == followed.activations < 0.4 * usual.activations
-        assert lean.peak <= usual.peak
+    followed = training_bytes(config, batch, 32, checkpointing=True)
+    usual = cost(config, batch=batch, length=32).training
+    lean = cost(config, batch=batch, length=32, activation_checkpointing=True).training
+    assert lean.activations == followed.activations < 0.4 * usual.activations
+    assert lean.peak <= usual.peak
+    monkeypatch.setattr("bothways.advice.costs._layers_alike", lambda _: False)
+    whole = training_bytes.__wrapped__(config, batch, 32, checkpointing=True)
+    assert followed.activations == whole.activations
+    assert followed.peak == pytest.approx(whole.peak, rel=0.01)
 
 
 def test_weights_are_no_activations():
@@ -146,7 +143,7 @@ def test_the_memory_of_a_million_texts_is_known_at_once():
     assert many.training.activations <= many.training.peak
 
 
-@pytest.mark.parametrize("name", some_of(PUBLISHED, *FIRST))
+@pytest.mark.parametrize("name", some_of(PUBLISHED, *DIFFERENT, "xlnet/xlnet-base-cased"))
 def test_every_published_model_can_be_judged_without_being_built(name):
     found = cost(find_config(name)[1], batch=1, length=16)
     assert found.parameters * 4 == found.inference.weights
@@ -161,11 +158,11 @@ needs_linux = pytest.mark.skipif(resident_bytes("VmHWM") is None, reason="this s
 @pytest.mark.parametrize(
     ("name", "batch", "length", "training"),
     [
-        ("google-bert/bert-base-uncased", 2, 128, False),
+        slow("google-bert/bert-base-uncased", 2, 128, False),
         ("distilbert/distilbert-base-uncased", 4, 64, True),
-        pytest.param("google/electra-small-discriminator", 16, 128, True, marks=pytest.mark.slow),
-        pytest.param("google-bert/bert-base-uncased", 8, 128, True, marks=pytest.mark.slow),
-        pytest.param("FacebookAI/roberta-base", 2, 64, True, marks=pytest.mark.slow),
+        slow("google/electra-small-discriminator", 16, 128, True),
+        slow("google-bert/bert-base-uncased", 8, 128, True),
+        slow("FacebookAI/roberta-base", 2, 64, True),
     ],
 )
 def test_memory_is_within_a_fifth_of_what_a_process_takes(monkeypatch, name, batch, length, training):

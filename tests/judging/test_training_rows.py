@@ -83,7 +83,7 @@ def test_a_judge_of_faithfulness_reads_query_and_answer_as_one_text():
 def positives(document=False):
     return [
         Triple(
-            f"what of {word}?",
+            f"what of {word} {part}?",
             f"a passage about {word}, number {part}",
             f"{word} {part}",
             document=word if document else None,
@@ -96,7 +96,7 @@ def positives(document=False):
 @pytest.mark.parametrize("kind", ["weak", "strong", "both"])
 @pytest.mark.parametrize("dimension", DIMENSIONS.values(), ids=list(DIMENSIONS))
 def test_every_triple_gets_a_negative_that_is_right_for_no_one(dimension, kind):
-    rows = [Triple(each.query + str(number), each.passage, each.answer) for number, each in enumerate(positives())]
+    rows = positives()
     made = make_negatives(rows, dimension, kind, seed=1)
     assert [each.label for each in made] == [0] * len(rows)
     assert not {dimension.pair(each) for each in rows} & {dimension.pair(each) for each in made}
@@ -104,19 +104,15 @@ def test_every_triple_gets_a_negative_that_is_right_for_no_one(dimension, kind):
 
 
 def test_a_strong_negative_is_of_the_same_document():
-    rows = [
-        Triple(f"{each.query} {n}", each.passage, each.answer, document=each.document)
-        for n, each in enumerate(positives(document=True))
-    ]
+    rows = positives(document=True)
     for row, negative in zip(rows, make_negatives(rows, CONTEXT, "strong"), strict=True):
         assert negative.passage != row.passage
         assert negative.passage.split()[3] == row.passage.split()[3]
 
 
 def test_without_documents_a_strong_negative_is_the_nearest_by_words():
-    rows = [Triple(f"{each.query} {n}", each.passage, each.answer) for n, each in enumerate(positives())]
-    made = make_negatives(rows, CONTEXT, "strong")
-    for row, negative in zip(rows, made, strict=True):
+    rows = positives()
+    for row, negative in zip(rows, make_negatives(rows, CONTEXT, "strong"), strict=True):
         assert negative.passage.split()[3] == row.passage.split()[3]
 
 

@@ -114,11 +114,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The contents of ``published.toml``.
-
-    Raises:
-        InvalidInput: A model names a lineage or source that is missing.
-    """
+    """The contents of ``published.toml``; every lineage and source that a model names must be there."""
 
     sources: Mapping[str, str]
     lineages: Mapping[str, Lineage]
@@ -193,11 +189,7 @@ def card(name: str) -> ModelCard:
 
 
 def find_model(name: str) -> tuple[Family, Published]:
-    """Return a published model and its family, by its hub name or the part behind the slash, in any case.
-
-    Raises:
-        UnknownModel: The catalogue has no such model; the message names the nearest.
-    """
+    """Return a published model and its family, by its hub name or the part behind the slash, in any case."""
     names = model_names()
     short = {full.split("/")[-1].lower(): full for full in names} | {full.lower(): full for full in names}
     found = find_published(FAMILIES.values(), short.get(name.lower(), ""))

@@ -74,8 +74,7 @@ def this_machine() -> Hardware:
 def free_bytes(root: Path = Path("/")) -> int | None:
     """Return the memory that this process may still take: the available memory, limited by its cgroups.
 
-    Args:
-        root: The folder that holds ``proc`` and ``sys``; the result is None if it has neither.
+    None if ``root`` holds neither ``proc`` nor ``sys``.
     """
     listing = root / "proc/meminfo"
     lines = listing.read_text(encoding="ascii").splitlines() if listing.is_file() else []

@@ -75,12 +75,7 @@ class Measured:
 
 
 def job_for(name: str, *, lengths: Sequence[int] = (128,), batch: int = 8, seconds: float = 0.5) -> Job:
-    """Return the job that measures a model of the catalogue.
-
-    Raises:
-        UnknownModel: The catalogue has no such model.
-        InvalidInput: A length, the batch or the time is out of range.
-    """
+    """Return the job that measures a model of the catalogue."""
     family, published = find_model(name)
     limit = family.config(published.settings).max_length
     if not lengths or min(lengths) < 1 or (limit is not None and max(lengths) > limit):
@@ -92,12 +87,7 @@ def job_for(name: str, *, lengths: Sequence[int] = (128,), batch: int = 8, secon
 
 
 def measure(job: Job) -> Measured:
-    """Do one job in a process of its own.
-
-    Raises:
-        OutOfMemory: The system ended the process, or it could not allocate memory.
-        BothwaysError: The process failed otherwise; the message is its last line.
-    """
+    """Do one job in a process of its own; a failure is an `OutOfMemory`, or a `BothwaysError` with its last line."""
     done = subprocess.run(
         [sys.executable, *WORKER], input=json.dumps(asdict(job)), capture_output=True, text=True, check=False
     )

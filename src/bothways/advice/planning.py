@@ -227,13 +227,8 @@ def training_memory(
 ) -> float:
     """Return the bytes of a training step in float32 on each device.
 
-    Args:
-        task: The pre-training task.
-        models: The encoder, and a generator if there is one; the last one predicts tokens.
-        size: Sequences in a micro-batch, and tokens of each.
-        device: The type of device in torch.
-        shards: Devices that share weights, gradients and moments.
-        checkpointing: Activation checkpointing.
+    ``models`` are the encoder, and a generator if there is one: the last one predicts tokens. ``size`` is the sequences
+    in a micro-batch and the tokens of each. Weights, gradients and moments are divided among ``shards`` devices.
     """
     batch, length = size
     total = 0.0

@@ -184,11 +184,7 @@ TASKS: tuple[TaskAdvice, ...] = (
 
 
 def find_task(name: str) -> TaskAdvice:
-    """Return a task by one of its names.
-
-    Raises:
-        InvalidInput: The task is unknown; the message lists the known ones.
-    """
+    """Return a task by one of its names, or raise an error that lists the known ones."""
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     names = {each: task for task in TASKS for each in (task.name, *task.also)}
     if key in names:

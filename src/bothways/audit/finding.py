@@ -266,14 +266,10 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-
 def printable(text: str, *, lines: bool = True) -> str:
     r"""Escape the characters that control a terminal, hide the order of a text, or cannot be stored as UTF-8.
 
-    File names and pickles of a hostile model can hold any character.
+    Line feeds and tabs stay if it has ``lines``. File names and pickles of a hostile model can hold any character.
 
     >>> print(printable("weights\x1b[2J\udcff.bin"))
     weights\x1b[2J\xff.bin
-
-    Args:
-        text: The text.
-        lines: Keep line feeds and tabs instead of escaping them.
     """
     escaped = _UNPRINTABLE.sub(lambda match: _escape(ord(match[0])), text)
     return escaped if lines else escaped.replace("\n", "\\n").replace("\t", "\\t")

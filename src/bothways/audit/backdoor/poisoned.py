@@ -116,19 +116,8 @@ def audit_data(
 ) -> DataAudit:
     """Rank the rows of a training set by how likely they are poisoned.
 
-    Args:
-        data: Rows with texts and labels.
-        model: A classifier that was trained on them, or its folder; its answers and states count too.
-        embedder: Name or folder of a sentence embedder that was not trained on the rows.
-        text: Column of the texts, or several; by default those of the model, else ``text``.
-        label: Column of the labels; by default that of the model, else ``label``.
-        data_format: Format of the data, if the file name does not show it.
-        open_options: Options for opening both models, see `TextClassifier.from_pretrained`.
-        show_progress: Force the progress bar on or off.
-
-    Raises:
-        InvalidInput: There are fewer than 20 rows or two labels, or a row has no text or label.
-        NotFitted: The model is not a trained classifier.
+    A ``model`` that was trained on the rows, or its folder, adds its answers and states; its columns are the default.
+    The ``embedder`` must not have been trained on them.
     """
     opening = open_options or {}
     classifier = TextClassifier.from_pretrained(model, **opening) if isinstance(model, str) else model

@@ -82,17 +82,7 @@ def check_manifest(folder: Path, digests: Mapping[str, str | None]) -> Iterator[
 
 
 def sign(folder: Path, private_key: Path) -> Path:
-    """Sign all files in a folder, write the signature into its ``model.sig``, and return that file's path.
-
-    Args:
-        folder: The folder.
-        private_key: A key on an elliptic curve, as PEM, without a password.
-
-    Raises:
-        InvalidInput: The key cannot be read, or the folder has links.
-        MissingDependency: The extra ``signing`` is not installed.
-        OutOfDisk: The disk is full.
-    """
+    """Sign all files in a folder with an elliptic-curve key (PEM, no password); return the path of ``model.sig``."""
     library = _library()
     # The library ignores paths of the folder only if both are absolute.
     whole = folder.resolve()
