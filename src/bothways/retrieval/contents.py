@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, tee
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors, unit_vectors
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex
 from bothways.retrieval.ranking import Fields, Scalar
-from bothways.tasks.embedding.representation import DenseVectors, RepresentationT
+from bothways.tasks.embedding.representation import DenseVectors
 from bothways.text import Overflow
 
 T = TypeVar("T")
@@ -72,10 +72,10 @@ class EncoderIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexContents(Generic[RepresentationT]):
+class IndexContents:
     """The rows of an index with their vectors, and the identity of the encoder."""
 
-    documents: RepresentationT  # the representation of each text (N)
+    documents: DenseVectors  # the representation of each text (N)
     ids: tuple[str, ...]  # the id of each row, all different
     texts: tuple[str, ...]  # the text of each row
     encoder: EncoderIdentity  # the encoder that represented the texts
@@ -89,7 +89,7 @@ class IndexContents(Generic[RepresentationT]):
         numbers = (int(id_) for id_ in self.ids if id_.isascii() and id_.isdecimal() and len(id_) < 19)
         return max(numbers, default=-1) + 1
 
-    def without_rows(self, ids: Iterable[str]) -> "IndexContents[RepresentationT]":
+    def without_rows(self, ids: Iterable[str]) -> "IndexContents":
         """Return the contents without the rows of these ids."""
         gone = set(refuse_string(ids, "ids"))
         unknown = gone.difference(self.ids)
@@ -112,7 +112,7 @@ class IndexContents(Generic[RepresentationT]):
         )
 
 
-def with_rows(old: IndexContents[DenseVectors], new: IndexContents[DenseVectors]) -> IndexContents[DenseVectors]:
+def with_rows(old: IndexContents, new: IndexContents) -> IndexContents:
     """Return the contents with more rows at the end."""
     known = set(old.ids).intersection(new.ids)
     if known:
