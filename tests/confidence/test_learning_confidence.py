@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bothways.confidence.confidence import ConfidenceOptions, TemperatureOptions
-from bothways.confidence.fitting import learn_classification, learn_conformal_sets
+from bothways.confidence.fitting import learn_classification
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import ConformalSets
 from bothways.evaluation.detectors import DetectorInput
@@ -38,7 +38,8 @@ def test_sets_hold_fresh_rows_as_guaranteed_if_the_same_rows_fit_the_calibration
 
 def test_sets_of_a_model_without_calibration_are_learnt_from_its_probabilities_as_they_are():
     logits_NC, labels_N = drawn(HELD_OUT, 0)
-    found = learn_conformal_sets(logits_NC, labels_N, None, seed=0)
+    options = ConfidenceOptions(calibration=None, detector=None)
+    found = learn_classification(DetectorInput.of(logits_NC), labels_N, options, seed=0, training=None).conformal
     np.testing.assert_allclose(found.held_out_M, ConformalSets.fit(softmax(logits_NC), labels_N).held_out_M)
 
 

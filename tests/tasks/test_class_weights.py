@@ -68,7 +68,7 @@ def test_the_loss_of_an_update_is_the_weighted_mean_however_it_is_split(kind):
     logits = torch.randn(len(truth), 3, generator=torch.Generator().manual_seed(0))
     scores = logits[store.text_of_window]  # all windows of a text say the same
     parts = [windows[:7], windows[7:50], windows[50:]]
-    weight = sum(answers.weights(part).sum() for part in parts)
+    weight = sum(answers.weights_W[part].sum() for part in parts)
     loss = sum(answers.loss(scores[part], part) for part in parts) / weight
     if kind == "single":
         weights = torch.tensor(compute_class_weight("balanced", classes=np.arange(3), y=truth), dtype=torch.float32)

@@ -158,7 +158,7 @@ def test_windows_of_a_text_count_together_as_one_text():
     numbers = list(range(sum(counts)))
     repeated = torch.from_numpy(np.repeat(vectors, counts, axis=0)).float()
     weight, _ = fit_linear(
-        repeated, 3, lambda scores: answers.loss(scores, numbers), units=float(answers.weights(numbers).sum())
+        repeated, 3, lambda scores: answers.loss(scores, numbers), units=float(answers.weights_W[numbers].sum())
     )
     scale = length(np.repeat(vectors, counts, axis=0))
     expected = logistic(STRENGTH).fit(vectors / scale, truth)

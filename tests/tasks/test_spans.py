@@ -180,7 +180,7 @@ def test_the_loss_is_the_cross_entropy_over_context_and_no_answer_shared_by_the_
     answers = (gold("def g"), gold("g"))
     store = stored(WORDS, 4, 2, cls)
     made = SpanLoss([WORDS], [answers], store, 0 if cls == "first" else -1)
-    assert made.weights([0, 1, 2]).tolist() == pytest.approx([1 / 3] * 3)
+    assert made.weights_W.tolist() == pytest.approx([1 / 3] * 3)
     lengths = store.lengths.tolist()
     scores = torch.randn(sum(lengths), 2, dtype=torch.float64, requires_grad=True)
     before = 3 if cls == "first" else 2

@@ -118,7 +118,7 @@ def test_a_text_weighs_the_same_however_many_windows_it_has(lengths, batch_size,
         assert update.weight == pytest.approx(min(batch_size, len(lengths)), abs=1e-5) or update is updates[-1]
         for part in update.micro_batches:
             rows = store.text_of_window[part.payload.windows]
-            np.add.at(weights, rows, answers.weights(part.payload.windows))
+            np.add.at(weights, rows, answers.weights_W[part.payload.windows])
             np.add.at(windows, rows, 1)
             # The window is that of its text, whose number here is also its token; a loss of 0 says that the text's
             # label, which is the same number, goes with it.

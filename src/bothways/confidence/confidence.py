@@ -53,22 +53,13 @@ class Confidence:
         calibration = self.calibration
         return calibration if calibration is not None and calibration.method == "temperature" else None
 
-    def chosen_calibration(self, calibrated: bool | None, name: str) -> "Calibration | None":
-        """Return the calibration to apply.
-
-        Args:
-            calibrated: True requires a calibration, False returns none, None returns the fitted one, if any.
-            name: Name of the model, for messages.
-
-        Raises:
-            NotCalibrated: A calibration is required and there is none.
-        """
-        if calibrated and self.calibration is None:
+    def check_calibrated(self, name: str) -> None:
+        """Refuse the model ``name`` with a `NotCalibrated` if it has no calibration."""
+        if self.calibration is None:
             raise NotCalibrated(
                 f"{name!r} is not calibrated, so it has no calibrated probabilities. Fit it with validation data, or "
                 "leave calibrated out."
             )
-        return None if calibrated is False else self.calibration
 
     def detector(self, name: str) -> OutOfDomain:
         """Return the out-of-domain detector of the model ``name``.
@@ -96,17 +87,13 @@ class Confidence:
         }
 
 
-def coverage_guarantee(
-    conformal: "ConformalSets | ConformalInterval | None", coverage: float | None
-) -> "LabelSets | float | None":
+def coverage_guarantee(conformal: "ConformalSets | ConformalInterval | None", coverage: float) -> "LabelSets | float":
     """Return the prediction sets, or the half-width of the intervals, that hold the truth with this probability.
 
     Raises:
-        NotCalibrated: A coverage is given, and no coverage was fitted.
+        NotCalibrated: No coverage was fitted.
         InvalidInput: The coverage is not between 0 and 1, or needs more held-out rows.
     """
-    if coverage is None:
-        return None
     if conformal is None:
         raise NotCalibrated(
             "this model cannot guarantee coverage: only single-label and regression models that were fitted with "

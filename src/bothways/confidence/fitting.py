@@ -42,7 +42,6 @@ from bothways.evaluation.detectors import (
     storable,
     threshold_between,
 )
-from bothways.evaluation.inputs import FloatArray
 from bothways.evaluation.temperature import Temperature
 from bothways.progress import phase
 
@@ -73,12 +72,12 @@ def learn_classification(
     logits_MC, method = held_out.logits_NC, options.calibration
     phase("learning label sets with a coverage" if method is None else "calibrating")
     if method is None:
-        confidence = Confidence(conformal=learn_conformal_sets(logits_MC, labels_M, None, seed=seed))
+        confidence = Confidence(conformal=ConformalSets.fit(Temperature(1.0).apply(logits_MC), labels_M))
     else:
         rows = HeldOutRows.from_arrays(logits_MC, labels_M)
         chosen = rows.choose(seed) if method == "auto" else ChosenCalibration(rows.fit(method), method, ())
         phase("learning label sets with a coverage")
-        conformal = ConformalSets.fit_blocks(rows.held_out(chosen.method, seed), labels_M)
+        conformal = unseen_conformal_sets(rows, labels_M, chosen.method, seed)
         confidence = Confidence(chosen.calibration, chosen.scores, conformal, not_tried=chosen.reason)
     if options.detector is None:
         return confidence
@@ -87,18 +86,14 @@ def learn_classification(
     return replace(confidence, out_of_domain=fit_threshold(detector, held_out, options.in_domain_share))
 
 
-def learn_conformal_sets(
-    logits_MC: FloatArray, labels_M: Labels, method: CalibrationMethod | None, *, seed: int
-) -> ConformalSets:
+def unseen_conformal_sets(rows: HeldOutRows, labels_M: Labels, method: CalibrationMethod, seed: int) -> ConformalSets:
     """Fit prediction sets with guaranteed coverage on held-out rows.
 
     Each row's probabilities come from a calibration that was fitted on the other rows, since the model's own was fitted
-    on this one too. The rows also chose the method, and the epoch to keep, so the guarantee is
-    approximate, and the card says so.
+    on this one too. The rows also chose the method, and the epoch to keep, so the guarantee is approximate, and the
+    card says so.
     """
-    if method is None:
-        return ConformalSets.fit(Temperature(1.0).apply(logits_MC), labels_M)
-    return ConformalSets.fit_blocks(HeldOutRows.from_arrays(logits_MC, labels_M).held_out(method, seed), labels_M)
+    return ConformalSets.fit_blocks(rows.held_out(method, seed), labels_M)
 
 
 def fit_threshold(detector: Detector, held_out: DetectorInput, in_domain_share: float) -> OutOfDomain:

@@ -227,7 +227,7 @@ class Judge:
 
     def facts(self) -> dict[str, object]:
         """Return the facts about the judge for users, as JSON values."""
-        return {"dimension": self.dimension.name, **self.classifier.fitted.facts()}
+        return {"dimension": self.dimension.name, **self.classifier.facts()}
 
     def __repr__(self) -> str:
         return f"Judge({self.classifier.name!r}, {self.dimension.name!r})"

@@ -143,7 +143,7 @@ class TaskDistiller:
         return self.model.fitted
 
     def facts(self) -> dict[str, object]:
-        return {**self.student.facts(self.teacher.model), **self.model.fitted.facts()}
+        return {**self.student.facts(self.teacher.model), **self.model.facts()}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         self.model.save(folder, overwrite=overwrite)

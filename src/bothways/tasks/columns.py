@@ -352,7 +352,7 @@ def renamed(columns: InputT, names: Mapping[str, object]) -> InputT:
 
 def column_settings(columns: Any) -> dict[str, object]:  # noqa: ANN401 (any dataclass of column names)
     """Return column names as JSON values."""
-    return {name: _as_list(value) for name, value in asdict(columns).items()}
+    return {name: list(value) if type(value) is tuple else value for name, value in asdict(columns).items()}
 
 
 def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
@@ -393,15 +393,6 @@ def _is_like(value: object, usual: object) -> bool:
             return True
         case _:
             return False
-
-
-def _as_list(value: object) -> object:
-    """Return a tuple of names as a list, for JSON."""
-    match value:
-        case tuple():
-            return list(value)
-        case _:
-            return value
 
 
 def _shown(value: object) -> str:

@@ -146,9 +146,12 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
             CorruptCheckpoint: The stored outputs are damaged.
         """
 
-    @abstractmethod
     def settings(self) -> Mapping[str, object]:
-        """Return settings for ``config.json``; the value None removes a setting."""
+        """Return settings for ``config.json``; the value None removes a setting.
+
+        By default, those of another task's head, for which the model was fine-tuned before, are removed.
+        """
+        return dict.fromkeys(("id2label", "label2id", "num_labels", "problem_type"))
 
     @abstractmethod
     def write(self, folder: Path) -> dict[str, object]:

@@ -300,7 +300,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         call = f"{type(self).__name__}.predict()"
         given = chosen(self.spec.predict_options, options, call, known=("show_progress",))
         if options.get("calibrated"):
-            self.confidence.chosen_calibration(True, self.name)
+            self.confidence.check_calibrated(self.name)
         return given
 
     def _predictions(
@@ -421,6 +421,10 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
     def card(self) -> dict[str, Any]:
         """The card of the model; empty before a fit."""
         return {} if self._fitted is None else dict(self._fitted.card)
+
+    def facts(self) -> dict[str, object]:
+        """Return labels, calibration and other settings of the trained model, as JSON values."""
+        return self.fitted.facts()
 
     def with_columns(self, **names: object) -> Self:
         """Return the same model with other columns.

@@ -78,14 +78,14 @@ def ensemble(
     with opt.as_usage_error():
         made.save(output, overwrite=overwrite)
     if json:
-        print_json({"output": str(output), **made.fitted.facts()})
+        print_json({"output": str(output), **made.facts()})
         return
     _describe(made, method, len(runs), output)
 
 
 def _describe(ensemble: "Ensemble", method: Method, members: int, output: Path) -> None:
     temperature = "none" if ensemble.temperature is None else f"{ensemble.temperature.value:.3f}"
-    threshold = ensemble.fitted.facts().get("no_answer_threshold")
+    threshold = ensemble.facts().get("no_answer_threshold")
     print(f"members      {members}\nmethod       {method}\ntemperature  {temperature}")
     if isinstance(threshold, float):
         print(f"threshold    {threshold:.3f}")

@@ -232,12 +232,9 @@ def _print_summary(
     *,
     json: bool,
 ) -> None:
-    from bothways.tasks.task import Task
-
     card = task.fitted.card
     mistakes = task.fitted.issues if isinstance(task.fitted, tasks.TrainedHead) else ()
-    # Judges and what is trained on raw text add to what their model states.
-    facts = task.fitted.facts() if isinstance(task, Task) else task.facts()
+    facts = task.facts()
     baseline, notes = tasks.training_baseline(card), _notes(card)
     measured, measured_on = _measured(record, card)
     if json:

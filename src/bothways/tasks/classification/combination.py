@@ -10,9 +10,9 @@ import numpy as np
 
 from bothways.checkpoints.schema import StoredEnsemble
 from bothways.confidence.confidence import Confidence
-from bothways.confidence.fitting import learn_conformal_sets, stored_temperature
+from bothways.confidence.fitting import stored_temperature, unseen_conformal_sets
 from bothways.data.windows import digest_of, digest_of_texts
-from bothways.evaluation.calibration import ConformalInterval, ConformalSets
+from bothways.evaluation.calibration import ConformalInterval, ConformalSets, HeldOutRows
 from bothways.tasks.classification.outputs import (
     LabelOutputs,
     LabelScores,
@@ -29,6 +29,7 @@ from bothways.tasks.heads.targets import (
     SingleLabel,
     Truth,
     calibrated_logits,
+    without_thresholds,
 )
 from bothways.text.windows import Text
 
@@ -52,7 +53,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
         """Return the outputs without confidence; for regression, the training mean stays if all members share it."""
-        target = self.outputs.row_target.without_thresholds()
+        target = without_thresholds(self.outputs.row_target)
         match target:
             case Regression() if not all(each.outputs.row_target == target for each in members):
                 target = Regression()
@@ -73,7 +74,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
     def _conformal(self, logits_NC: Logits, truth: Truth) -> ConformalSets | ConformalInterval | None:
         match self.outputs.row_target:
             case SingleLabel():
-                return learn_conformal_sets(logits_NC, truth, "temperature", seed=0)
+                return unseen_conformal_sets(HeldOutRows.from_arrays(logits_NC, truth), truth, "temperature", 0)
             case MultiLabel():
                 return None
             case Regression():

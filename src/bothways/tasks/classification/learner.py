@@ -54,6 +54,7 @@ from bothways.tasks.heads.targets import (
     Truth,
     at_threshold,
     converter,
+    without_thresholds,
 )
 from bothways.tasks.outputs import check_merge
 from bothways.tasks.spec import options_of
@@ -303,7 +304,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
     def uncalibrated(self, *, detects: bool = False) -> Self:
         outputs, detector = self.outputs, self.outputs.confidence.out_of_domain
         confidence, layers = (Confidence(out_of_domain=detector), outputs.layers) if detects else (Confidence(), 0)
-        target = outputs.target.without_thresholds()
+        target = without_thresholds(outputs.target)
         return replace(self, outputs=replace(outputs, target=target, confidence=confidence, layers=layers))
 
     @override

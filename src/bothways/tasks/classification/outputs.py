@@ -39,6 +39,7 @@ from bothways.tasks.heads.targets import (
     Target,
     Truth,
     at_threshold,
+    uncalibrated_target,
 )
 from bothways.tasks.outputs import Outputs, check_merge, merge_windows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
@@ -112,7 +113,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
             raise InvalidInput("top needs labels, but this model predicts a number: leave top out.")
         calibration, target = self.confidence.calibration, self.target
         if given.calibrated is False:
-            calibration, target = None, target.uncalibrated(calibration)
+            calibration, target = None, uncalibrated_target(target, calibration)
         if given.threshold is not None:
             target = at_threshold(target, given.threshold)
         guarantee = None if given.coverage is None else coverage_guarantee(self.confidence.conformal, given.coverage)
@@ -140,7 +141,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     def outcomes(self, scores: Sequence[Scores[object]], truth: Truth, *, calibrated: bool | None = None) -> Outcomes:
         calibration, target = self.confidence.calibration, self.target
         if calibrated is False:
-            calibration, target = None, target.uncalibrated(calibration)
+            calibration, target = None, uncalibrated_target(target, calibration)
         found = target.outcomes(logits_of_all(scores), truth, calibration)
         return replace(found, tokens_read=texts_read(each.read for each in scores))
 

@@ -41,11 +41,6 @@ class RowColumns:
         return tuple(name for value in values for name in ([value] if isinstance(value, str) else value))
 
     @property
-    def input_columns(self) -> tuple[str, ...]:
-        """Columns of the two texts that are compared."""
-        return self.compared()
-
-    @property
     def truth(self) -> str:
         """Column of the score or the label; empty for rows without."""
         return str(getattr(self, self.part)) if self.part else ""
@@ -54,8 +49,9 @@ class RowColumns:
         """Return a score as a number, or a label as a string."""
         return number(value) if self.part == "score" else class_label(value) if self.part else None
 
-    def compared(self) -> tuple[str, str]:
-        """Return the columns of the two texts that are compared."""
+    @property
+    def input_columns(self) -> tuple[str, str]:
+        """Columns of the two texts that are compared."""
         if len(self.texts) < 2:
             raise InvalidInput(
                 f"expected rows of two texts to compare, but this embedder was trained on {self.kind}. For vectors: "
@@ -66,7 +62,7 @@ class RowColumns:
 
     def read(self, row: Row) -> tuple[str, str]:
         """Return the two texts of a row that are compared."""
-        first, second = self.compared()
+        first, second = self.input_columns
         return text_at(row, first), text_at(row, second)
 
     def check(self, number: int, value: object) -> tuple[str, str]:
@@ -79,7 +75,7 @@ class RowColumns:
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return one row of two texts."""
-        first, second = self.compared()
+        first, second = self.input_columns
         if len(texts) != 2:
             raise InvalidInput(f"expected two texts to compare, got {len(texts)}.")
         return [{first: texts[0], second: texts[1]}]

@@ -388,18 +388,13 @@ class SoftTargets:
 
     def __init__(self, units: LossUnits, target: Target, taught: TeacherOutputs, loss: SoftLoss) -> None:
         self.units, self.target, self.taught, self.weighting = units, target, taught, loss
-        self._weights_W = units.weights_W
+        self.weights_W = units.weights_W
 
     @property
     def digest(self) -> str:
         """Temperature and weights; the teacher's outputs follow from the texts and its weights."""
         loss = self.weighting
         return f"soft {loss.soft:g} states {loss.states:g} temperature {loss.temperature:g}"
-
-    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Return the weight of each window (B)."""
-        weights_B: NDArray[np.float64] = self._weights_W[list(windows)]
-        return weights_B
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Return the sum of the units' losses, given logits and states (R, C + G), or logits alone (R, C)."""

@@ -121,7 +121,7 @@ class _Rows:
 
     def units(self) -> float:
         """Return the total weight of the losses in the sum."""
-        return float(self.targets.weights(self.windows.tolist()).sum())
+        return float(self.targets.weights_W[self.windows].sum())
 
     def loss(self, scores_MC: Tensor) -> Tensor:
         """Return the sum of the losses."""

@@ -45,16 +45,15 @@ class LabelLoss(Protocol):
 
     Attributes:
         joint: True if the loss of an input needs the scores of all its windows at once.
+        weights_W: The loss weight of each window of the store.
     """
 
     joint: ClassVar[bool]
+    weights_W: NDArray[np.float64]
 
     @property
     def digest(self) -> str:
         """A checksum of the targets."""
-
-    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Return the loss weight of each window (B)."""
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Return the weighted sum of the windows' losses, given the model's scores."""
@@ -266,7 +265,7 @@ class WindowObjective:
             chosen = [window for unit in batch for window in units[unit]]
             payload = Batch(self.store.pack(chosen).to(self.model.device), chosen)
             tokens = sum(lengths[unit] for unit in batch)
-            yield MicroBatch(payload, float(self.targets.weights(chosen).sum()), tokens)
+            yield MicroBatch(payload, float(self.targets.weights_W[chosen].sum()), tokens)
 
 
 def window_scores(model: HeadModel, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:

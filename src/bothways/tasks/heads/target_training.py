@@ -153,18 +153,14 @@ class TextLoss:
         self._text_of_window = store.text_of_window
         self._share_of_window = store.shares_W
         self._weights_NK = weights_NK
+        self.weights_W = store.shares_W
+        if weights_NK is not None:
+            self.weights_W = self.weights_W * weights_NK.mean(axis=1)[store.text_of_window]
 
     @property
     def digest(self) -> str:
         """A checksum of the labels."""
         return digest_of(self.truth)
-
-    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Return each window's share of the weight of its text (B)."""
-        shares_B: NDArray[np.float64] = self._share_of_window[list(windows)]
-        if self._weights_NK is not None:
-            shares_B = shares_B * self._weights_NK[self._text_of_window[list(windows)]].mean(axis=1)
-        return shares_B
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Return the sum of the windows' losses, each weighted with its share of its text."""

@@ -156,15 +156,6 @@ class SingleLabel:
         """Return class probabilities (N, C)."""
         return (calibration or Temperature(1.0)).apply(logits_NC)
 
-    def uncalibrated(self, calibration: Calibration | None) -> SingleLabel:
-        """Return the target itself: the most probable label needs no threshold."""
-        del calibration
-        return self
-
-    def without_thresholds(self) -> SingleLabel:
-        """Return the target itself."""
-        return self
-
     def outcomes(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
         """Return the outcomes from which reports and comparisons are computed."""
         stated = (self.probabilities(logits_NC[rows], calibration) for rows in row_blocks(*logits_NC.shape))
@@ -223,19 +214,6 @@ class MultiLabel:
     def at(self, threshold: float) -> MultiLabel:
         """Return the target with one threshold for all labels."""
         return replace(self, thresholds=(threshold,) * self.outputs)
-
-    def uncalibrated(self, calibration: Calibration | None) -> MultiLabel:
-        """Return the target with thresholds that give the same decisions on uncalibrated probabilities."""
-        match self.thresholds, calibration:
-            case (_, *_), Temperature(value):
-                odds_1C = logits_of(self, self.thresholds_C[None]) * value
-                return replace(self, thresholds=tuple(sigmoid(odds_1C)[0].tolist()))
-            case _:
-                return self
-
-    def without_thresholds(self) -> MultiLabel:
-        """Return the target without thresholds."""
-        return MultiLabel(self.labels)
 
     def decided(self, logits_NC: Logits, calibration: Calibration | None) -> Truth:
         """Return 1 for each label at or above its threshold, else 0 (N, C)."""
@@ -304,15 +282,6 @@ class Regression:
         del calibration
         return logits_N1[:, 0].astype(np.float32)
 
-    def uncalibrated(self, calibration: Calibration | None) -> Regression:
-        """Return the target itself, since regression has no thresholds."""
-        del calibration
-        return self
-
-    def without_thresholds(self) -> Regression:
-        """Return the target itself."""
-        return self
-
     def probabilities(self, logits_N1: Logits, calibration: Calibration | None) -> Logits:
         """Return the predicted values (N, 1) unchanged, since regression has no probabilities."""
         del calibration
@@ -346,6 +315,21 @@ def at_threshold(target: Target, threshold: float | None) -> Target:
     raise InvalidInput(
         f"threshold: {threshold} was given, but this model predicts {kind}; thresholds are for multi-label models."
     )
+
+
+def uncalibrated_target(target: Target, calibration: Calibration | None) -> Target:
+    """Return a target whose thresholds, if any, give the same decisions on uncalibrated probabilities."""
+    match target, calibration:
+        case MultiLabel(thresholds=(_, *_)), Temperature(value):
+            odds_1C = logits_of(target, target.thresholds_C[None]) * value
+            return replace(target, thresholds=tuple(sigmoid(odds_1C)[0].tolist()))
+        case _:
+            return target
+
+
+def without_thresholds(target: Target) -> Target:
+    """Return a target without thresholds."""
+    return MultiLabel(target.labels) if target.kind == "multi" else target
 
 
 def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
+from typing_extensions import override
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source, as_batch, read_rows
@@ -307,17 +308,13 @@ class ExportedMaskedLM(FittedMaskedLM):
         scorer = GraphScorer(backend.graph, tokenizer, backend.config.vocabulary, backend.budget)
         return cls(backend, scorer, outputs, columns, card)
 
+    @override
     def write(self, folder: Path) -> None:
-        """Refuse: an export has no weights."""
-        del folder
+        del folder  # an export has no weights
         with_weights(self.backend, "save")
 
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
-        """Return the losses of stored texts at the masker's places; each is read separately, which is slow.
-
-        Raises:
-            InvalidInput: The texts have no token to mask.
-        """
+        """Return the losses of stored texts at the masker's places; each is read separately, which is slow."""
         windows = np.flatnonzero(masker.ordinary_tokens(store))
         if not len(windows):
             raise InvalidInput("there is nothing to mask in the given texts: all of their tokens are special ones.")

@@ -56,12 +56,8 @@ class TrainedMaskedLM(FittedMaskedLM):
         outputs = MaskedLMOutputs(MaskReader(tokenizer, reading.max_length, reading.on_overflow))
         return cls(backend, model, MaskedLMScorer(encoder, model.head, tokenizer), outputs, columns, card)
 
+    @override
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
-        """Return the losses of stored texts at the masker's places.
-
-        Raises:
-            InvalidInput: The texts have no token to mask.
-        """
         return masked_losses(self.model, store, masker, self.backend.budget.tokens)
 
     @override

@@ -11,7 +11,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
@@ -113,17 +112,12 @@ class ChoiceLoss:
         self._truth, self._input_W = np.asarray(stored.truth), store.text_of_window
         self._choice_W = np.zeros_like(self._input_W) if stored.text_of_window is None else stored.text_of_window
         self._lengths_W = store.lengths
-        self._share_W = store.shares_W
+        self.weights_W = store.shares_W
 
     @property
     def digest(self) -> str:
         """A checksum of the right choices."""
         return digest_of(self._truth)
-
-    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Return each window's share of the weight of its context (B)."""
-        shares_B: NDArray[np.float64] = self._share_W[list(windows)]
-        return shares_B
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Return the sum over contexts of the cross-entropy over their choices, given the windows' scores (B, 1)."""

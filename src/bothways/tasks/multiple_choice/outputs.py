@@ -8,7 +8,7 @@ Shapes: N contexts, K choices, W windows of one choice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
@@ -146,11 +146,6 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         del size
         return cls(Confidence(stored_temperature(Stored.of(backend.files.extras if ours else {}))))
-
-    @override
-    def settings(self) -> Mapping[str, object]:
-        # Settings of the head of another task, which the model was fine-tuned for before, are removed.
-        return dict.fromkeys(("id2label", "label2id", "num_labels", "problem_type"))
 
     @override
     def write(self, folder: Path) -> dict[str, object]:

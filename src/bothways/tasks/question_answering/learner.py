@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
@@ -162,7 +161,7 @@ class SpanLoss:
         self._store = store
         text_W = store.text_of_window
         windows = len(text_W)
-        self._share_W = store.shares_W
+        self.weights_W = store.shares_W
         self._possible_T = np.zeros(len(store.ids_T), dtype=bool)
         targets: list[list[tuple[int, int]]] = []
         for window in range(windows):
@@ -185,18 +184,13 @@ class SpanLoss:
         """A checksum of the answers."""
         return digest_of(self._targets_E2, self._count_W)
 
-    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Return each window's share of the weight of its question (B)."""
-        shares_B: NDArray[np.float64] = self._share_W[list(windows)]
-        return shares_B
-
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Return the sum over windows of the mean cross-entropy of start and end, given the tokens' scores (T, 2)."""
         starts, count_B = self._store.starts, self._count_W[list(windows)]
         possible_T = np.concatenate([self._possible_T[starts[each] : starts[each + 1]] for each in windows])
         entries = np.concatenate([self._first_W[each] + np.arange(self._count_W[each]) for each in windows])
         row_E = np.repeat(np.arange(len(windows)), count_B)
-        weight_E = (self.weights(windows) / (2 * count_B))[row_E].astype(np.float32)
+        weight_E = (self.weights_W[list(windows)] / (2 * count_B))[row_E].astype(np.float32)
         impossible_T = on_device(~possible_T, scores.device)
         allowed_T2 = scores.masked_fill(impossible_T[:, None], float("-inf"))
         padded_BS2 = to_padded(allowed_T2, self._store.lengths[list(windows)].tolist(), float("-inf"))

@@ -5,7 +5,7 @@ Shapes: N questions, K candidates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
@@ -137,11 +137,6 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
         threshold = stored.no_answer_threshold if options.threshold is None else options.threshold
         no_answer = no_answer_index(backend.tokenizer)
         return cls(no_answer, longest, threshold, Confidence(stored_temperature(stored)))
-
-    @override
-    def settings(self) -> Mapping[str, object]:
-        # Settings of the head of another task, which the model was fine-tuned for before, are removed.
-        return dict.fromkeys(("id2label", "label2id", "num_labels", "problem_type"))
 
     @override
     def write(self, folder: Path) -> dict[str, object]:

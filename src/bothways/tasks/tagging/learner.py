@@ -219,17 +219,12 @@ class WordLoss:
         self._units = windows.units()
         held = zip(windows.tokens, truth, strict=True)
         self._tags_U = np.concatenate([tags_W[tokens.words_M[_by_window(tokens)]] for tokens, tags_W in held])
-        self._weights_W = self._units.weights_W
+        self.weights_W = self._units.weights_W  # the number of words, counting shares
 
     @property
     def digest(self) -> str:
         """A checksum of the tags and their places."""
         return digest_of(self._units.rows_U, self._tags_U)
-
-    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Return the number of words in each window, counting shares (B)."""
-        words_B: NDArray[np.float64] = self._weights_W[list(windows)]
-        return words_B
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Return the sum of the words' cross-entropies, given the scores of all tokens (T, C)."""
