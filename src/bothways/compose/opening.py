@@ -79,11 +79,7 @@ def parts_of(model: object) -> Mapping[str, AnyTask]:
 
 
 def task_name(folder: Path, name: str) -> str:
-    """Return the task that the model in a folder was trained for.
-
-    Raises:
-        NotFitted: It is not a trained model of a known task.
-    """
+    """Return the task that the model in a folder was trained for; a `NotFitted` for anything else."""
     known = (*SPECS, *COMPOSED)
     stored = stored_task(folder)
     if stored in known:

@@ -62,11 +62,7 @@ class Confidence:
             )
 
     def detector(self, name: str) -> OutOfDomain:
-        """Return the out-of-domain detector of the model ``name``.
-
-        Raises:
-            NotCalibrated: The model has no detector.
-        """
+        """Return the out-of-domain detector of the model ``name``; a `NotCalibrated` without one."""
         if self.out_of_domain is None:
             raise NotCalibrated(
                 f"{name!r} has no out-of-domain detector: only single-label models that were fitted with a "
@@ -90,9 +86,8 @@ class Confidence:
 def coverage_guarantee(conformal: "ConformalSets | ConformalInterval | None", coverage: float) -> "LabelSets | float":
     """Return the prediction sets, or the half-width of the intervals, that hold the truth with this probability.
 
-    Raises:
-        NotCalibrated: No coverage was fitted.
-        InvalidInput: The coverage is not between 0 and 1, or needs more held-out rows.
+    Without a fitted coverage it is a `NotCalibrated`; a coverage outside of 0 to 1, or one that needs more held-out
+    rows, an `InvalidInput`.
     """
     if conformal is None:
         raise NotCalibrated(

@@ -60,14 +60,10 @@ def learn_classification(
     seed: int,
     training: Callable[[], tuple[DetectorInput, Labels]],
 ) -> Confidence:
-    """Fit the confidence of a classifier with one label for each row.
+    """Fit the confidence of a classifier with one label for each row, on logits and features of held-out rows.
 
-    Args:
-        held_out: Uncalibrated logits of held-out rows, with features if the detector reads them.
-        labels_M: True class indices of these rows.
-        options: The confidence to fit.
-        seed: Seed for drawing the folds of cross-validation.
-        training: Evidence and class indices of the training rows; called if the detector reads features.
+    The seed draws the folds of cross-validation. ``training`` gives evidence and classes of the training rows; it is
+    called if the detector reads features.
     """
     logits_MC, method = held_out.logits_NC, options.calibration
     phase("learning label sets with a coverage" if method is None else "calibrating")
@@ -97,11 +93,7 @@ def unseen_conformal_sets(rows: HeldOutRows, labels_M: Labels, method: Calibrati
 
 
 def fit_threshold(detector: Detector, held_out: DetectorInput, in_domain_share: float) -> OutOfDomain:
-    """Choose the threshold below which a share ``in_domain_share`` of the domain's rows scores.
-
-    Raises:
-        InvalidInput: The share is not between 0 and 1.
-    """
+    """Choose the threshold below which a share ``in_domain_share`` of the domain's rows scores."""
     inside_N = detector.score(held_out)
     if len(inside_N) > MOST_KEPT:
         inside_N = np.random.default_rng(0).choice(inside_N, MOST_KEPT, replace=False)
@@ -142,11 +134,7 @@ Arrays = dict[str, NDArray[np.float64]]
 
 
 def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
-    """Write the arrays into a folder, and return the settings for ``bothways.json``.
-
-    Raises:
-        OSError: The disk is full, or the folder cannot be written to.
-    """
+    """Write the arrays into a folder, and return the settings for ``bothways.json``."""
     arrays: Arrays = {}
     conformal: dict[str, object] | None = None
     match confidence.conformal:
@@ -173,17 +161,9 @@ def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
 
 
 def open_confidence(stored: StoredLabels, folder: Path, classes: int, layers: int, width: int) -> Confidence:
-    """Read the confidence of a saved model; the files were compared with their checksums before.
+    """Read the confidence of a saved model with this number of logits, of layers, and of features of a layer.
 
-    Args:
-        stored: The settings of the confidence in ``bothways.json``.
-        folder: The folder of the arrays.
-        classes: The number of logits of the model.
-        layers: The number of layers that a detector can read.
-        width: The width of a layer's features.
-
-    Raises:
-        CorruptCheckpoint: A value or an array was altered or damaged.
+    The files were compared with their checksums before; a value or an array that does not fit is a `CorruptCheckpoint`.
     """
     calibration = _calibration(stored, classes)
     conformal, detection = stored.conformal, stored.out_of_domain

@@ -67,12 +67,8 @@ class OpenOptions(TypedDict, total=False):
 class Backend(ABC):
     """An opened model: weights in torch (`tasks.torch_backend`), or an ONNX graph (`tasks.onnx_backend`).
 
-    Attributes:
-        reading: Options for splitting texts into windows.
-        budget: Maximum tokens of a batch, lowered when memory runs out.
-        files: Folder, settings and tensors of the checkpoint, or the files of the export.
-        options: The task's own options of `from_pretrained`: the ``open_options`` of its spec.
-        has_weights: False for an ONNX export.
+    Its ``options`` are the task's own ones of `from_pretrained` (the ``open_options`` of its spec); the ``budget`` of a
+    batch is lowered when memory runs out. ``has_weights`` is False for an export.
     """
 
     reading: TextOptions
@@ -110,14 +106,8 @@ class Backend(ABC):
     def with_trained_head(self, task: str, head: HeadName, layers: int, *, per_token: bool) -> Self:
         """Return the model with its trained head of this name, ready for inference.
 
-        Args:
-            task: The name of the task.
-            head: The name of the head.
-            layers: Number of layers whose hidden states are appended to the scores of each window.
-            per_token: True if the head scores each token.
-
-        Raises:
-            CorruptCheckpoint: The head is damaged, or an exported graph has another number of outputs.
+        ``layers`` is the number of layers whose hidden states are appended to the scores of each window. A damaged
+        head, or a graph with another number of outputs, is a `CorruptCheckpoint`.
         """
 
     @property
@@ -127,12 +117,7 @@ class Backend(ABC):
         return task if isinstance(task, str) else None
 
     def not_fitted(self, task: str, head: str) -> NotFitted:
-        """Return the error for using the model for a task that it was not trained for.
-
-        Args:
-            task: The name of the task.
-            head: The head that the task needs.
-        """
+        """Return the error for using the model for a task that needs another head than it has."""
         if self.trained_for not in (None, task):
             return NotFitted(
                 f"{self.name!r} was trained for {self.trained_for} and not for {task}: open it with "
@@ -179,19 +164,7 @@ def stored_reading(reading: TextOptions) -> dict[str, object]:
 def text_options(
     extras: Extras, config: EncoderConfig, tokenizer: TextTokenizer, task: str, options: OpenOptions
 ) -> TextOptions:
-    """Return the options of reading texts: explicit, stored or default ones, in this order.
-
-    Args:
-        extras: The entries of the model's ``bothways.json``.
-        config: The configuration of its encoder.
-        tokenizer: Its tokenizer.
-        task: The task that the model is opened for.
-        options: See `OpenOptions`.
-
-    Raises:
-        InvalidInput: A setting is out of range.
-        CorruptCheckpoint: A stored setting is out of range.
-    """
+    """Return the options of reading texts for a task: explicit, stored or default ones, in this order."""
     limit = config.max_length or USUAL_LENGTH
     max_length, stride = options.get("max_length"), options.get("stride")
     if max_length is not None and not 1 <= max_length <= limit:
@@ -211,12 +184,5 @@ def text_options(
 
 
 def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:
-    """Return a stored stride, or None if it is too long for the present windows.
-
-    Args:
-        stored: The stored stride.
-        length: Maximum tokens of a window now.
-        before: Maximum tokens of a window when the stride was stored.
-        special: Number of special tokens in a window.
-    """
+    """Return a stored stride; None if it is too long for windows that are shorter now than ``before``."""
     return None if stored is not None and length < before and stored >= length - special else stored

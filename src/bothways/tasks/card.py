@@ -28,14 +28,7 @@ Part = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class DataUsed:
-    """The data that a model was trained on.
-
-    Attributes:
-        columns: Names of the columns of inputs and labels, in the task's dataclass.
-        training: The rows that the model was trained on.
-        validation: The held-out rows; None if there are none.
-        split: True if the held-out rows were drawn from the training data.
-    """
+    """The data that a model was trained on; ``split`` is True if held-out rows were drawn from the training data."""
 
     columns: AnyColumns
     training: Part
@@ -45,12 +38,7 @@ class DataUsed:
 
 @dataclass(frozen=True, slots=True)
 class CardMetrics:
-    """Metrics of a trained model, and the limits that a reader has to know.
-
-    Attributes:
-        metrics: Metrics on the held-out rows; None if there are none, or too few to measure anything.
-        limits: The limits of the metrics, in sentences.
-    """
+    """Metrics on held-out rows, None if there are too few to measure anything, and their limits in sentences."""
 
     metrics: Report | None
     limits: tuple[str, ...]
@@ -64,17 +52,10 @@ def data_part(rows: int, store: WindowStore) -> dict[str, object]:
 def written_card(
     model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, measured: CardMetrics, of: str = VALIDATION
 ) -> dict[str, object]:
-    """Return the card of a model that was just trained.
+    """Return the card of a model that was just trained; ``of`` is the noun for the measured rows.
 
     If the base model was trained further before, ``trained_before`` in the card counts these trainings; their data are
     not known.
-
-    Args:
-        model: The encoder.
-        record: The course of the training.
-        data: The data that it was trained on.
-        measured: Metrics and limits.
-        of: Noun for the rows that were measured.
     """
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     parts = {"training": data.training} | ({} if data.validation is None else {"validation": data.validation})
@@ -94,12 +75,7 @@ def written_card(
 
 
 def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, object]:
-    """Return the card's metrics and limits.
-
-    Args:
-        measured: Metrics and limits.
-        of: Noun for the rows that were measured.
-    """
+    """Return the card's metrics and limits; ``of`` is the noun for the measured rows."""
     metrics = measured.metrics
     numbers = None if metrics is None else {"of": of, "n": metrics.n, **flat_estimates(metrics.estimates)}
     return {"metrics": numbers, "limits": list(measured.limits)}
@@ -129,9 +105,7 @@ def training_baseline(card: Mapping[str, object]) -> TrainingBaseline | None:
 def optimistic(rows: str, chose: str) -> str:
     """Return a sentence saying that the metrics are optimistic, as the rows also decided something in the training.
 
-    Args:
-        rows: The noun for the held-out rows: texts, questions, rows.
-        chose: The decision, such as the epoch to keep.
+    ``rows`` is their noun (texts, questions, rows), ``chose`` the decision, such as the epoch to keep.
     """
     return (
         f"The metrics are a little optimistic: the {rows} that they are of also chose {chose}. Evaluate the model on "
@@ -161,13 +135,7 @@ OUT_OF_DOMAIN_LIMIT = "The out-of-domain threshold was fitted to"
 def with_threshold(fitted: TrainedT, name: str, scores: Sequence[Scores[object]]) -> TrainedT:
     """Return a model with the out-of-domain threshold that best separates held-out from out-of-domain rows.
 
-    Args:
-        fitted: The model.
-        name: Its name, for messages.
-        scores: The model's scores for out-of-domain rows.
-
-    Raises:
-        NotCalibrated: The model has no detector.
+    ``name`` is its name in messages. A model without a detector is refused with a `NotCalibrated`.
     """
     from bothways.confidence.fitting import separating
 

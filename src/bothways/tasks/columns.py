@@ -21,35 +21,23 @@ Card: TypeAlias = Mapping[str, Any]
 class ColumnNames(Protocol[InputT]):
     """A frozen dataclass of column names, which reads inputs from rows and from Python values.
 
-    Attributes:
-        one: The noun for a single input in messages, such as ``"a text"``.
+    ``one`` is the noun for a single input in messages, such as ``"a text"``. Values that are not inputs are refused
+    with an `InvalidInput` that names the row or the number of the value.
     """
 
     one: ClassVar[str]
 
     def read(self, row: Row) -> InputT:
-        """Return the input of a row.
-
-        Raises:
-            InvalidInput: A column is missing or its value is not usable; the message names the row.
-        """
+        """Return the input of a row."""
 
     def check(self, number: int, value: object) -> InputT:
-        """Check that a caller's value is an input, and return it; ``number`` counts from 0.
-
-        Raises:
-            InvalidInput: It is not an input of the task.
-        """
+        """Check that a caller's value is an input, and return it; ``number`` counts from 0."""
 
     def is_one(self, value: object) -> bool:
         """Return True for a single input, False for many."""
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return rows, as a file would have them, for texts typed on a command line.
-
-        Raises:
-            InvalidInput: There are too few texts or too many.
-        """
+        """Return rows, as a file would have them, for texts typed on a command line; refuse too few or too many."""
 
     @property
     def input_columns(self) -> tuple[str, ...]:
@@ -69,11 +57,7 @@ AnyColumns: TypeAlias = ColumnNames[Any]
 
 @dataclass(frozen=True, slots=True)
 class RawTextColumns:
-    """A text without a label.
-
-    Attributes:
-        text: Columns whose contents, joined by spaces, are the text.
-    """
+    """A text without a label: the contents of one or several columns, joined by spaces."""
 
     text: tuple[str, ...] = ("text",)
 
@@ -128,13 +112,7 @@ class TextColumns(RawTextColumns):
 
 @dataclass(frozen=True, slots=True)
 class TwoTexts:
-    """Nouns for two texts in messages.
-
-    Attributes:
-        whole: The noun for both together.
-        form: The Python value that holds them.
-        parts: The nouns for each of them.
-    """
+    """Nouns for two texts in messages: for both together, the Python value that holds them, and each of them."""
 
     whole: str
     form: str
@@ -157,15 +135,9 @@ def is_two_texts(value: object) -> bool:
 
 
 def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
-    """Return a tuple or a list of two texts as a tuple.
+    """Return a tuple, or a list as JSON has it, of two texts as a tuple; refuse other values and empty texts.
 
-    Args:
-        number: Position of the value among the inputs, from 0; messages count from 1.
-        value: The caller's value; a list is accepted because JSON has no tuples.
-        kind: The nouns for messages.
-
-    Raises:
-        InvalidInput: It is not two texts, or one of them is empty.
+    Messages count the ``number`` of the value from 1.
     """
     name = f"{kind.whole} {number + 1}"
     match value:
@@ -211,11 +183,7 @@ class TwoTextColumns:
         return is_two_texts(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return one row of two texts.
-
-        Raises:
-            InvalidInput: The number of texts is not two.
-        """
+        """Return one row of two texts."""
         if len(texts) != 2:
             first, second = self.names.parts
             raise InvalidInput(f"expected two texts, the {first} and the {second}, got {len(texts)}.")
@@ -248,9 +216,6 @@ def batch_of(columns: AnyColumns, value: object) -> tuple[list[Any], bool]:
     """Return the argument of `predict` as a list, and True if it was a single input.
 
     Many inputs are a list, a tuple, a generator, a NumPy array, a Series or another column, or a table of rows.
-
-    Raises:
-        InvalidInput: It is neither one input nor many.
     """
     if columns.is_one(value):
         return [value], True
@@ -262,11 +227,7 @@ def batch_of(columns: AnyColumns, value: object) -> tuple[list[Any], bool]:
 
 
 def parse(columns: ColumnNames[InputT], value: object) -> tuple[list[InputT], bool]:
-    """Return the inputs of a call as a list, each checked, and True if it was a single input.
-
-    Raises:
-        InvalidInput: A value is not an input of the task.
-    """
+    """Return the inputs of a call as a list, each checked, and True if it was a single input."""
     if columns.is_one(value):
         return [columns.check(0, value)], True
     return list(inputs_of(columns, batch_of(columns, value)[0])), False
@@ -278,11 +239,7 @@ def inputs_of(columns: ColumnNames[InputT], values: Iterable[object]) -> Iterato
 
 
 def input_of(columns: ColumnNames[InputT], number: int, value: object) -> InputT:
-    """Return an item of a batch as an input; ``number`` counts from 0. Mappings are rows, such as of a DataFrame.
-
-    Raises:
-        InvalidInput: It is not an input of the task.
-    """
+    """Return an item of a batch as an input; ``number`` counts from 0. Mappings are rows, such as of a DataFrame."""
     match value:
         case Row():
             return columns.read(value)
@@ -302,11 +259,7 @@ def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, 
 
 
 class JointColumns(ABC):
-    """Columns of several models that predict together.
-
-    Attributes:
-        input_columns: None, since each model reads its own.
-    """
+    """Columns of several models that predict together, each of which reads its own ``input_columns``."""
 
     input_columns: ClassVar[None] = None
 
@@ -319,8 +272,7 @@ class JointColumns(ABC):
     def renamed(self, names: Mapping[str, object]) -> Self:
         """Return the columns with new names for some parts, in all models that read these parts.
 
-        Raises:
-            UnreadColumn: No model reads such a part.
+        A part that no model reads is refused with an `UnreadColumn`.
         """
 
 
@@ -333,11 +285,7 @@ def column_names(columns: object) -> tuple[str, ...]:
 
 
 def renamed(columns: InputT, names: Mapping[str, object]) -> InputT:
-    """Return columns with some names changed; None leaves a name as it is.
-
-    Raises:
-        UnreadColumn: There is no such part of a row.
-    """
+    """Return columns with some names changed; None leaves a name as it is. Unknown parts are an `UnreadColumn`."""
     if isinstance(columns, JointColumns):
         return columns.renamed(names)
     usual = {each.name: getattr(columns, each.name) for each in fields(columns)}  # type: ignore[arg-type]
@@ -356,11 +304,7 @@ def column_settings(columns: Any) -> dict[str, object]:  # noqa: ANN401 (any dat
 
 
 def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
-    """Return the columns that a card names, else the usual ones.
-
-    Raises:
-        CorruptCheckpoint: The card's entries are not names.
-    """
+    """Return the columns that a card names, else the usual ones; refuse entries that are not names."""
     from bothways.checkpoints.schema import damaged
 
     stored = card.get("columns")

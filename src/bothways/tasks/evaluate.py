@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class BinaryOutputs(Protocol):
-    """Outputs that may belong to a binary classifier.
-
-    Attributes:
-        two_classes: Names of the two classes of a binary classifier; else empty.
-    """
+    """Outputs that may belong to a binary classifier, with the names of its ``two_classes``; else these are empty."""
 
     @property
     def two_classes(self) -> tuple[str, ...]: ...

@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OnnxBackend(Backend):
-    """An exported model.
-
-    Attributes:
-        files: The files of the export.
-        graph: The ONNX graph.
-    """
+    """An exported model: its files and its graph."""
 
     files: ExportedModel
     graph: Graph
@@ -37,13 +32,7 @@ class OnnxBackend(Backend):
 
     @classmethod
     def open(cls, located: LocatedModel, task: str, options: OpenOptions) -> OnnxBackend:
-        """Open an exported model for a task, see `bothways.tasks.opening.open_backend`.
-
-        Raises:
-            InvalidInput: A setting is out of range, or another device or precision is chosen.
-            NotFitted: The export was not trained for a task.
-            CorruptCheckpoint: A file is damaged.
-        """
+        """Open an exported model for a task, see `tasks.opening.open_backend`; refuse another device or precision."""
         device, dtype = str(options.get("device", "auto")), options.get("dtype")
         if device not in ("auto", "cpu") or str(dtype).removeprefix("torch.") not in ("None", "auto", "float32"):
             raise InvalidInput(

@@ -33,17 +33,7 @@ class OpenArguments(LabelArguments, total=False):
 
 
 def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Backend:
-    """Open a model: one with weights, or an exported one.
-
-    Args:
-        located: The folder of the model.
-        task: The task that the model is opened for, see `bothways.tasks.backend.text_options`.
-        options: See `OpenOptions`.
-
-    Raises:
-        InvalidInput: A setting is out of range.
-        CorruptCheckpoint: A file is damaged. Also raises everything that `bothways.load` raises.
-    """
+    """Open a model for a task: one with weights, or an exported one. Errors are those of `bothways.load`."""
     if is_exported(located.folder):
         from bothways.tasks.onnx_backend import OnnxBackend
 
@@ -54,11 +44,7 @@ def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Back
 
 
 def with_weights(backend: Backend, verb: str) -> TorchBackend:
-    """Return an opened model that has weights; ``verb`` says in an error what they are needed for.
-
-    Raises:
-        InvalidInput: The model is an ONNX export, which has no weights.
-    """
+    """Return an opened model that has weights; for an export, ``verb`` says in an error what they are needed for."""
     if not backend.has_weights:
         raise no_weights(backend.name, verb)
     from bothways.tasks.torch_backend import TorchBackend

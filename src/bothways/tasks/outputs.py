@@ -47,13 +47,9 @@ PredictionT = TypeVar("PredictionT")
 class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
     """The outputs of a head, with the confidence fitted on held-out rows: a frozen dataclass.
 
-    Attributes:
-        head: Name of the head in the family's tables.
-        head_title: The noun for the head in messages.
-        per_token: True if the head reads each token.
-        reads_words: True if an input is a list of words, which are read with single spaces between them.
-        layers: Number of layers whose hidden states are appended to the logits of each window.
-        confidence: Calibration, coverage, out-of-domain detection.
+    ``head`` is its name in the family's tables, ``head_title`` its noun in messages. ``per_token`` is True if it reads
+    each token, ``reads_words`` if an input is a list of words, which are read with single spaces between them;
+    ``layers`` is the number of layers whose hidden states are appended to the logits of each window.
     """
 
     head: ClassVar[HeadName]
@@ -85,20 +81,12 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
         return changed
 
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> Sequence[Example[object]]:
-        """Return labelled inputs.
-
-        Raises:
-            InvalidInput: The data are not usable; the message names the row.
-        """
+        """Return labelled inputs; errors name the row."""
         raise NotImplementedError
 
     @abstractmethod
     def encode(self, examples: Sequence[Example[Any]]) -> TruthT:
-        """Return the truth of labelled inputs.
-
-        Raises:
-            InvalidInput: A label did not occur in training; the message names the row.
-        """
+        """Return the truth of labelled inputs; refuse a label that did not occur in training."""
 
     def texts(self, value: InputT) -> tuple[Text, ...]:
         """Return the texts of an input that the tokenizer reads: one, or one for each choice."""
@@ -124,26 +112,17 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @classmethod
     def check_untrained(cls, backend: Backend) -> None:
-        """Refuse a checkpoint without a trained head if the task cannot start a new one, or if an option needs one.
-
-        Raises:
-            InvalidInput: The task cannot start a new head, or an option needs a trained one.
-        """
+        """Refuse a checkpoint without a trained head if the task cannot start a new one, or if an option needs one."""
         del backend
 
     @classmethod
     @abstractmethod
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
-        """Return the outputs of a trained head in a checkpoint.
+        """Return the outputs of a trained head of ``size`` outputs in a checkpoint.
 
-        Args:
-            backend: The checkpoint, with the task's options of `from_pretrained`.
-            size: Number of outputs of its head.
-            ours: True if this package trained it for this task; ``bothways.json`` then has further settings.
-
-        Raises:
-            InvalidInput: Labels are unknown, or an option does not fit the head.
-            CorruptCheckpoint: The stored outputs are damaged.
+        The backend has the task's options of `from_pretrained`. If this package trained the head for this task
+        (``ours``), ``bothways.json`` has further settings. Unknown labels and options that do not fit are refused, and
+        damaged settings are a `CorruptCheckpoint`.
         """
 
     def settings(self) -> Mapping[str, object]:
@@ -155,11 +134,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @abstractmethod
     def write(self, folder: Path) -> dict[str, object]:
-        """Write arrays into a folder, and return settings for ``bothways.json``.
-
-        Raises:
-            OSError: The disk is full, or the folder cannot be written to.
-        """
+        """Write arrays into a folder, and return settings for ``bothways.json``."""
 
 
 AnyOutputs: TypeAlias = Outputs[Any, Any, Any, Any]
@@ -179,11 +154,8 @@ def outputs_type(spec: TaskSpec) -> type[AnyOutputs]:
 class TrainedModel(Protocol):
     """A trained model of one task, an ensemble, or several tasks on one encoder: an immutable value that predicts.
 
-    Attributes:
-        backend: The opened model; an ensemble's is that of its first member.
-        outputs: The meaning of its scores.
-        columns: Columns of the parts of a row.
-        card: The model's record of its training, as JSON values.
+    The ``backend`` of an ensemble is that of its first member. The ``card`` is the record of the training, as JSON
+    values.
     """
 
     @property
@@ -199,22 +171,13 @@ class TrainedModel(Protocol):
     def card(self) -> Card: ...
 
     def score_blocks(self, inputs: Iterable[Any], options: object = None) -> Iterator[Sequence[Scores[object]]]:
-        """Yield the scores of any number of inputs, block by block.
-
-        Args:
-            inputs: The inputs.
-            options: Options of the prediction.
-        """
+        """Yield the scores of any number of inputs, block by block."""
 
     def facts(self) -> dict[str, object]:
         """Return labels, calibration and other settings, as JSON values."""
 
     def write(self, folder: Path) -> None:
-        """Write the model into an existing folder.
-
-        Raises:
-            OSError: The disk is full, or the folder cannot be written to.
-        """
+        """Write the model into an existing folder."""
 
 
 def score_blocks(
@@ -252,11 +215,7 @@ def score_rows(
     options: object = None,
     show_progress: bool | None = None,
 ) -> ScoredRows:
-    """Return the scores and the truth of labelled rows, read from ``columns`` with the task's ``options``.
-
-    Raises:
-        InvalidInput: The data are not usable, or contain a label that did not occur in training.
-    """
+    """Return the scores and the truth of labelled rows, read from ``columns`` with the task's ``options``."""
     examples = fitted.outputs.read(data, columns, options)
     truth, inputs = fitted.outputs.encode(examples), [each.text for each in examples]
     return ScoredRows(tuple(score_inputs(fitted, inputs, description="evaluating", show_progress=show_progress)), truth)
@@ -265,12 +224,7 @@ def score_rows(
 def scores_of_others(
     fitted: TrainedModel, name: str, others: Source, show_progress: bool | None
 ) -> list[Scores[object]]:
-    """Return the scores of out-of-domain rows.
-
-    Raises:
-        NotCalibrated: The model has no detector.
-        InvalidInput: The data are not usable.
-    """
+    """Return the scores of out-of-domain rows; refuse a model without a detector before they are read."""
     fitted.outputs.confidence.detector(name)  # refused before the texts are read
     inputs = map(fitted.columns.read, data.read_rows(others))
     return score_inputs(fitted, [*inputs], description="reading out-of-domain rows", show_progress=show_progress)
@@ -312,11 +266,7 @@ class TrainedHead(Generic[OutputsT]):
         return self.outputs.facts()
 
     def write(self, folder: Path) -> None:
-        """Write the model in the ecosystem's layout into an existing folder.
-
-        Raises:
-            OSError: The disk is full, or the folder cannot be written to.
-        """
+        """Write the model in the ecosystem's layout into an existing folder."""
         outputs, backend = self.outputs, with_weights(self.backend, "save")
         extras = {"task": self.spec.name, **outputs.write(folder), "card": dict(self.card)}
         backend.write(folder, outputs.head, outputs.settings(), extras)
@@ -325,10 +275,7 @@ class TrainedHead(Generic[OutputsT]):
 def open_head(spec: TaskSpec, backend: Backend) -> TrainedHead | None:
     """Return the trained head in a checkpoint; None if it was not trained for the task.
 
-    Raises:
-        NotFitted: It is an export of another task.
-        InvalidInput: An option does not fit, or the outputs have no names.
-        CorruptCheckpoint: A file is damaged.
+    An export of another task is refused.
     """
     kind, ours = outputs_type(spec), backend.trained_for == spec.name
     # The head of another task may have the same shape and mean something else.
@@ -350,11 +297,7 @@ MERGES: tuple[Merge, ...] = get_args(Merge)
 
 
 def check_merge(value: object) -> Merge:
-    """Return ``value`` if it is one of ``MERGES``.
-
-    Raises:
-        InvalidInput: It is not one of them.
-    """
+    """Return ``value`` if it is one of ``MERGES``."""
     for merge in MERGES:
         if merge == value:
             return merge
@@ -368,14 +311,7 @@ def check_merge(value: object) -> Merge:
 def merge_windows(
     rows_WK: NDArray[np.floating], lengths_W: NDArray[np.int64], merge: Merge, outputs: int
 ) -> NDArray[np.float64]:
-    """Merge the rows of a text's windows into one (K).
-
-    Args:
-        rows_WK: The logits of each window, followed by hidden states.
-        lengths_W: Tokens of each window.
-        merge: The rule.
-        outputs: Number of logits, C.
-    """
+    """Merge the rows of a text's windows, C logits (``outputs``) followed by hidden states, into one (K)."""
     rows = rows_WK.astype(np.float64)
     merged_K: NDArray[np.float64]
     match merge:

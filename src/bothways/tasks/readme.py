@@ -69,13 +69,8 @@ _METRICS = {
 def write_readme(folder: Path, kind: str, spec: TaskSpec) -> None:
     """Write the card of a model whose other files are already in the folder; the folder's path is not part of it.
 
-    Args:
-        folder: The folder in which the model is being written.
-        kind: The class that opens it, such as ``"TextClassifier"``.
-        spec: The task; for a model of several tasks, those of its heads take its place.
-
-    Raises:
-        OSError: The disk is full, or the folder cannot be written to.
+    ``kind`` is the class that opens it, such as ``"TextClassifier"``. For a model of several tasks, the specs of its
+    heads take the place of ``spec``.
     """
     content = read_json(folder / OURS)
     found = {str(head["name"]): head for head in map(_mapping, _list(content.get("heads")))} or {"": content}

@@ -33,12 +33,7 @@ SPECS: Mapping[str, TaskSpec] = {
 
 
 def check_open_options(model: str, task: str, options: Mapping[str, object]) -> None:
-    """Check that a task has the options for opening its model.
-
-    Raises:
-        InvalidInput: An option belongs to other tasks.
-        TypeError: An option belongs to no task.
-    """
+    """Refuse options for opening a model that its task does not have, and those that no task has (TypeError)."""
     from bothways.tasks.backend import OpenOptions
 
     kind = SPECS[task].open_options if task in SPECS else NoOptions
@@ -58,9 +53,7 @@ def check_open_options(model: str, task: str, options: Mapping[str, object]) -> 
 def models_with(declaration: str, option: str) -> str:
     """Name the models whose tasks declare an option: ``models that tag words or answer questions``.
 
-    Args:
-        declaration: The kind of options, such as ``"predict_options"``.
-        option: Name of the option.
+    ``declaration`` is the kind of options, such as ``"predict_options"``.
     """
     return models(
         spec for spec in SPECS.values() if option in {each.name for each in fields(getattr(spec, declaration))}

@@ -57,11 +57,7 @@ class TaskPrediction:
 
 @runtime_checkable
 class Classified(Protocol):
-    """A prediction with a probability for each label.
-
-    Attributes:
-        probabilities: Probability of each label.
-    """
+    """A prediction with a probability for each label (``probabilities``)."""
 
     @property
     def probabilities(self) -> Mapping[str, float]: ...
@@ -112,12 +108,7 @@ class Scores(Generic[PlacesT]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredRows:
-    """The scores of labelled rows, and their truth.
-
-    Attributes:
-        scores: The scores of each row.
-        truth: The truth, as the task's outputs encode it.
-    """
+    """The scores of labelled rows, and their truth as the task's outputs encode it."""
 
     scores: tuple[Scores[object], ...]
     truth: Any
@@ -141,11 +132,7 @@ def most_read(reads: Iterable[TokensRead]) -> TokensRead:
 
 
 def warn_of_cut(read: TextsRead) -> None:
-    """Warn that texts were truncated; for functions whose result does not report it.
-
-    Warns:
-        TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
-    """
+    """Warn with `TextsTruncated` if texts were truncated; for functions whose result does not report it."""
     if read.cut:
         message = f"{read.cut:,} of {read.texts:,} texts were cut: {read.dropped_tokens:,} tokens were not read."
         warnings.warn(TextsTruncated(message), stacklevel=3)

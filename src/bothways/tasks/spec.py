@@ -258,15 +258,8 @@ if TYPE_CHECKING:
 def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: tuple[str, ...] = ()) -> OptionsT:
     """Return the options of a call as a value.
 
-    Args:
-        kind: Dataclass of the options.
-        given: Keyword arguments of the call.
-        call: Name of the call for messages, such as ``"TextClassifier.predict()"``.
-        known: Other arguments of the call, for messages.
-
-    Raises:
-        TypeError: An argument is not known; the message lists the known ones.
-        InvalidInput: A value is out of its range.
+    Messages name the ``call``, such as ``"TextClassifier.predict()"``, and its other ``known`` arguments. An unknown
+    argument is a TypeError, a value out of range an `InvalidInput`.
     """
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     for name in given:
@@ -278,11 +271,7 @@ def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: 
 
 
 def options_of(kind: type[OptionsT], options: object) -> OptionsT:
-    """Return options, or columns, as the dataclass of a task; the defaults for None.
-
-    Raises:
-        TypeError: They belong to another task.
-    """
+    """Return options, or columns, as the dataclass of a task; the defaults for None."""
     given = kind() if options is None else options
     if not isinstance(given, kind):
         raise TypeError(f"expected {kind.__name__}, got {type(given).__name__}")
@@ -302,11 +291,7 @@ def attribute_docs(kind: type) -> Mapping[str, str]:
 
 
 def check_options(options: "DataclassInstance") -> None:
-    """Check numbers, flags and choices against their annotations, such as ``Annotated[int | None, Ge(1)]``.
-
-    Raises:
-        InvalidInput: A value has another type, or is out of bounds.
-    """
+    """Check numbers, flags and choices against their annotations, such as ``Annotated[int | None, Ge(1)]``."""
     for each in fields(options):
         annotation, *bounds = get_args(each.type) if get_origin(each.type) is Annotated else (each.type,)
         kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)

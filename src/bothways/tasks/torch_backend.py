@@ -34,11 +34,8 @@ from bothways.text import TextTokenizer
 class HeadModel(nn.Module):
     """An encoder and a head; the last layer computes only the rows that the head reads.
 
-    Args:
-        encoder: The encoder.
-        head: The head.
-        layers: Number of layers, from the last, whose hidden states are appended to the scores for an out-of-domain
-            detector: 0, 1, or all.
+    ``layers`` is the number of layers, from the last, whose hidden states are appended to the scores for an
+    out-of-domain detector: 0, 1, or all.
     """
 
     def __init__(self, encoder: Encoder, head: ScoreHead, layers: int = 0) -> None:
@@ -73,14 +70,7 @@ class HeadModel(nn.Module):
 
 @dataclass(frozen=True)
 class TorchBackend(Backend):
-    """A checkpoint with its encoder on a device, and its head, if there is one.
-
-    Attributes:
-        files: The checkpoint.
-        model: The encoder and its tokenizer.
-        shared: True if heads of several tasks share the encoder.
-        network: Encoder and head; None without a head.
-    """
+    """A checkpoint with its encoder on a device (``shared`` by heads of several tasks or not), and its head, if any."""
 
     files: Checkpoint
     model: PretrainedEncoder
@@ -131,22 +121,13 @@ class TorchBackend(Backend):
 
     @property
     def head_model(self) -> HeadModel:
-        """Encoder and head.
-
-        Raises:
-            NotFitted: There is no head.
-        """
+        """Encoder and head; a `NotFitted` without a head."""
         if self.network is None:
             raise self.not_fitted("this task", "head")
         return self.network
 
     def with_head(self, head: ScoreHead, layers: int = 0) -> TorchBackend:
-        """Return the backend with a head, moved to the encoder's device.
-
-        Args:
-            head: The head.
-            layers: Number of layers whose hidden states are appended to the scores; see `HeadModel`.
-        """
+        """Return the backend with a head, moved to the encoder's device; see `HeadModel`."""
         head = head.to(self.model.device, head_dtype(self.model))
         return replace(self, network=HeadModel(self.model.encoder, head, layers).eval())
 
@@ -165,14 +146,8 @@ class TorchBackend(Backend):
     def write(self, folder: Path, head: HeadName, settings: Mapping[str, object], extras: Mapping[str, object]) -> None:
         """Write encoder and head in the ecosystem's layout into an existing folder.
 
-        Args:
-            folder: The folder.
-            head: The name of the head.
-            settings: Settings of the head for ``config.json``; the value None removes a setting.
-            extras: Entries of ``bothways.json``, besides the text options.
-
-        Raises:
-            OSError: The disk is full, or the folder cannot be written to.
+        ``settings`` are those of the head for ``config.json``, where None removes one; ``extras`` are the entries of
+        ``bothways.json`` besides the text options.
         """
         model = self.model
         stored = {**model.settings, "architectures": [model.family.architecture([head], model.settings)], **settings}

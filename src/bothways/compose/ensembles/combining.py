@@ -120,15 +120,9 @@ class Spread(TaskPrediction):
 
 
 def check_method(method: str, target: Target, *, stackable: bool = True) -> None:
-    """Refuse a method that does not fit the models.
+    """Refuse a method that is unknown or does not fit the target.
 
-    Args:
-        method: The method.
-        target: The models' target.
-        stackable: True if every input has the same outputs.
-
-    Raises:
-        InvalidInput: There is no such method, or it does not fit the target.
+    ``stackable`` is True if every input has the same outputs.
     """
     if method not in ("mean", "vote", "stacked"):
         raise InvalidInput(f"the method must be 'mean', 'vote' or 'stacked', got {method!r}.")
@@ -158,13 +152,9 @@ def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.
 def disagreement(
     target: Target, logits_MRC: MemberLogits, combined_RC: Logits, differing: Sequence[float] = ()
 ) -> Disagreement | Spread:
-    """Return the members' disagreement on one input, the mean over its rows.
+    """Return the members' disagreement on one input, the mean over its rows, from their calibrated logits.
 
-    Args:
-        target: The target of a row.
-        logits_MRC: The members' calibrated logits.
-        combined_RC: The ensemble's logits.
-        differing: 1 for each member that decides differently, else 0. Default: compared row by row.
+    ``differing`` has 1 for each member that decides differently, else 0; by default they are compared row by row.
     """
     probabilities_MRC = probabilities_of(target, logits_MRC)
     if isinstance(target, Regression):
@@ -215,18 +205,10 @@ def fit_stacking(
     *,
     seed: int = 0,
 ) -> StackedFit:
-    """Fit on held-out rows; the penalty has the lowest loss in five-fold cross-validation.
+    """Fit on ten or more held-out rows; the penalty has the lowest loss in five-fold cross-validation.
 
-    Args:
-        target: The members' target.
-        logits_MNC: Their calibrated logits.
-        truth: The rows' encoded labels.
-        text_N: The text of each row, numbered from 0, if rows are the words of texts: those of one text stay in one
-            fold, and at least ten texts are needed. Default: each row by itself.
-        seed: Seed for drawing the folds.
-
-    Raises:
-        InvalidInput: There are fewer than ten rows, or all have the same label.
+    If rows are the words of texts, those of one text stay in one fold: ``text_N`` has the text of each row, numbered
+    from 0, and at least ten texts are needed. The seed draws the folds. Rows that all have the same label are refused.
     """
     text_N = np.arange(logits_MNC.shape[1]) if text_N is None else text_N
     texts = int(text_N.max(initial=-1)) + 1
@@ -283,15 +265,9 @@ def combination_settings(combination: Combination, temperature: Temperature | No
 
 
 def stored_combination(stored: StoredEnsemble, members: int, outputs: int | None) -> Combination:
-    """Return the combination stored in ``bothways.json``.
+    """Return the combination stored in ``bothways.json``, which must fit the numbers of members and outputs.
 
-    Args:
-        stored: The contents of the file.
-        members: Number of members.
-        outputs: Number of outputs; None if each input has its own.
-
-    Raises:
-        CorruptCheckpoint: It does not fit the members and outputs.
+    ``outputs`` is None if each input has its own.
     """
     match stored.method:
         case "mean":

@@ -141,19 +141,11 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
 
     @property
     def model(self) -> NoReturn:
-        """Refuse: an ensemble has several encoders.
-
-        Raises:
-            InvalidInput: Always.
-        """
+        """Refuse: an ensemble has several encoders."""
         raise InvalidInput(f"expected a model of one encoder, got the ensemble {self.name!r}: name one of its members.")
 
     def fit(self, *_: object, **__: object) -> NoReturn:
-        """Refuse: the members are trained one by one.
-
-        Raises:
-            InvalidInput: Always.
-        """
+        """Refuse: the members are trained one by one."""
         raise InvalidInput("an ensemble is not trained: train its members, then combine them with Ensemble.of.")
 
     @property

@@ -31,12 +31,7 @@ from bothways.tasks.task import AnyTask
 
 
 def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]:
-    """Open models to be combined.
-
-    Raises:
-        InvalidInput: One is not a folder, or its scores cannot be combined.
-        NotFitted: One is not a trained model.
-    """
+    """Open models to be combined; refuse those whose scores cannot be."""
     for folder in folders:
         if not folder.is_dir():
             raise InvalidInput(
@@ -60,11 +55,7 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]
 def combine_members(
     folders: Sequence[Path], models: Sequence[AnyTask], combination: Combination, reading: OpenOptions
 ) -> TrainedEnsemble:
-    """Combine models that fit together; ``reading`` has the text options that were given for all members.
-
-    Raises:
-        InvalidInput: They are of different tasks, or have different labels.
-    """
+    """Combine models of one task with the same labels; ``reading`` has the text options given for all of them."""
     first = models[0]
     for folder, model in zip(folders, models, strict=True):
         _check_alike(folders[0], first, folder, model)
@@ -136,13 +127,7 @@ def explicit_reading(options: OpenOptions) -> OpenOptions:
 
 
 def read_ensemble(folder: Path) -> tuple[StoredEnsemble, list[Path]]:
-    """Read ``bothways.json``, and return it with the members' folders after checking their checksums.
-
-    Raises:
-        UnknownModel: A member is missing.
-        CorruptCheckpoint: A member has changed, or the file is damaged.
-        UnsupportedConfig: The file is of a later format.
-    """
+    """Read ``bothways.json``, and return it with the members' folders after checking their checksums."""
     stored = StoredEnsemble.of(read_json(folder / OURS))
     return stored, [_member(folder, member) for member in stored.members]
 

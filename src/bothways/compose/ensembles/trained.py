@@ -124,11 +124,7 @@ class EnsembleColumns(JointColumns):
         return all(columns == self.columns[0] for columns in self.columns)
 
     def read(self, row: Row) -> MemberInputs:
-        """Return the input of a row for each member.
-
-        Raises:
-            InvalidInput: A column is missing or empty; the message names the member that reads another column.
-        """
+        """Return the input of a row for each member; an error names the member that reads another column."""
         first = self.columns[0].read(row)
         return (
             first,
@@ -159,11 +155,7 @@ class EnsembleColumns(JointColumns):
         return self.columns[0].is_one(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return rows in which each member finds the texts in its own columns.
-
-        Raises:
-            InvalidInput: No row has the texts for all members.
-        """
+        """Return rows in which each member finds the texts in its own columns."""
         own = [columns.rows_of(texts) for columns in self.columns]
         if self.alike:
             return own[0]
@@ -186,11 +178,7 @@ class EnsembleColumns(JointColumns):
         return column_names(self.columns[0])
 
     def renamed(self, names: Mapping[str, object]) -> "EnsembleColumns":
-        """Return the columns renamed for all members.
-
-        Raises:
-            UnreadColumn: The members read no such part of a row.
-        """
+        """Return the columns renamed for all members."""
         for name in names:
             if name not in self.names:
                 raise UnreadColumn(f"the members have no column argument {name!r}. They have: {', '.join(self.names)}.")
@@ -330,11 +318,7 @@ class TrainedEnsemble:
         return {"members": [member.name for member in self.members], **settings, **outputs.combiner.names()}
 
     def write(self, folder: Path) -> None:
-        """Write a file that points to the members, by their paths and checksums.
-
-        Raises:
-            OSError: The disk is full, or the folder cannot be written to.
-        """
+        """Write a file that points to the members, by their paths and checksums."""
         outputs = self.outputs
         stored = [
             {

@@ -44,11 +44,7 @@ class SharedColumns(JointColumns):
 
     @property
     def reader(self) -> AnyColumns:
-        """Columns of a task whose inputs all tasks can read.
-
-        Raises:
-            InvalidInput: Two tasks read words of different columns.
-        """
+        """Columns of a task whose inputs all tasks can read; refused if two tasks read words of different columns."""
         found = {own.input_columns for own in self.words}
         if len(found) > 1:
             raise InvalidInput(
@@ -73,11 +69,7 @@ class SharedColumns(JointColumns):
         return len({own.truth for own in self.each.values()}) == len(self.each)
 
     def renamed(self, names: Mapping[str, object]) -> "SharedColumns":
-        """Return the columns, renamed for all tasks that have such a column.
-
-        Raises:
-            UnreadColumn: No task has such a column.
-        """
+        """Return the columns, renamed for all tasks that have such a column."""
         for name in names:
             if name not in self.names:
                 raise UnreadColumn(f"this model has no column argument {name!r}. It has: {', '.join(self.names)}.")
@@ -88,11 +80,7 @@ class SharedColumns(JointColumns):
         return replace(self, each=each)
 
     def read(self, row: Row) -> object:
-        """Return the input of a row.
-
-        Raises:
-            InvalidInput: The row has no input, or several.
-        """
+        """Return the input of a row, which must have exactly one."""
         reader = self.reader
         if self.words and (not self.plain or _holds(row, reader)):
             return reader.read(row)

@@ -119,11 +119,9 @@ Sampling = Proportional | Tempered | Uniform
 
 
 def shares(updates_K: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
-    """Return the updates of each task in an epoch, at least one each; they add up to the sum of ``updates_K``.
+    """Return the updates of each task in an epoch, at least one each.
 
-    Args:
-        updates_K: Updates of one pass through each task's data.
-        sampling: The sampling.
+    They add up to the sum of ``updates_K``, the updates of one pass through each task's data.
     """
     total = sum(updates_K)
     weights_K = np.asarray(updates_K, dtype=np.float64) ** sampling.exponent

@@ -30,11 +30,7 @@ from bothways.tasks.torch_backend import TorchBackend, stored_head
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Check the names of tasks.
-
-    Raises:
-        InvalidInput: There are fewer than two, or one cannot be the name of a file.
-    """
+    """Refuse fewer than two names of tasks, and names that cannot be the name of a file."""
     listed = list(names)
     if len(listed) < 2:
         raise InvalidInput(
@@ -51,11 +47,7 @@ def check_names(names: Iterable[str]) -> None:
 def write_parts(
     folder: Path, backend: TorchBackend, parts: Mapping[str, TrainedHead], extras: Mapping[str, object]
 ) -> None:
-    """Write the encoder and all heads into an existing folder.
-
-    Raises:
-        OSError: The disk is full, or the folder cannot be written to.
-    """
+    """Write the encoder and all heads into an existing folder."""
     model, (first, *others) = backend.model, parts.items()
     settings = {**model.settings, **_config(backend, first[1])}
     tensors = model.encoder_tensors((first[1].outputs.head,))
@@ -109,12 +101,7 @@ def opened_for_parts(backend: TorchBackend, stored: StoredTasks) -> TorchBackend
 
 
 def read_parts(backend: TorchBackend, stored: StoredTasks, merge: Merge) -> dict[str, TrainedHead]:
-    """Return the tasks that were saved in a folder, above one encoder.
-
-    Raises:
-        CorruptCheckpoint: The entries of the heads, or one of their files, are damaged.
-        IncompatibleWeights: A head's file lacks tensors.
-    """
+    """Return the tasks that were saved in a folder, above one encoder."""
     kinds = [_kind(head) for head in stored.heads]
     parts: dict[str, TrainedHead] = {}
     for number, (head, kind) in enumerate(zip(stored.heads, kinds, strict=True)):

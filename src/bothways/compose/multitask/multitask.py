@@ -193,12 +193,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
 
 
 def open_tasks(spec: TaskSpec, backend: Backend) -> TrainedTasks | None:
-    """Return the trained tasks of a checkpoint; None if it is a plain encoder or a model of one task.
-
-    Raises:
-        InvalidInput: It is an ONNX export.
-        CorruptCheckpoint: A file is damaged.
-    """
+    """Return the trained tasks of a checkpoint; None if it is a plain encoder or a model of one task."""
     opened = with_weights(backend, "open as a model of several tasks")
     if opened.trained_for != spec.name:
         return None

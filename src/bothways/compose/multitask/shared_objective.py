@@ -26,11 +26,8 @@ from bothways.training.objective import MicroBatch, Update
 class SharedHeads(nn.Module):
     """An encoder and several heads that read the same run of it.
 
-    Args:
-        encoder: The encoder.
-        heads: Heads that score whole texts, or each token.
-        layers: For each head the number of layers, from the last, whose hidden states are appended to its scores: 0
-            (the default), 1, or all.
+    ``layers`` has for each head the number of layers, from the last, whose hidden states are appended to its scores: 0
+    (the default), 1, or all.
     """
 
     def __init__(self, encoder: Encoder, heads: Sequence[ScoreHead], layers: Sequence[int] = ()) -> None:
@@ -53,11 +50,10 @@ class SharedHeads(nn.Module):
         return any(isinstance(head.kind.read, EachToken) for head in self._heads())
 
     def forward(self, packed: Packed) -> Tensor:
-        """Return the scores (and features) of all heads side by side, from one pass of the encoder.
+        """Return the scores (and features) of all heads side by side, from one pass of the encoder (B, K).
 
-        Returns:
-            (B, K); or (T, K) if some head reads each token: the others have their outputs at each sequence's first
-            token, and zeros at the rest.
+        If some head reads each token (T, K): the others then have their outputs at each sequence's first token, and
+        zeros at the rest.
         """
         heads = self._heads()
         parts = [
@@ -95,14 +91,10 @@ class SharedPayload:
 
 
 class SharedObjective:
-    """Trains an encoder on several tasks.
+    """Trains an encoder on several tasks, with the objective of each by itself.
 
-    Args:
-        module: The encoder and all heads.
-        objectives: The training of each task by itself.
-        sampling: Distribution of the updates over the tasks.
-        seed: Seed of the order of tasks, together with the epoch.
-        units: Divisors of the tasks' scores that make them comparable, for their mean.
+    The seed and the epoch determine the order of tasks; ``units`` are divisors of their scores that make them
+    comparable, for their mean.
     """
 
     baseline: ClassVar = None  # some heads may not have been initialised from a linear model

@@ -100,11 +100,7 @@ class MultiOutputs:
         return [MultiPrediction(dict(zip(self.parts, row, strict=True))) for row in zip(*decided, strict=True)]
 
     def read(self, data: Source, columns: SharedColumns, options: object = None) -> list[TaskExample]:
-        """Return inputs, each with the labelled example of every task.
-
-        Raises:
-            InvalidInput: Two tasks have their labels in the same column, or a row has several texts.
-        """
+        """Return inputs, each with the labelled example of every task; each task needs a label column of its own."""
         del options
         if not columns.has_own_label_columns:
             truths = ", ".join(own.truth for own in columns.each.values())
@@ -216,11 +212,7 @@ class TrainedTasks:
         return TaskScores(np.zeros((0, 0)), None, read, tasks=scores)
 
     def write(self, folder: Path) -> None:
-        """Write the encoder and all heads into an existing folder.
-
-        Raises:
-            OSError: The disk is full, or the folder cannot be written to.
-        """
+        """Write the encoder and all heads into an existing folder."""
         extras = {"task": "multitask", **stored_reading(self.backend.reading), "merge": self.merge}
         write_parts(folder, self.backend, self.parts, extras)
 

@@ -72,9 +72,7 @@ _FEWEST = 3.0
 class PairRanking:
     """The queries of held-out pairs that form a ranking.
 
-    Attributes:
-        questions_N: Index of each pair's query, the first text.
-        relevant: Index of the label of relevant pairs: the rarer of the two labels.
+    The query of a pair is its first text. The ``relevant`` pairs have the rarer of the two labels.
     """
 
     questions_N: NDArray[np.int64]
@@ -120,9 +118,7 @@ class PairRanking:
 class LabelLearner(Learner[LabelOutputs, Truth, None]):
     """The training side of classification and regression of texts.
 
-    Attributes:
-        options: Class weights, and the confidence to fit on held-out rows.
-        ranking: The queries of held-out pairs, if the pairs are a ranking.
+    ``ranking`` has the queries of held-out pairs, if the pairs are a ranking.
     """
 
     options: LabelFitting = LabelFitting()  # noqa: RUF009 (frozen)

@@ -53,11 +53,8 @@ LabelScores: TypeAlias = Scores[None]
 class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     """Outputs for each text or pair: a single label, multiple labels, or a regression value.
 
-    Attributes:
-        target: The target: single-label, multi-label, or regression.
-        merge: The rule that merges the scores of a long text's windows.
-        confidence: Calibration, coverage and out-of-domain detection.
-        layers: Number of layers whose hidden states are appended to the logits, for the out-of-domain detector.
+    The windows of a long text are merged by ``merge``. Hidden states of ``layers`` layers are appended to the logits,
+    for the out-of-domain detector.
     """
 
     target: Target

@@ -174,17 +174,9 @@ Payload = Alone | CachedMicroBatch
 class EmbeddingObjective:
     """The objective of an embedder for the training loop.
 
-    Args:
-        model: The encoder and its pooling.
-        settings: The conversion of windows to the vector of a text.
-        source: The training rows.
-        loss: The loss of a batch.
-        held_out: Held-out rows that are measured after each epoch; None if there are none that can be measured.
-        batch_size: Maximum rows of an update, which the loss compares with each other; updates differ by at most one
-            row.
-        tokens: Token budget of a micro-batch.
-        seed: Seed of the order of rows, together with the epoch.
-        identity: Further settings that determine the run.
+    An update has at most ``batch_size`` rows, which the loss compares with each other; updates differ by at most one
+    row. A micro-batch has at most ``tokens`` tokens. ``held_out`` rows are measured after each epoch, and ``identity``
+    has further settings that determine the run.
     """
 
     baseline: ClassVar = Baseline("embedder before the training", margin=0.0)

@@ -52,9 +52,6 @@ def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source, EmbeddingCo
     """Return a source and the kind of its rows, determined by the columns of the first row.
 
     Standard input and open streams, which can be read only once, become lists of rows.
-
-    Raises:
-        InvalidInput: The source cannot be read, or has no rows.
     """
     kept: Source = source
     match source:

@@ -124,11 +124,7 @@ class TrainedEmbedder:
         return vectors_NK, reads
 
     def represent(self, texts: Sequence[str], *, show_progress: bool | None = None) -> DenseVectors:
-        """Return the representation of texts, queries or documents, for an index.
-
-        Warns:
-            TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
-        """
+        """Return the representation of texts, queries or documents, for an index; warn of truncated texts."""
         vectors_NK, reads = self.encode(texts, show_progress=show_progress)
         warn_of_cut(texts_read(reads))
         return DenseVectors(vectors_NK)
@@ -206,10 +202,7 @@ class TrainedEmbedder:
     # --- facts and files ---
 
     def fingerprint(self) -> str:
-        """Return SHA-256 of the weights on disk, or of an exported graph.
-
-        Two embedders with the same fingerprint are the same model.
-        """
+        """Return SHA-256 of the weights on disk, or of an exported graph; the same for the same model."""
         if (export := exported(self.backend)) is not None:
             return export.checksum
         model = with_weights(self.backend, "identify").model

@@ -218,11 +218,7 @@ def _first(row: EmbeddingRow) -> str:
 
 
 def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
-    """Return the default loss for a kind of rows.
-
-    Raises:
-        InvalidInput: The rows are plain texts, which need a teacher.
-    """
+    """Return the default loss for a kind of rows; plain texts need a teacher."""
     match columns:
         case ScoredPairs():
             return CoSENT()
@@ -233,16 +229,7 @@ def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
 
 
 def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> None:
-    """Refuse a loss that cannot be trained on such rows, or with settings out of range.
-
-    Args:
-        loss: The loss.
-        columns: The kind of rows.
-        width: The length of the embedder's vectors.
-
-    Raises:
-        InvalidInput: The loss does not fit.
-    """
+    """Refuse a loss that does not fit the rows or the ``width`` of the embedder's vectors."""
     inner = plain(loss)
     kinds = KINDS_OF_LOSS[type(inner)]
     if not isinstance(columns, kinds):

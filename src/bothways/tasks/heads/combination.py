@@ -34,11 +34,8 @@ OutputsT = TypeVar("OutputsT", bound=AnyOutputs)
 class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
     """The outputs of a model as a member of an ensemble, or of the ensemble itself.
 
-    Attributes:
-        outputs: The outputs.
-        shares_inputs: True if rows of scores belong to parts of the input, such as words, so that all members must read
-            the same input.
-        stackable: True if every input has the same outputs, as stacking requires.
+    If its rows of scores belong to parts of the input, such as words, all members must read the same input
+    (``shares_inputs``). Stacking requires that every input has the same outputs (``stackable``).
     """
 
     outputs: OutputsT

@@ -135,11 +135,7 @@ def supervised_contrastive(unit_BH: Tensor, classes_B: Tensor) -> Tensor:
 def contrastive_warmup(
     model: PretrainedEncoder, read: Read, store: WindowStore, classes_N: NDArray[np.int64], options: TrainingOptions
 ) -> None:
-    """Train an encoder in place so that texts with the same label lie close together, if some labels occur twice.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C or SIGTERM ended it.
-    """
+    """Train an encoder in place so that texts with the same label lie close together, if some labels occur twice."""
     if np.bincount(classes_N).max() < 2:
         return
     objective = ContrastObjective(model.encoder, read, store, classes_N, options.seed, options.max_tokens)

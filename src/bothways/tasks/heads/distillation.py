@@ -122,9 +122,6 @@ class DistillationData:
 
         Without validation rows a tenth of the data is held out; the held-out labels measure the student if every row
         has one.
-
-        Raises:
-            InvalidInput: There are no texts, or a row is not usable.
         """
         rows = _rows(columns, data)
         if validation is not None:

@@ -40,10 +40,8 @@ Identity: TypeAlias = Mapping[str, str | int | float | bool | None]
 class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     """The training side of a task whose model is an encoder with a head.
 
-    Attributes:
-        outputs: The outputs in training, with their confidence once it is fitted.
-        distills: True if a student can be trained on the predictions of such a model. The learner then has
-            `uncalibrated`, `loss_units` and `decided`.
+    Its ``outputs`` have their confidence once it is fitted. If a student can be trained on the predictions of such a
+    model (``distills``), the learner has `uncalibrated`, `loss_units` and `decided`.
     """
 
     outputs: OutputsT
@@ -65,17 +63,10 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
 
         Without validation data, held-out rows are drawn with the seed. If the labels are the same as in the earlier
         outputs ``before``, their order is kept.
-
-        Raises:
-            InvalidInput: The data are not usable; the message names the row.
         """
 
     def check_data(self, training: StoredInputs, held: StoredInputs) -> Collection[int]:
-        """Refuse data that cannot be trained on; return the indices of training inputs to leave out.
-
-        Raises:
-            InvalidInput: The data do not fit the options.
-        """
+        """Refuse data that do not fit the options; return the indices of training inputs with nothing to learn from."""
         del training, held
         return ()
 

@@ -41,11 +41,9 @@ _RELEASED = np.empty(0)
 
 
 class LabelLoss(Protocol):
-    """Targets of the windows of a store, and their loss.
+    """Targets of the windows of a store, and their loss; ``weights_W`` has the loss weight of each window.
 
-    Attributes:
-        joint: True if the loss of an input needs the scores of all its windows at once.
-        weights_W: The loss weight of each window of the store.
+    ``joint`` is True if the loss of an input needs the scores of all its windows at once.
     """
 
     joint: ClassVar[bool]

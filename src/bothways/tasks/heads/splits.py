@@ -27,11 +27,7 @@ ResultT = TypeVar("ResultT", covariant=True)
 
 
 def as_regression(spec: TaskSpec, options: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of `fit`; a column of values to predict becomes the label column of a regression.
-
-    Raises:
-        InvalidInput: A label column, or multi-label classification, is requested as well.
-    """
+    """Return the arguments of `fit`; a column of values to predict becomes the label column of a regression."""
     given = dict(options)
     numbers = given.pop(spec.number_column, None) if spec.number_column else None
     if numbers is None:
@@ -47,12 +43,7 @@ def as_regression(spec: TaskSpec, options: Mapping[str, object]) -> dict[str, ob
 def training_options(
     spec: TaskSpec, columns: AnyColumns, options: Mapping[str, object], call: str
 ) -> tuple[object, TrainingOptions]:
-    """Return the task's own options and the general training options among the arguments of `fit`, without columns.
-
-    Raises:
-        TypeError: An option is not known.
-        InvalidInput: A value is out of its range.
-    """
+    """Return the task's own options and the general training options among the arguments of `fit`, without columns."""
     known = tuple(TrainingArguments.__annotations__)
     own = {name: value for name, value in options.items() if name not in known}
     training = {name: value for name, value in options.items() if name in known}
@@ -62,12 +53,7 @@ def training_options(
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """The training data of a task.
-
-    Attributes:
-        train: A file, or rows.
-        validation: Held-out data; a tenth of the training data, drawn with the seed, when None.
-    """
+    """The training data of a task, and held-out data; when None, a tenth of the training data, drawn with the seed."""
 
     train: "Source"
     validation: "Source | None" = None
@@ -129,7 +115,7 @@ def hold_out(
     what: str = "label",
     group: Callable[[ExampleT], Hashable] | None = None,
 ) -> tuple[list[ExampleT], list[ExampleT]]:
-    """Split examples at random into training and held-out ones, at least one each.
+    """Split two or more examples at random into training and held-out ones, at least one each.
 
     A row is held out only if each of its labels still occurs in the training rows, so that no label is validated
     without being learnt.
@@ -138,16 +124,8 @@ def hold_out(
     each of them is too large for that, the smallest is held out. If no group can be held out whole, as when there is
     only one, rows are drawn one by one.
 
-    Args:
-        examples: Two or more examples.
-        fraction: Share to hold out; approximate for groups.
-        seed: Seed for drawing rows.
-        names: Returns the label names in a row's label; an empty tuple for a number.
-        what: The noun for such a label in messages.
-        group: Returns the key that the rows of a group share. Default: each row is its own group.
-
-    Raises:
-        InvalidInput: No row can be held out.
+    ``names`` returns the label names in a row's label, none for a number, and ``what`` is the noun for one in messages;
+    ``group`` returns the key that the rows of a group share.
     """
     wanted = min(max(1, round(fraction * len(examples))), len(examples) - 1)
     labels = [names(example.label) for example in examples]
@@ -172,13 +150,9 @@ def hold_out_pairs(
     """Split at random, holding out either two rows of a label or none; None unless two labels occur at least twice.
 
     Labels with more than two rows are chosen first. If these are not enough, labels with only two rows are held out
-    whole, so this suits rows that are compared with each other, whose labels need not be learnt.
-
-    Args:
-        examples: Rows with one label each.
-        fraction: Approximate share to hold out; at least two pairs.
-        seed: Seed for drawing labels and rows.
-        group: Returns a key that rows share if they leak each other's labels; such rows are never held out.
+    whole, so this suits rows that are compared with each other, whose labels need not be learnt. Rows that share a key
+    of ``group`` leak each other's labels and are never held out. At least two pairs are held out, whatever the
+    fraction.
     """
     if len(examples) < FEWEST_FOR_PAIRS:
         return None
@@ -197,13 +171,8 @@ def hold_out_pairs(
 def folds(examples: Sequence[ExampleT], seed: int, group: Callable[[ExampleT], Hashable]) -> NDArray[np.int64]:
     """Return the fold of each row, from 0 to 3.
 
-    Rows of a group stay together, and the groups of a label are spread over the folds. If all rows are in one group,
-    they are spread one by one.
-
-    Args:
-        examples: Rows with one label each.
-        seed: Seed for drawing folds.
-        group: Returns the key that the rows of a group share.
+    Rows whose ``group`` is the same stay together, and the groups of a label are spread over the folds. If all rows are
+    in one group, they are spread one by one.
     """
     order = np.random.default_rng([seed, 1]).permutation(len(examples)).tolist()
     groups = _grouped(order, [group(example) for example in examples])

@@ -241,9 +241,6 @@ def train_head(
     """Read the data and start a head, or continue with that of the model ``before`` if its outputs mean the same.
 
     The encoder is trained in place. ``options`` are the task's own options of `fit`.
-
-    Raises:
-        InvalidInput: The data are not usable, and the message names the row; or data and options do not fit.
     """
     if before is None and outputs_type(spec).head == "sequence" and embeds_by_mean(backend) and not backend.shared:
         # A classifier above a sentence embedder reads the embedder's vector.

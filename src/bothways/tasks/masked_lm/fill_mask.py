@@ -115,13 +115,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
 
 
 def open_masked_lm(spec: TaskSpec, backend: Backend) -> FittedMaskedLM | None:
-    """Return the masked language model of a checkpoint; None if it has no such head.
-
-    Raises:
-        InvalidInput: Models of this family have no such head.
-        NotFitted: It is an export of another task.
-        CorruptCheckpoint: A file is damaged.
-    """
+    """Return the masked language model of a checkpoint; None without such a head. Refuse families that have none."""
     family = backend.files.family
     if HEAD not in family.heads:
         raise InvalidInput(

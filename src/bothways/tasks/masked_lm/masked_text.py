@@ -23,12 +23,9 @@ _NO_LIMIT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A mask and the text around it.
+    """A mask: the place of its token in the input sequence, and the text on its left.
 
-    Attributes:
-        place: Index of its token in the input sequence.
-        left: The text before it, back to the previous mask, if there is one.
-        follows_mask: True if there is a previous mask.
+    That text reaches back to the previous mask, if there is one (``follows_mask``).
     """
 
     place: int
@@ -45,12 +42,8 @@ class Slot:
 class MaskedText:
     """A text with masks, ready for the model.
 
-    Attributes:
-        parts: The text between the masks, one part more than there are masks.
-        ids: Input token ids, including special ones and one for each mask.
-        types: Their segment ids.
-        slots: The masks, from left to right.
-        dropped_tokens: Number of tokens too far from the masks to be read with them.
+    There is one part of the text more than there are masks. The ids include special tokens and one for each mask.
+    Dropped tokens were too far from the masks to be read with them.
     """
 
     parts: tuple[str, ...]
@@ -69,12 +62,9 @@ class MaskedText:
 
 @dataclass(frozen=True, slots=True)
 class MaskReader:
-    """Reads texts with masks for one model.
+    """Reads texts with masks for one model, within ``max_length`` tokens, special ones included.
 
-    Attributes:
-        tokenizer: The model's tokenizer.
-        max_length: Maximum tokens of the input, special ones included.
-        on_overflow: Treatment of a longer text: read the window around the masks, raise an error, or truncate.
+    ``on_overflow`` reads the window around the masks of a longer text, raises an error, or truncates it.
     """
 
     tokenizer: TextTokenizer
@@ -82,16 +72,10 @@ class MaskReader:
     on_overflow: Overflow
 
     def read(self, text: str, *, index: int = 0, pieces: int = 1) -> MaskedText:
-        """Return a text, tokenised and shortened to the model's maximum length.
+        """Return a text, tokenised and shortened to the model's maximum length; ``index`` is its number in messages.
 
-        Args:
-            text: The text, with masks in the tokenizer's own spelling or as ``[MASK]``.
-            index: Number of the text, for messages.
-            pieces: Maximum pieces of a word; room is left for them.
-
-        Raises:
-            InvalidInput: The text is not a string, has no mask, or more masks than can be filled together.
-            TextTooLong: The text is too long and the policy is ``"error"``, or a mask lies outside the part read.
+        Room is left for words of ``pieces`` pieces. A text without masks or with too many is refused, and so is one
+        that is too long (`TextTooLong`) if the policy is ``"error"`` or a mask lies outside the part read.
         """
         if not isinstance(text, str):
             raise InvalidInput(f"expected text {index + 1} to be a string with a mask, got {type(text).__name__}.")
@@ -117,11 +101,7 @@ class MaskReader:
         )
 
     def spelt(self, word: str, slot: Slot) -> tuple[int, ...]:
-        """Return the pieces of a word in place of a mask.
-
-        Raises:
-            InvalidInput: The word is empty, the vocabulary cannot spell it, or it merges with the text before it.
-        """
+        """Return the pieces of a word in place of a mask; refuse one that cannot be spelt there."""
         if not isinstance(word, str) or not word.strip():
             raise InvalidInput(f"expected non-empty words to fill a mask with, got {word!r}.")
         context = ("a" if slot.follows_mask and not slot.left.strip() else "") + slot.left

@@ -106,11 +106,7 @@ class FilledText(TaskPrediction):
 
 @dataclass(frozen=True, slots=True)
 class MaskedLMOutputs:
-    """Outputs of a masked language modelling head. Nothing is fitted on held-out texts.
-
-    Attributes:
-        reader: Reads texts with masks, and splits words into pieces.
-    """
+    """Outputs of a masked language modelling head. Nothing is fitted on held-out texts."""
 
     reader: MaskReader
 
@@ -120,15 +116,8 @@ class MaskedLMOutputs:
     def search(self, text: str, index: int, options: FillOptions) -> Search[Scores[FoundFills]]:
         """Search the fillings of a text; their log-probabilities are its scores (R, 1).
 
-        Args:
-            text: The text.
-            index: Number of the text, for messages.
-            options: Allowed words, and options of the search.
-
-        Raises:
-            InvalidInput: The text has no mask or too many, a word cannot be spelt there, or there are too many
-                combinations of piece counts for the masks.
-            TextTooLong: The text is too long and the policy is ``"error"``, or its masks are too far apart.
+        ``index`` is the number of the text in messages. Errors are those of `MaskReader`, and an `InvalidInput` for too
+        many combinations of piece counts.
         """
         read = self.reader.read(text, index=index, pieces=options.max_pieces)
         choice = WordChoice(options.max_pieces)
@@ -160,13 +149,10 @@ class MaskedLMOutputs:
     def outcomes(
         self, scores: Sequence[Scores[None]], truth: FloatArray, *, calibrated: bool | None = None
     ) -> Outcomes:
-        """Return the outcomes of raw texts at chosen places.
+        """Return the outcomes of raw texts at chosen places; nothing is calibrated.
 
-        Args:
-            scores: For each text the sum of the log-probabilities of the chosen tokens, and how many of them were the
-                most probable (1, 2).
-            truth: Number of chosen tokens (N).
-            calibrated: Ignored, since nothing is calibrated.
+        The scores of a text (1, 2) are the sum of the log-probabilities of the chosen tokens, and how many of them were
+        the most probable; its truth is their number (N).
         """
         del calibrated
         sums_N2 = np.concatenate([each.logits_RC for each in scores])
@@ -221,12 +207,8 @@ def _first_of_each(listed: Iterable[NamedT], name: Callable[[NamedT], object]) -
 class FittedMaskedLM(ABC):
     """A masked language model ready to answer: an immutable value, for any number of threads.
 
-    Attributes:
-        backend: The model and its text options.
-        scorer: Answers queries about single places; it computes once which words the vocabulary can spell.
-        outputs: The meaning of the head's outputs.
-        columns: Columns of the texts in training.
-        card: The model's record of its training, with the metrics before and after `fit`.
+    Its ``scorer`` answers queries about single places; it computes once which words the vocabulary can spell. The
+    ``card`` has the metrics before and after `fit`.
     """
 
     __slots__ = ()
@@ -239,20 +221,13 @@ class FittedMaskedLM(ABC):
 
     @abstractmethod
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
-        """Return the losses of stored texts at the masker's places.
-
-        Raises:
-            InvalidInput: The texts have no token to mask.
-        """
+        """Return the losses of stored texts at the masker's places; refuse texts without a token to mask."""
 
     @abstractmethod
     def write(self, folder: Path) -> None:
         """Write encoder and head in the ecosystem's layout into an existing folder.
 
         It opens as a masked language model in transformers, and here as any encoder, to be fine-tuned for a task.
-
-        Raises:
-            OSError: The disk is full, or the folder cannot be written to.
         """
 
     def score_blocks(self, inputs: Iterable[str], options: object = None) -> Iterator[list[Scores[FoundFills]]]:
@@ -330,15 +305,7 @@ class ExportedMaskedLM(FittedMaskedLM):
 
 
 def raw_texts(source: Source | Iterable[str], columns: MaskedTextColumns) -> list[Example[None]]:
-    """Return the texts of a source, skipping rows without text, such as the empty lines of a text file.
-
-    Args:
-        source: A file, rows, or texts: a list, an array, a Series.
-        columns: Columns of the text in a row.
-
-    Raises:
-        InvalidInput: The source cannot be read, a row holds no string, or there is no text at all.
-    """
+    """Return the texts of a source, skipping rows without text, such as the empty lines of a text file."""
     rows: Any = source
     listed = isinstance(rows, Sequence) and not isinstance(rows, str)
     if is_column(rows) or (listed and all(isinstance(one, str) for one in rows)):

@@ -49,18 +49,9 @@ class PseudoLikelihood(TaskPrediction):
 def pseudo_likelihood(
     text: str, tokenizer: TextTokenizer, reading: TextOptions, *, index: int = 0, whole_words: bool = False
 ) -> Search[PseudoLikelihood]:
-    """Return the search for the pseudo-log-likelihood of a text.
+    """Return the search for the pseudo-log-likelihood of a text; ``index`` is its number in messages.
 
-    Args:
-        text: The text.
-        tokenizer: The model's tokenizer.
-        reading: Text options.
-        index: Number of the text, for messages.
-        whole_words: Together with each token, also mask the later tokens of its word.
-
-    Raises:
-        InvalidInput: The text is empty or not a string.
-        TextTooLong: The text is too long and the policy is ``"error"``.
+    With ``whole_words``, the later tokens of a word are masked together with each of its tokens.
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"text {index + 1} is empty or not a string: drop it or fill it in.")

@@ -34,12 +34,10 @@ _State = tuple[dict[int, Pieces], float]  # the pieces for some slots, and their
 
 @dataclass(frozen=True, slots=True)
 class WordChoice:
-    """The words that may fill the masks of a text.
+    """The words that may fill the masks of a text: given ones by their pieces for each mask, or all that can be spelt.
 
-    Attributes:
-        most_pieces: Maximum pieces of a word. With 1, any token may fill a mask; with more, a word after white space
-            must start with a word-initial piece.
-        words: The given words for each mask, by their pieces there; None for all that the vocabulary can spell.
+    With ``most_pieces`` 1, any token may fill a mask; with more, a word after white space must start with a
+    word-initial piece.
     """
 
     most_pieces: int = 1
@@ -72,13 +70,9 @@ class ScoredFill:
 
 @dataclass(frozen=True, slots=True)
 class FoundFills:
-    """The best fillings of a text.
+    """The best fillings of a text: ``together`` those of all masks.
 
-    Attributes:
-        text: The text.
-        choice: The words that were searched.
-        of_mask: The best words for each mask, with all other masks left as they are.
-        together: The best fillings of all masks together.
+    ``of_mask`` are the best words for each mask, with all other masks left as they are.
     """
 
     text: MaskedText
@@ -88,15 +82,7 @@ class FoundFills:
 
 
 def search(text: MaskedText, choice: WordChoice, mask: int, *, top: int, beam: int) -> Search[FoundFills]:
-    """Search for the best fillings of a text's masks.
-
-    Args:
-        text: The text.
-        choice: The words to search.
-        mask: Id of the mask token.
-        top: Number of results.
-        beam: Number of partial fillings to keep.
-    """
+    """Search for the ``top`` best fillings of a text's masks, keeping ``beam`` partial fillings."""
     slots = range(len(text.slots))
     filler = _Filler(text, choice, mask, max(beam, top, *map(len, choice.words or ())))
     found = yield from together([filler.alone(slot) for slot in slots])
@@ -115,11 +101,7 @@ def search(text: MaskedText, choice: WordChoice, mask: int, *, top: int, beam: i
 class _Filler:
     """Fills the slots of a text with words of given numbers of pieces; a slot has one mask for each piece.
 
-    Attributes:
-        text: The text.
-        choice: The words to search.
-        mask: Id of the mask token.
-        width: Number of partial fillings to keep.
+    At most ``width`` partial fillings are kept.
     """
 
     text: MaskedText

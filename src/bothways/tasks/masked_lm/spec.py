@@ -22,11 +22,7 @@ class MaskedTextColumns(RawTextColumns):
 
     @property
     def truth(self) -> str:
-        """Column of the truth.
-
-        Raises:
-            InvalidInput: Always, since raw texts have no label column.
-        """
+        """Column of the truth; always refused, since raw texts have no label column."""
         raise InvalidInput("masked language modelling learns from texts alone: leave the labels out.")
 
     def labelled_row(self, value: str, label: object) -> dict[str, object]:

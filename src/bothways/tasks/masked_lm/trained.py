@@ -71,15 +71,8 @@ class TrainedMaskedLM(FittedMaskedLM):
 class MaskedLMTraining:
     """Masked language modelling on raw texts, ready for training.
 
-    Attributes:
-        started: Encoder and head before the first update.
-        new_head: True if the head was drawn at random.
-        data: The card's entries for the data.
-        held: The held-out texts.
-        masker: Chooses the tokens to mask.
-        tokens: Token budget of a batch.
-        objective: Encoder, head, texts and loss, for the training loop.
-        before: Metrics on the held-out texts before the training.
+    ``new_head`` is True if the head was drawn at random; ``before`` are the metrics on the held-out texts before the
+    training.
     """
 
     started: TrainedMaskedLM
@@ -111,12 +104,7 @@ def train_masked_lm(
     options: MaskingOptions,
     training: TrainingOptions,
 ) -> MaskedLMTraining:
-    """Read raw texts, and lay out a training; without a head, create one on the model's token embeddings.
-
-    Raises:
-        InvalidInput: The data are not usable; the message names the row.
-        TextTooLong: A text is too long and the policy is ``"error"``.
-    """
+    """Read raw texts, and lay out a training; without a head, create one on the model's token embeddings."""
     del spec
     examples = raw_texts(data.train, columns)
     if data.validation is None:

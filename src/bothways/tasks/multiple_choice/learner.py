@@ -37,11 +37,7 @@ from bothways.tasks.torch_backend import TorchBackend
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
-    """The training side of multiple choice.
-
-    Attributes:
-        calibrates: True to fit a temperature.
-    """
+    """The training side of multiple choice; ``calibrates`` is True to fit a temperature."""
 
     calibrates: bool = True
 

@@ -65,11 +65,7 @@ class ChosenAnswer(TaskPrediction):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
-    """A score for each choice of a context.
-
-    Attributes:
-        confidence: The temperature that calibrates choices.
-    """
+    """A score for each choice of a context, calibrated by a temperature."""
 
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
 

@@ -51,11 +51,7 @@ from bothways.text import Places, behind_marks
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
-    """The training side of answers in a context.
-
-    Attributes:
-        calibrates: True to fit a temperature.
-    """
+    """The training side of answers in a context; ``calibrates`` is True to fit a temperature."""
 
     calibrates: bool = True
 
@@ -138,15 +134,10 @@ def calibrated(
 class SpanLoss:
     """The right start and end in each window of a question; windows of the same question share its weight of 1.
 
-    The targets of a window are the annotated answers that it contains whole, or else its token for no answer. If a
-    window contains several annotated answers, the target probability is shared equally among them: the model learns
-    that each is right, and how certain to be. Tokens of the question are excluded.
-
-    Args:
-        contexts: The contexts of the questions.
-        answers: The annotated answers of each question.
-        store: Questions and contexts, with the offsets of their tokens.
-        no_answer: Index of the token for no answer in each window, 0 or -1.
+    The targets of a window are the annotated answers that it contains whole, or else its token for no answer, which is
+    its first or last (``no_answer``, 0 or -1). If a window contains several annotated answers, the target probability
+    is shared equally among them: the model learns that each is right, and how certain to be. Tokens of the question are
+    excluded.
     """
 
     joint: ClassVar[bool] = False

@@ -48,11 +48,8 @@ QuestionAndContext: TypeAlias = tuple[str, str]
 class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer]):
     """The best spans of a context, and the threshold for giving no answer.
 
-    Attributes:
-        no_answer: Index of the token for no answer in each window, 0 or -1.
-        max_answer_tokens: Maximum tokens of an answer.
-        threshold: Lowest log odds of the best span over no answer at which the span is returned; None: always.
-        confidence: The temperature that calibrates answers.
+    ``no_answer`` is the index of the token for no answer in each window, 0 or -1. The ``threshold`` is the lowest log
+    odds of the best span over no answer at which the span is returned; always if None.
     """
 
     no_answer: int

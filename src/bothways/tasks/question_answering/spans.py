@@ -47,14 +47,9 @@ class Span:
 
 
 class SpanScores:
-    """The scores of all spans of one context, up to ``longest`` tokens.
+    """The scores of all spans of one context, up to ``longest`` tokens, from those of starts and ends (n, 2).
 
-    Args:
-        context: The context.
-        rows: Scores of the tokens in each window (n, 2): of starts and of ends.
-        places: Places of each window's tokens in the context.
-        no_answer: Index of the token for no answer in each window, 0 or -1.
-        longest: Maximum tokens of a span.
+    ``no_answer`` is the index of the token for no answer in each window, 0 or -1.
     """
 
     def __init__(

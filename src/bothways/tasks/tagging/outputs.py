@@ -119,12 +119,7 @@ class Tagging(TaskPrediction):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
-    """A tag for each word, and the spans that the tags encode.
-
-    Attributes:
-        tag_set: The tags and their scheme.
-        confidence: The temperature that calibrates the tags of words.
-    """
+    """A tag for each word, and the spans that the tags encode; a temperature calibrates the tags of words."""
 
     tag_set: TagSet
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
