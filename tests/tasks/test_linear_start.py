@@ -67,7 +67,8 @@ def fitted(vectors, truth, target, strength=STRENGTH):
 
 def store_of(counts):
     """A stand-in for a store of texts with so many windows each; what they say does not matter."""
-    return SimpleNamespace(text_of_window=np.repeat(np.arange(len(counts)), counts))
+    shares_W = np.repeat(1 / np.array(counts), counts)
+    return SimpleNamespace(text_of_window=np.repeat(np.arange(len(counts)), counts), shares_W=shares_W)
 
 
 def logistic(strength):

@@ -153,7 +153,7 @@ class TextLoss:
         self._text_of_window = store.text_of_window
         self._share_of_window = store.shares_W
         self._weights_NK = weights_NK
-        self.weights_W = store.shares_W
+        self.weights_W = self._share_of_window
         if weights_NK is not None:
             self.weights_W = self.weights_W * weights_NK.mean(axis=1)[store.text_of_window]
 
