@@ -156,7 +156,7 @@ class RowBatch(NamedTuple):
 
 def collect(
     batches: Iterable[RowBatch], encoder: EncoderIdentity, language: str | None, *, first_number: int = 0
-) -> IndexContents[DenseVectors]:
+) -> IndexContents:
     """Copy and check the rows of all batches, without holding them twice; missing ids count from ``first_number``."""
     blocks: deque[DenseVectors] = deque()
     ids: list[str] = []
