@@ -57,18 +57,13 @@ def model():
     return torch.nn.Sequential(torch.nn.Embedding(61, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 3))
 
 
-def trained():
+def optimizer_state(folder):
     made = model()
     optimizer = torch.optim.AdamW(made.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
     made(torch.arange(5)).sum().backward()
     optimizer.step()
     schedule.step()
-    return made, optimizer, schedule
-
-
-def optimizer_state(folder):
-    _, optimizer, schedule = trained()
     torch.save(optimizer.state_dict(), folder / "optimizer.pt")
     torch.save(schedule.state_dict(), folder / "scheduler.pt")
 
@@ -112,24 +107,18 @@ def test_files_that_torch_saves(name, zipped, tmp_path):
     unflagged(tmp_path)
 
 
-def pickled_tensors(folder):
-    (folder / "state.pkl").write_bytes(pickle.dumps(OrderedDict(model().state_dict())))
-
-
-def pickled_by_every_protocol(folder):
+def pickles(folder):
+    content = {"words": ["a", "b"], "n": 10**12, "x": 1.5, "t": (1, 2, (3,)), "none": None, "set": {1}}
     for protocol in range(6):
-        content = {"words": ["a", "b"], "n": 10**12, "x": 1.5, "t": (1, 2, (3,)), "none": None, "set": {1}}
         (folder / f"vocabulary{protocol}.pkl").write_bytes(pickle.dumps(content, protocol))
+    (folder / "state.pkl").write_bytes(pickle.dumps(OrderedDict(model().state_dict())))
+    (folder / "vectors.pkl").write_bytes(pickle.dumps({"v": np.arange(6.0), "words": np.array(["a", "b"])}))
 
 
 def arrays_of_numpy(folder):
     np.save(folder / "vectors.npy", np.arange(12.0).reshape(3, 4))
     np.savez(folder / "several.npz", a=np.arange(3), b=np.zeros((4, 4)))
     np.savez_compressed(folder / "packed.npz", a=np.zeros(100_000), b=np.arange(5))
-
-
-def pickled_arrays(folder):
-    (folder / "vectors.pkl").write_bytes(pickle.dumps({"v": np.arange(6.0), "words": np.array(["a", "b"])}))
 
 
 def safetensors_of_all_types(folder):
@@ -219,8 +208,8 @@ def a_link_within(folder):
 
 
 SAVED = [
-    *(optimizer_state, pickled_tensors, pickled_by_every_protocol, arrays_of_numpy),
-    *(pickled_arrays, safetensors_of_all_types, safetensors_whose_header_begins_as_a_pickle, onnx_graph),
+    *(optimizer_state, pickles, arrays_of_numpy, safetensors_of_all_types),
+    *(safetensors_whose_header_begins_as_a_pickle, onnx_graph),
     *(onnx_graph_with_its_weights_beside, sentence_transformers_layout, texts_beside_a_model, numbers_in_a_bin_file),
     *(gguf_with_code_among_its_words, a_zip_of_texts, a_link_within),
 ]
