@@ -101,6 +101,7 @@ def test_an_unknown_name_is_an_attribute_error():
         bothways.TextClasifier  # noqa: B018
 
 
+@pytest.mark.slow  # every day: the circles of imports, and the modules that other tests import
 def test_every_module_can_be_imported():
     names = {module.name.removesuffix(".__init__") for module in code.modules()} - {"__init__", "__main__"}
     assert "errors" in names

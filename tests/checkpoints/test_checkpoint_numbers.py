@@ -11,21 +11,7 @@ from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput
 from bothways.families import FAMILIES
 from tiny_models import TINY, edit_config, write_checkpoint, write_tokenizer
 
-PARTS = [QUERY.replace("query", part) for part in ("query", "key", "value")]
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-
-
-@pytest.mark.parametrize("kind", [torch.int8, torch.bool, torch.float8_e4m3fn, torch.complex64])
-def test_quantised_parts_are_refused_before_they_are_fused(folder, kind):
-    rewrite(folder, lambda tensors: tensors.update({name: tensors[name].to(kind) for name in PARTS}))
-    with pytest.raises(IncompatibleWeights, match=rf"floating point weights in .*query.*{kind}.*Quantised"):
-        open_and_build(folder)
-
-
-def test_parts_of_different_types_are_refused_before_they_are_fused(folder):
-    rewrite(folder, lambda tensors: tensors.update({PARTS[1]: tensors[PARTS[1]].to(torch.bfloat16)}))
-    with pytest.raises(IncompatibleWeights, match=r"same shape and type.*key\.weight \(24, 24\) torch\.bfloat16"):
-        open_and_build(folder)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from bothways.errors import (
     InvalidInput,
     MissingOutput,
     OutOfDisk,
-    OutputExists,
     TextTooLong,
     UnsupportedAttention,
 )
@@ -242,16 +241,6 @@ def test_an_unknown_failure_of_the_writer_is_not_hidden(model, tmp_path, monkeyp
     with pytest.raises(OSError, match="Input/output error"):
         model.save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
-
-
-def test_an_existing_output_folder_is_refused_unless_it_may_be_replaced(model, tmp_path):
-    (tmp_path / "saved").mkdir()
-    (tmp_path / "saved" / "mine.txt").write_text("keep me")
-    with pytest.raises(OutputExists, match="already exists"):
-        model.save(tmp_path / "saved")
-    assert (tmp_path / "saved" / "mine.txt").read_text() == "keep me"
-    model.save(tmp_path / "saved", overwrite=True)
-    assert not (tmp_path / "saved" / "mine.txt").exists()
 
 
 def test_a_model_can_be_saved_over_its_own_folder(model, folder):

@@ -10,24 +10,41 @@ from bothways.errors import IncompatibleWeights, TensorsLeftOver
 from bothways.families import FAMILIES
 from tiny_models import edit_config, every_family, write_checkpoint
 
-
-def test_missing_tensors_are_named(folder):
-    rewrite(folder, lambda tensors: tensors.pop("encoder.layer.1.output.dense.bias"))
-    with pytest.raises(IncompatibleWeights, match=r"lacks 1 of the .*: layers\.1\.feed_forward\.outer\.bias"):
-        open_and_build(folder)
+PARTS = [QUERY.replace("query", part) for part in ("query", "key", "value")]
 
 
-def test_a_missing_part_of_a_fused_tensor_is_named(folder):
-    rewrite(folder, lambda tensors: tensors.pop(QUERY))
-    with pytest.raises(IncompatibleWeights, match=rf"but not bert\.{QUERY}; both belong to layers\.1\.attention\.qkv"):
-        open_and_build(folder)
+def without(name):
+    return lambda tensors: tensors.pop(name)
 
 
-def test_left_over_tensors_are_named(folder):
-    edit_config(folder, num_hidden_layers=2)
-    with pytest.raises(
-        IncompatibleWeights, match=r"16 encoder tensors .*bert\.encoder\.layer\.2\.attention.* and 11 more"
-    ):
+def cast(kind, *names):
+    return lambda tensors: tensors.update({name: tensors[name].to(kind) for name in names})
+
+
+def zeros(shape, *names):
+    return lambda tensors: tensors.update({name: torch.zeros(shape) for name in names})
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "words"),
+    [
+        (without("encoder.layer.1.output.dense.bias"), {}, r"lacks 1 of the .*: layers\.1\.feed_forward\.outer\.bias"),
+        (without(QUERY), {}, rf"but not bert\.{QUERY}; both belong to layers\.1\.attention\.qkv"),
+        (dict, {"num_hidden_layers": 2}, r"16 encoder tensors .*bert\.encoder\.layer\.2\.attention.* and 11 more"),
+        (dict, {"intermediate_size": 40}, r"9 tensors.*inner\.bias should be \(40,\) but is \(37,\)"),
+        *((zeros(shape, QUERY), {}, QUERY) for shape in [(24, 25), (25, 24), (12, 24), (24,), ()]),
+        (zeros((), *PARTS), {}, r"qkv\.weight should be \(72, 24\)"),
+        *(
+            (cast(kind, *PARTS), {}, rf"floating point weights in .*query.*{kind}.*Quantised")
+            for kind in (torch.int8, torch.bool, torch.float8_e4m3fn, torch.complex64)
+        ),
+        (cast(torch.bfloat16, PARTS[1]), {}, r"same shape and type.*key\.weight \(24, 24\) torch\.bfloat16"),
+    ],
+)
+def test_tensors_that_do_not_belong_to_the_configuration_are_refused_by_name(folder, change, settings, words):
+    rewrite(folder, change)
+    edit_config(folder, **settings)
+    with pytest.raises(IncompatibleWeights, match=words):
         open_and_build(folder)
 
 
@@ -43,26 +60,6 @@ def test_heads_of_the_family_are_no_left_over_tensors(tmp_path, recwarn):
     write_checkpoint(tmp_path, architecture="BertForPreTraining")
     load(tmp_path, device="cpu")
     assert not [warning for warning in recwarn if issubclass(warning.category, TensorsLeftOver)]
-
-
-def test_misshapen_tensors_are_named_with_both_shapes(folder):
-    edit_config(folder, intermediate_size=40)
-    with pytest.raises(IncompatibleWeights, match=r"9 tensors.*inner\.bias should be \(40,\) but is \(37,\)"):
-        open_and_build(folder)
-
-
-@pytest.mark.parametrize("shape", [(24, 25), (25, 24), (12, 24), (24,), ()])
-def test_parts_that_cannot_be_fused_are_named(folder, shape):
-    rewrite(folder, lambda tensors: tensors.update({QUERY: torch.zeros(shape)}))
-    with pytest.raises(IncompatibleWeights, match=f"{QUERY}"):
-        open_and_build(folder)
-
-
-def test_three_scalars_do_not_fuse_to_a_tensor(folder):
-    parts = [QUERY.replace("query", part) for part in ("query", "key", "value")]
-    rewrite(folder, lambda tensors: tensors.update({name: torch.zeros(()) for name in parts}))
-    with pytest.raises(IncompatibleWeights, match=r"qkv\.weight should be \(72, 24\)"):
-        open_and_build(folder)
 
 
 def test_a_checkpoint_without_a_masked_lm_head_says_so(folder):

@@ -329,13 +329,7 @@ def test_labelled_rows_that_are_no_random_sample_are_named(scores):
 
 
 def two_systems(rates, labels, others=4000, accuracy=0.85, seed=0):
-    rng = np.random.default_rng(seed)
-    found = []
-    for rate in rates:
-        truth = (rng.random(labels + others) < rate).astype(float)
-        judge_scores = np.where(rng.random(labels + others) < accuracy, truth, 1 - truth)
-        found.append(Sample(truth[:labels], judge_scores[:labels], judge_scores[labels:]))
-    return found
+    return [drawn(rate, accuracy, labels, others, seed=[seed, place]) for place, rate in enumerate(rates)]
 
 
 def test_the_probability_is_one_minus_the_one_sided_p_value():
@@ -381,6 +375,6 @@ def test_no_number_of_labels_separates_equal_systems():
 
 
 def test_more_certainty_needs_more_labels():
-    samples = two_systems((0.8, 0.7), 60, seed=3)
+    samples = typical(0.8), typical(0.7)
     usual, strict = (labels_to_separate(*samples, pairing="unpaired", level=level) for level in (0.95, 0.99))
     assert 0 < usual < strict
