@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from bothways.data import Row, given_words, read_rows, read_tagged, words_at
+from bothways.data import Row, read_rows, read_tagged
+from bothways.data.columns import given_words, words_at
 from bothways.errors import InvalidInput
 
 CONLL = """\

@@ -10,7 +10,8 @@ import pytest
 from index_samples import ENCODER, built, random_vectors
 
 from bothways.errors import CorruptCheckpoint, OutOfDisk, OutputExists, UnknownModel
-from bothways.retrieval import IndexTextOptions, SearchIndex, index_files
+from bothways.retrieval import SearchIndex, index_files
+from bothways.retrieval.contents import IndexTextOptions
 
 DATA_FILES = [
     "lexical/data.csc.index.npy",

@@ -20,8 +20,8 @@ from bothways.retrieval import (
     mine_negatives,
     read_candidates,
     reranked,
-    search_reranked,
 )
+from bothways.retrieval.reranking import search_reranked
 
 ROWS = [
     {"text_a": f"w{5 + query}", "text_b": f"w{5 + other} w{30 + other}", "label": "yes" if query == other else "no"}

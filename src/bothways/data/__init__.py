@@ -14,31 +14,25 @@ if TYPE_CHECKING:
     from bothways.data.columns import (
         Row,
         class_label,
-        given_words,
         label_set,
         number,
         text_at,
         value_at,
         with_gaps,
         with_text,
-        words_at,
     )
     from bothways.data.corpus import Document, corpus_files, read_documents
-    from bothways.data.formats import FORMATS, Format
+    from bothways.data.formats import Format
     from bothways.data.judgments import Judgments, read_judgments
-    from bothways.data.output import OUTPUT_FORMATS, OutputFormat, output_format, write_rows
-    from bothways.data.sources import Example, InputColumns, Source, TaggedRow, read_examples, read_rows, read_tagged
-    from bothways.data.tables import DataFrameLike, as_batch, items_of, labelled_rows
+    from bothways.data.output import OutputFormat, output_format, write_rows
+    from bothways.data.sources import Example, Source, TaggedRow, read_examples, read_rows, read_tagged
+    from bothways.data.tables import as_batch, labelled_rows
     from bothways.data.windows import WindowStore
 
 __all__ = [
-    "FORMATS",
-    "OUTPUT_FORMATS",
-    "DataFrameLike",
     "Document",
     "Example",
     "Format",
-    "InputColumns",
     "Judgments",
     "OutputFormat",
     "Row",
@@ -48,8 +42,6 @@ __all__ = [
     "as_batch",
     "class_label",
     "corpus_files",
-    "given_words",
-    "items_of",
     "label_set",
     "labelled_rows",
     "number",
@@ -63,21 +55,19 @@ __all__ = [
     "value_at",
     "with_gaps",
     "with_text",
-    "words_at",
     "write_rows",
 ]
 
 _MODULES = {
     "columns": [
-        *("Row", "class_label", "given_words", "label_set", "number", "text_at"),
-        *("value_at", "with_gaps", "with_text", "words_at"),
+        *("Row", "class_label", "label_set", "number", "text_at", "value_at", "with_gaps", "with_text"),
     ],
     "corpus": ["Document", "corpus_files", "read_documents"],
-    "formats": ["FORMATS", "Format"],
+    "formats": ["Format"],
     "judgments": ["Judgments", "read_judgments"],
-    "output": ["OUTPUT_FORMATS", "OutputFormat", "output_format", "write_rows"],
-    "sources": ["Example", "InputColumns", "Source", "TaggedRow", "read_examples", "read_rows", "read_tagged"],
-    "tables": ["DataFrameLike", "as_batch", "items_of", "labelled_rows"],
+    "output": ["OutputFormat", "output_format", "write_rows"],
+    "sources": ["Example", "Source", "TaggedRow", "read_examples", "read_rows", "read_tagged"],
+    "tables": ["as_batch", "labelled_rows"],
     "windows": ["WindowStore"],
 }
 __getattr__ = loader(__name__, _MODULES)

@@ -263,9 +263,6 @@ def words_at(row: Row, column: str) -> "Words":
     """Return the words in a column: a list of strings, or one string with white space between the words.
 
     A string that spells a list of strings, as in a csv file, in JSON or Python notation, is that list.
-
-    Raises:
-        InvalidInput: The column is missing, there are no words, or one of them is empty or no string.
     """
     words = strings_at(row, column)
     if not words:
@@ -278,11 +275,7 @@ def words_at(row: Row, column: str) -> "Words":
 
 
 def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
-    """Return the words of a row: its column of words if it has one, else the words of its text.
-
-    Raises:
-        InvalidInput: The row has neither of the columns, or the values are not usable.
-    """
+    """Return the words of a row: its column of words if it has one, else the words of its text."""
     if tokens in row.values:
         return words_at(row, tokens)
     if not any(name in row.values for name in text):

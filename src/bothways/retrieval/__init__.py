@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.retrieval.contents import EncoderIdentity, IndexTextOptions, RowBatch
+    from bothways.retrieval.contents import EncoderIdentity, RowBatch
     from bothways.retrieval.evaluation import (
         CandidateRanking,
         Candidates,
@@ -31,18 +31,16 @@ if TYPE_CHECKING:
         Hybrid,
         Lexical,
         Mode,
-        Ranking,
         ReciprocalRank,
-        Retrieved,
         Retriever,
         Weighted,
         parse_filters,
     )
-    from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked, search_reranked
-    from bothways.retrieval.search import SemanticSearch, identity_of
+    from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked
+    from bothways.retrieval.search import SemanticSearch
 
 _MODULES = {
-    "contents": ("EncoderIdentity", "IndexTextOptions", "RowBatch"),
+    "contents": ("EncoderIdentity", "RowBatch"),
     "evaluation": (
         "CandidateRanking",
         "Candidates",
@@ -56,11 +54,11 @@ _MODULES = {
     "lexical": ("check_available",),
     "mining": ("Mined", "Mining", "mine_negatives"),
     "ranking": (
-        *("Among", "Between", "Dense", "Filter", "Fusion", "Hit", "Hybrid", "Lexical", "Mode", "Ranking"),
-        *("ReciprocalRank", "Retrieved", "Retriever", "Weighted", "parse_filters"),
+        *("Among", "Between", "Dense", "Filter", "Fusion", "Hit", "Hybrid", "Lexical", "Mode"),
+        *("ReciprocalRank", "Retriever", "Weighted", "parse_filters"),
     ),
-    "reranking": ("BiEncoder", "CrossEncoder", "Rerank", "Reranker", "reranked", "search_reranked"),
-    "search": ("SemanticSearch", "identity_of"),
+    "reranking": ("BiEncoder", "CrossEncoder", "Rerank", "Reranker", "reranked"),
+    "search": ("SemanticSearch",),
 }
 __getattr__ = loader(__name__, _MODULES)
 
@@ -77,16 +75,13 @@ __all__ = [
     "Fusion",
     "Hit",
     "Hybrid",
-    "IndexTextOptions",
     "Lexical",
     "Mined",
     "Mining",
     "Mode",
-    "Ranking",
     "ReciprocalRank",
     "Rerank",
     "Reranker",
-    "Retrieved",
     "Retriever",
     "RowBatch",
     "SearchIndex",
@@ -96,13 +91,11 @@ __all__ = [
     "check_available",
     "check_index_free",
     "evaluate_reranker",
-    "identity_of",
     "locked",
     "mine_negatives",
     "parse_filters",
     "read_candidates",
     "reranked",
     "search_outcomes",
-    "search_reranked",
     "updating",
 ]

@@ -12,8 +12,9 @@ from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from bothways.data import DataFrameLike, Row, class_label, items_of, text_at, value_at
+from bothways.data import Row, class_label, text_at, value_at
 from bothways.data.columns import plain_scalar
+from bothways.data.tables import DataFrameLike, items_of
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors, unit_vectors
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex

@@ -109,20 +109,9 @@ def search_reranked(
     *,
     show_progress: bool | None = None,
 ) -> list[list[Hit]]:
-    """Return the ``k`` best hits of each query after reranking.
+    """Return the ``k`` best hits of each query after reranking; a warning counts truncated texts of all queries.
 
-    Args:
-        find: Returns a given number of hits for each query.
-        queries: The queries.
-        k: Hits for each query.
-        rerank: The reranker; it may look at more than ``k`` hits.
-        show_progress: Force the progress bar on or off.
-
-    Raises:
-        InvalidInput: The reranker did not give one finite score for each passage.
-
-    Warns:
-        TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``); once for all queries.
+    ``find`` returns a given number of hits for each query, at least as many as the reranker looks at.
     """
     answers, found = find(max(k, rerank.depth)), []
     reads: list[TokensRead] = []

@@ -274,9 +274,7 @@ class SemanticSearch:
 def identity_of(embedder: SentenceEmbedder, *, fingerprint: str | None = None) -> EncoderIdentity:
     """Return the identity that an index stores; a local model by its absolute path, so that it is found from anywhere.
 
-    Args:
-        embedder: The embedder.
-        fingerprint: SHA-256 of its weights, if already known; computing it reads all of them.
+    ``fingerprint`` is the SHA-256 of its weights, if already known; computing it reads all of them.
     """
     name = embedder.model.name
     settings = embedder.settings

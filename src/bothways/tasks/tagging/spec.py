@@ -8,7 +8,8 @@ from annotated_types import MinLen
 
 from bothways.choices import Scheme, SpanScheme
 from bothways.confidence.confidence import TemperatureOptions
-from bothways.data import Row, given_words
+from bothways.data import Row
+from bothways.data.columns import given_words
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import typed_texts
 from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec, TextInput
