@@ -3,6 +3,7 @@
 import pytest
 
 from bothways.data import read_rows, text_at
+from bothways.errors import InvalidInput
 
 COLUMNS = {"text": ["Rates rose.", "Łódź 🚲", "A goal."], "label": [0, 1, 0], "price": [1.5, 2.0, -3.0]}
 ROWS = [dict(zip(COLUMNS, cells, strict=True)) for cells in zip(*COLUMNS.values(), strict=True)]
@@ -66,3 +67,10 @@ def labelled_dataset(labels, names=("neg", "pos")):
 def read_texts(source, text="text", **options):
     """The texts in the rows of a source."""
     return [text_at(row, text) for row in read_rows(source, **options)]
+
+
+def refusal(source, **options):
+    """What is said of a source that cannot be read."""
+    with pytest.raises(InvalidInput) as caught:
+        list(read_rows(source, **options))
+    return str(caught.value)

@@ -6,7 +6,7 @@ import itertools
 import tracemalloc
 
 import pytest
-from table_samples import read_texts
+from table_samples import read_texts, refusal
 
 from bothways.data import (
     as_batch,
@@ -32,12 +32,6 @@ def nested(depth):
     for _ in range(depth):
         value = [value]
     return value
-
-
-def refusal(source, **options):
-    with pytest.raises(InvalidInput) as caught:
-        list(read_rows(source, **options))
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "tsv", "txt", "conll"])

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from table_samples import read_texts
+from table_samples import read_texts, refusal
 
 from bothways.data import Example, label_set, number, read_examples, read_rows
 from bothways.data import sources as sources_module
@@ -32,12 +32,6 @@ def written(folder: Path, name: str, content: bytes | str) -> Path:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
-
-
-def refusal(source, **options) -> str:
-    with pytest.raises(InvalidInput) as caught:
-        list(read_rows(source, **options))
-    return str(caught.value)
 
 
 class Standard:

@@ -17,6 +17,7 @@ from table_samples import (
     pandas_nullable_frame,
     polars_frame,
     read_texts,
+    refusal,
     streamed_dataset,
 )
 
@@ -29,12 +30,6 @@ FRAMES = [pandas_frame, pandas_nullable_frame, pandas_arrow_frame]
 @pytest.fixture(params=TABLES.values(), ids=TABLES)
 def table(request):
     return request.param
-
-
-def refusal(source, **options):
-    with pytest.raises(InvalidInput) as caught:
-        list(read_rows(source, **options))
-    return str(caught.value)
 
 
 def test_a_table_gives_the_rows_of_a_list_of_dicts_as_values_of_python(table):
