@@ -3,6 +3,7 @@
 import importlib.util
 import shutil
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import huggingface_hub
 import huggingface_hub.constants
@@ -23,19 +24,8 @@ NAME = "google-bert/bert-base-uncased"
 
 @pytest.fixture
 def snapshot(monkeypatch, folder):
-    """Stand in for the download; holds the calls, and raises ``answer`` if that is an error."""
-
-    class Stub:
-        def __init__(self):
-            self.calls, self.answer = [], str(folder)
-
-        def __call__(self, name, **options):
-            self.calls.append((name, options))
-            if isinstance(self.answer, Exception):
-                raise self.answer
-            return self.answer
-
-    stub = Stub()
+    """Stand in for the download."""
+    stub = Mock(return_value=str(folder))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", stub)
     return stub
 
@@ -65,7 +55,7 @@ def cache(monkeypatch, tmp_path):
 def test_a_hub_name_without_a_commit_is_not_looked_for_on_the_hub(snapshot, cache):
     with pytest.raises(UnknownModel, match=r"was not downloaded before.*--download.* revision=.*--revision"):
         locate(NAME)
-    assert not snapshot.calls
+    snapshot.assert_not_called()
 
 
 def test_a_plain_name_stands_for_the_commit_on_record(cache, folder):
@@ -91,10 +81,10 @@ def test_a_record_that_is_not_a_commit_is_none(cache, folder, content):
 
 def test_a_commit_on_record_whose_files_are_gone_is_asked_for(cache, folder, snapshot):
     shutil.rmtree(cached(cache, folder, recorded=COMMIT))
-    snapshot.answer = LocalEntryNotFoundError("not there")
+    snapshot.side_effect = LocalEntryNotFoundError("not there")
     with pytest.raises(OfflineError, match=f"at {COMMIT} is not in the local hub cache; pass download=True"):
         locate(NAME)
-    assert snapshot.calls[0][1]["revision"] == COMMIT
+    assert snapshot.call_args_list[0][1]["revision"] == COMMIT
 
 
 def test_a_download_by_name_resolves_the_branch_once_and_tells_the_commit(cache, folder, monkeypatch, capsys):
@@ -141,12 +131,12 @@ def test_what_can_be_loaded_without_a_download_is_listed(cache, folder, minilm_f
 def test_a_revision_that_is_not_a_commit_is_refused(snapshot, revision):
     with pytest.raises(InvalidInput, match="40 hexadecimal digits"):
         locate(NAME, revision=revision, download=True)
-    assert not snapshot.calls
+    snapshot.assert_not_called()
 
 
 def test_a_download_asks_for_exactly_the_commit(snapshot, folder):
     checkpoint = open_checkpoint(NAME, revision=COMMIT, download=True)
-    [(name, options)] = snapshot.calls
+    [((name,), options)] = snapshot.call_args_list
     assert (name, options["revision"], options["local_files_only"]) == (NAME, COMMIT, False)
     assert not any(pattern.endswith((".bin", ".py", ".pt", "*")) for pattern in options["allow_patterns"])
     assert (checkpoint.folder, checkpoint.name, checkpoint.revision) == (folder, NAME, COMMIT)
@@ -154,7 +144,7 @@ def test_a_download_asks_for_exactly_the_commit(snapshot, folder):
 
 def test_without_being_asked_only_the_cache_is_looked_at(snapshot, cache):
     locate(NAME, revision=COMMIT)
-    assert snapshot.calls[0][1]["local_files_only"] is True
+    assert snapshot.call_args_list[0][1]["local_files_only"] is True
 
 
 def test_a_model_in_the_cache_is_found_there(cache, folder):
@@ -174,7 +164,7 @@ def test_a_model_in_the_cache_is_found_there(cache, folder):
     ],
 )
 def test_a_failed_download_says_what_to_do(snapshot, answer, download, error, words):
-    snapshot.answer = answer
+    snapshot.side_effect = answer
     with pytest.raises(error, match=words):
         locate(NAME, revision=COMMIT, download=download)
 
@@ -189,13 +179,13 @@ def test_a_name_that_the_hub_cannot_have_is_unknown(name):
 def test_what_is_neither_a_folder_nor_a_name_is_unknown(name, snapshot):
     with pytest.raises(UnknownModel):
         locate(name, revision=COMMIT, download=True)
-    assert not snapshot.calls
+    snapshot.assert_not_called()
 
 
 def test_a_folder_comes_before_the_hub(snapshot, folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
     assert locate("model", revision=COMMIT, download=True).folder.resolve() == folder
-    assert not snapshot.calls
+    snapshot.assert_not_called()
 
 
 def test_the_embedded_minilm_is_found_and_checked(minilm_folder):
@@ -228,7 +218,7 @@ def test_without_its_package_minilm_says_how_to_install_it(monkeypatch):
 
 def test_a_pinned_commit_of_minilm_is_taken_from_the_hub(snapshot):
     assert locate(MINILM, revision=COMMIT).revision == COMMIT
-    assert snapshot.calls[0][0] == MINILM
+    assert snapshot.call_args_list[0][0] == (MINILM,)
 
 
 def test_a_pickle_is_fetched_only_when_allowed_and_only_where_there_is_nothing_else(snapshot, folder):
@@ -236,7 +226,7 @@ def test_a_pickle_is_fetched_only_when_allowed_and_only_where_there_is_nothing_e
     (folder / "model.safetensors").unlink()
     locate(NAME, revision=COMMIT, download=True)
     locate(NAME, revision=COMMIT, download=True, allow_pickle=True)
-    asked = ["pytorch_model.bin" in options["allow_patterns"] for _, options in snapshot.calls]
+    asked = ["pytorch_model.bin" in options["allow_patterns"] for _, options in snapshot.call_args_list]
     assert asked == [False, False, False, True]
 
 
@@ -245,7 +235,7 @@ def test_opening_passes_on_that_a_pickle_is_allowed(snapshot, folder):
     (folder / "model.safetensors").unlink()
     torch.save(weights, folder / "pytorch_model.bin")
     assert open_checkpoint(NAME, revision=COMMIT, download=True, allow_pickle=True).tensors
-    assert "pytorch_model.bin" in snapshot.calls[-1][1]["allow_patterns"]
+    assert "pytorch_model.bin" in snapshot.call_args_list[-1][1]["allow_patterns"]
 
 
 def test_an_empty_name_is_not_the_current_folder(folder, monkeypatch):
