@@ -8,9 +8,8 @@ from bothways.evaluation.metrics.question_answering import answer_outcomes
 from bothways.evaluation.metrics.ranking import rank_outcomes, ranking_outcomes
 from bothways.evaluation.metrics.regression import agreement_outcomes, number_outcomes, similarity_outcomes
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
-from bothways.evaluation.outcomes import mean_outcomes, token_outcomes
+from bothways.evaluation.outcomes import mean_outcomes
 from bothways.evaluation.report import Report
-from bothways.evaluation.tag_schemes import TagSpan
 
 
 def _reporting(outcomes_of):
@@ -29,16 +28,13 @@ tag_report = _reporting(tag_outcomes)
 similarity_report = _reporting(similarity_outcomes)
 rank_report = _reporting(rank_outcomes)
 agreement_report = _reporting(agreement_outcomes)
-masked_lm_report = _reporting(token_outcomes)
+
+
 ranking_report = _reporting(ranking_outcomes)
 
 
 def compare_classifications(truth, first, second, **options):
     return compare(*(class_outcomes("abcdef"[: len(each[0])], truth, each) for each in (first, second)), **options)
-
-
-def compare_labellings(truth, first, second, **options):
-    return compare(*(label_outcomes("abcdef"[: len(each[0])], truth, each) for each in (first, second)), **options)
 
 
 def compare_regressions(truth, first, second, **options):
@@ -55,18 +51,6 @@ def row_outcomes(scores):
 
 def compare_row_scores(first, second, **options):
     return compare(row_outcomes(first), row_outcomes(second), **options)
-
-
-def spans_of_counts(labels, counts_N3L, right_N2, scheme="BIO"):
-    """The outcomes of spans, so many of which are right, there and predicted in each text, and of its words."""
-
-    def spans(count_L, start=0):
-        counted = zip(labels, count_L, strict=True)
-        return [TagSpan(label, start + place, start + place + 1) for label, count in counted for place in range(count)]
-
-    truth = [spans(there_L) for _, there_L, _ in counts_N3L]
-    predicted = [spans(right_L) + spans(said_L - right_L, start=100) for right_L, _, said_L in counts_N3L]
-    return span_outcomes(truth, predicted, words_of_counts(right_N2), labels, scheme)
 
 
 def words_of_counts(right_N2):
