@@ -12,4 +12,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Export", "ExportFormat", "export"]
 
-__getattr__ = loader(__name__, {"folder": ("Export", "ExportFormat", "export")})
+_MODULES = {"folder": ("Export", "ExportFormat", "export")}
+__getattr__ = loader(__name__, _MODULES)
