@@ -385,5 +385,5 @@ def test_one_lane_of_a_source_without_documents_is_refused():
         def __len__(self):
             return 3
 
-    with pytest.raises(InvalidInput, match="expected a LaneSource"):
+    with pytest.raises(InvalidInput, match="expected pieces of documents, such as CorpusPieces, got Numbers"):
         PhasedStream([StreamPhase(Numbers(), 1, 1, memory=4)], 0)

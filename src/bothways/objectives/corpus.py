@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +40,6 @@ class FramedCorpus:
                 f"least one of each segment, got {max_length}."
             )
         return cls(corpus, corpus.pieces(max_length - frame.special), frame)
-
-    def hold_out(self, fraction: float, seed: int) -> tuple["FramedCorpus", "FramedCorpus"]:
-        training, validation = self.pieces.hold_out(fraction, seed)
-        return replace(self, pieces=training), replace(self, pieces=validation)
 
     @cached_property
     def digest(self) -> str:
@@ -77,10 +73,22 @@ class PieceSource(ABC):
         numbers = self.framed.pieces.of_groups(np.asarray(places, dtype=np.int64))
         return [self._sequence(number, epoch, backward=False) for number in numbers.tolist()]
 
+    def hold_out(self, fraction: float, seed: int) -> tuple[Self, Self]:
+        """Split into a training and a validation source without a common document, see `Pieces.hold_out`."""
+        training, validation = self.framed.pieces.hold_out(fraction, seed)
+        return self._over(replace(self.framed, pieces=training)), self._over(replace(self.framed, pieces=validation))
+
     def read_group(self, place: int, epoch: int, *, backward: bool) -> list[TrainingSequence]:
         """Return the pieces of a group in the order of reading, from the last to the first if backward."""
         numbers = range(*self.framed.pieces.groups[place : place + 2].tolist())
         return [self._sequence(number, epoch, backward=backward) for number in numbers[:: -1 if backward else 1]]
+
+    @property
+    @abstractmethod
+    def digest(self) -> str: ...
+
+    @abstractmethod
+    def _over(self, framed: FramedCorpus) -> Self: ...
 
     @abstractmethod
     def _sequence(self, number: int, epoch: int, *, backward: bool) -> TrainingSequence: ...
@@ -110,9 +118,8 @@ class CorpusPieces(PieceSource):
         framed = FramedCorpus.cut(corpus, tokenizer, Frame.of_text(tokenizer), max_length)
         return cls(framed, sentences=sentences)
 
-    def hold_out(self, fraction: float, seed: int) -> tuple["CorpusPieces", "CorpusPieces"]:
-        first, second = self.framed.hold_out(fraction, seed)
-        return CorpusPieces(first, sentences=self.sentences), CorpusPieces(second, sentences=self.sentences)
+    def _over(self, framed: FramedCorpus) -> Self:
+        return type(self)(framed, sentences=self.sentences)
 
     @property
     def digest(self) -> str:
@@ -229,10 +236,8 @@ class SegmentPairs(PieceSource):
         framed = FramedCorpus.cut(corpus, tokenizer, Frame.of_pair(tokenizer), max_length)
         return cls(framed, Frame.of_text(tokenizer), relation, seed)
 
-    def hold_out(self, fraction: float, seed: int) -> tuple["SegmentPairs", "SegmentPairs"]:
-        training, validation = self.framed.hold_out(fraction, seed)
-        shared = self.single, self.relation, self.seed
-        return SegmentPairs(training, *shared), SegmentPairs(validation, *shared)
+    def _over(self, framed: FramedCorpus) -> Self:
+        return type(self)(framed, self.single, self.relation, self.seed)
 
     @property
     def digest(self) -> str:

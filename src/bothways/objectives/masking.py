@@ -11,7 +11,7 @@ Shapes: n tokens of a sequence, M chosen ones, U words or whole units, V vocabul
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,12 +156,7 @@ class NGramMasking:
 
 MaskedUnit = TokenMasking | WholeWordMasking | SpanMasking | NGramMasking
 
-MASKED_UNITS: Mapping[MaskUnit, type[MaskedUnit]] = {
-    "token": TokenMasking,
-    "whole-word": WholeWordMasking,
-    "span": SpanMasking,
-    "n-gram": NGramMasking,
-}
+MASKED_UNITS: Mapping[MaskUnit, type[MaskedUnit]] = {kind.name: kind for kind in get_args(MaskedUnit)}
 
 
 @dataclass(frozen=True, slots=True)

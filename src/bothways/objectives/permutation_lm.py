@@ -13,7 +13,6 @@ tokens of memories, L layers.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from bothways.encoder import Encoder, MaskedLMHead, Recorder
 from bothways.encoder.streams import VISIBLE, Memory
 from bothways.errors import InvalidInput
 from bothways.objectives.masked_lm import predict_tokens
-from bothways.objectives.masking import MaskedTokens, PieceKinds
+from bothways.objectives.masking import MaskedTokens, NGramMasking, PieceKinds
 from bothways.objectives.pretraining import PREDICTED, PretrainingModel, UnitLosses
 from bothways.objectives.sequences import Link, MaskedBatch
 from bothways.text import TextTokenizer
@@ -84,7 +83,7 @@ class Permuter:
         not words.
         """
         total, taken = int(starts_U[-1]), np.zeros(starts_U[-1], dtype=bool)
-        lengths = 1 + draw.choice(self.permutation.longest, count, p=self._chances)
+        lengths = 1 + draw.choice(self.permutation.longest, count, p=NGramMasking(self.permutation.longest).chances())
         at, left = 0, count
         for length, share in zip(lengths.tolist(), draw.random(count).tolist(), strict=True):
             span = min(length, left)
@@ -97,11 +96,6 @@ class Permuter:
             at, left = begin + span + context - before, left - span
         taken[draw.permutation(np.flatnonzero(~taken))[:left]] = True
         return taken
-
-    @cached_property
-    def _chances(self) -> NDArray[np.float64]:
-        chances = 1 / np.arange(1, self.permutation.longest + 1)
-        return np.asarray(chances / chances.sum())
 
 
 class LaneMemories:

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data.shards.corpus import runs
 from bothways.errors import InvalidInput
-from bothways.objectives.corpus import FramedCorpus
-from bothways.objectives.sequences import EpochSequences, Link, SequenceSource, TrainingSequence
+from bothways.objectives.corpus import PieceSource
+from bothways.objectives.sequences import EpochSequences, Link, SequenceSource
 
 
 class PassOrder:
@@ -61,17 +61,6 @@ _ROUNDS = 48
 """After r rounds an item is at each position with probability 1 / N, to within 2 ** -r; a round takes 20 µs."""
 
 
-@runtime_checkable
-class LaneSource(SequenceSource, Protocol):
-    """A source of pieces of documents; ``framed`` is its corpus."""
-
-    @property
-    def framed(self) -> FramedCorpus: ...
-
-    def read_group(self, place: int, epoch: int, *, backward: bool) -> list[TrainingSequence]:
-        """Return the sequences of a group in the order of reading."""
-
-
 class Lanes:
     """Groups of a source in lanes, read forward by one half of an update (rounded up) and backward by the other.
 
@@ -88,8 +77,8 @@ class Lanes:
     """
 
     def __init__(self, source: SequenceSource, lanes: int, memory: int, seed: int) -> None:
-        if not isinstance(source, LaneSource):
-            raise InvalidInput(f"expected a LaneSource, such as CorpusPieces, got {type(source).__name__}.")
+        if not isinstance(source, PieceSource):
+            raise InvalidInput(f"expected pieces of documents, such as CorpusPieces, got {type(source).__name__}.")
         self._source, self._lanes, self._memory, self._seed = source, lanes, memory, seed
         self._forward = lanes - lanes // 2
         self._continued = source.framed.pieces.continued()

@@ -44,14 +44,6 @@ _MASKED_LM: HeadName = "masked_lm"
 
 
 @dataclass(frozen=True, slots=True)
-class Usual:
-    """Default batch (full sequences, or the same number of tokens in shorter ones) and the peak rate for it."""
-
-    batch: int = 32
-    rate: float = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
 class EmbedderTeacher:
     """A sentence embedder, whose vectors the student learns."""
 
@@ -59,7 +51,8 @@ class EmbedderTeacher:
     loss: StateLoss = StateLoss(states=0.0, embeddings=0.0)  # noqa: RUF009 (frozen)
     sentences: ClassVar = True  # see `CorpusPieces`
     micro_batch: ClassVar = 8192
-    usual: ClassVar = Usual(batch=16, rate=6e-4)
+    batch: ClassVar = 16
+    rate: ClassVar = 6e-4
 
     @property
     def model(self) -> PretrainedEncoder:
@@ -89,7 +82,10 @@ class MaskedLMTeacher:
     masking: Masking = Masking()  # noqa: RUF009 (frozen)
     sentences: ClassVar = False
     micro_batch: ClassVar = 2048  # logits of all tokens take memory
-    usual: ClassVar = Usual()
+    batch: ClassVar = 32
+    """Default sequences in an update."""
+    rate: ClassVar = 1e-4
+    """Peak rate for this batch."""
 
     def distillation(self, student: Student) -> PretrainingModel:
         """Return the student and this teacher as one model to train."""
@@ -113,7 +109,8 @@ class EncoderTeacher:
     loss: StateLoss = StateLoss(vectors=0.0)  # noqa: RUF009 (frozen)
     sentences: ClassVar = False
     micro_batch: ClassVar = 8192
-    usual: ClassVar = Usual()
+    batch: ClassVar = 32
+    rate: ClassVar = 1e-4
 
     def distillation(self, student: Student) -> PretrainingModel:
         layers = student.learns_from(self.model.config)
@@ -274,10 +271,9 @@ class Distiller:
             InvalidInput: The corpus is empty or of another tokenizer, or an option is invalid.
         """
         check_no_epochs(options)
-        given = self.teacher.usual
-        batch = options.get("batch_size") or given.batch
+        batch = options.get("batch_size") or self.teacher.batch
         phase = Phase(options.get("updates") or UPDATES, batch, self.length)
-        course = Course((phase,), given.rate * math.sqrt(batch / given.batch), WARMUP)
+        course = Course((phase,), self.teacher.rate * math.sqrt(batch / self.teacher.batch), WARMUP)
         usual: TrainingArguments = {"max_tokens": self.teacher.micro_batch}
         training = course_options(course, {**usual, **options})
         run = self._run(course, batch_warmup, training.seed)

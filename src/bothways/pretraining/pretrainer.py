@@ -17,6 +17,7 @@ from bothways.objectives.corpus import (
     CorpusPieces,
     EitherDocument,
     NextSentence,
+    PieceSource,
     SegmentPairs,
     SegmentRelation,
     SentenceOrder,
@@ -41,7 +42,7 @@ from bothways.pretraining.recipes import (
     ReplacedTokenDetection,
     ScaledRecipe,
 )
-from bothways.pretraining.runs import CorpusRun, DividedSource, card_of, check_no_epochs, course_options, parameters
+from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options, parameters
 from bothways.storage import new_folder
 from bothways.text import TextTokenizer
 from bothways.training.options import TrainingArguments
@@ -159,7 +160,7 @@ class _Assembly:
         pairs: SegmentRelation | None = None,
         memory: int = 0,
     ) -> CorpusRun:
-        def source(corpus: TokenCorpus, length: int) -> DividedSource:
+        def source(corpus: TokenCorpus, length: int) -> PieceSource:
             if pairs is None:
                 return CorpusPieces.of(corpus, self.tokenizer, length)
             return SegmentPairs.of(corpus, self.tokenizer, length, pairs, self.seed)

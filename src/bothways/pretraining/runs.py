@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
 
 import numpy as np
 
 from bothways.checkpoints.pretrained import PretrainedEncoder
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput
+from bothways.objectives.corpus import PieceSource
 from bothways.objectives.masking import Corruption
 from bothways.objectives.pretraining import PretrainingModel, PretrainingObjective
 from bothways.objectives.sequences import SequenceSource
@@ -32,13 +32,6 @@ _PARTS, _MAX_UPDATES = 10, 1000
 _OF_READ, _MIN_HELD, _HELD_TOKENS, _MAX_HELD = 100, 20_000, 200_000, 0.05
 
 
-class DividedSource(SequenceSource, Protocol):
-    """A source of sequences that can hold some out."""
-
-    def hold_out(self, fraction: float, seed: int) -> tuple[Self, Self]:
-        """Split into a training and a validation source without a common document, see `Pieces.hold_out`."""
-
-
 @dataclass(frozen=True, slots=True)
 class CorpusRun:
     """A training run on a corpus, whose `source` cuts it into sequences of a length.
@@ -50,7 +43,7 @@ class CorpusRun:
     model: PretrainedEncoder
     trained: PretrainingModel
     corruption: Corruption
-    source: Callable[[TokenCorpus, int], DividedSource]
+    source: Callable[[TokenCorpus, int], PieceSource]
     course: Course
     memory: int = 0
     warmup: BatchWarmup | None = None

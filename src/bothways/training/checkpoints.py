@@ -46,13 +46,8 @@ _CARRIED = "carried.safetensors"
 class TrainingCheckpoint:
     """Everything that an exact continuation needs.
 
-    Attributes:
-        kept: The weights of the kept epoch (without validation, of the latest); None in the first epoch.
-        random: The global random generators of the first process.
-        conditions: Settings and identity of the run, which a resumed run must share.
-        others: The random generators of the other processes, by rank.
-        carried: Tensors that the last update left for the next one, by name: of this process when saving, of all
-            processes when loading.
+    `kept` has the weights of the kept epoch (without validation, of the latest), None in the first epoch; `random` is
+    of the first process, `others` of the others by rank. `carried` is of this process when saving, of all when loading.
     """
 
     weights: Weights

@@ -158,8 +158,8 @@ class _Run(Generic[Payload]):
         self._stepper = Stepper(self.optimizer, options, self.total, workers, layout)
         self.state = RunState()
         self._meter = Meter()
-        self.log = TrainingLog(None)
-        self.bar: Progress | None = None
+        self.log: TrainingLog
+        self.bar: Progress
         self._between_updates = True
         self._diverged: str | None = None
         self.kept = copy_weights(self.module)
@@ -318,7 +318,7 @@ class _Run(Generic[Payload]):
         state.update_in_epoch += 1
         state.tokens += update.tokens
         self._between_updates = True
-        self._advance_bar(1)
+        self.bar.advance(1)
         if state.updates % self.options.log_every_updates == 0:
             self._report()
         elif self.device.type == "cpu":  # reading is free
@@ -341,7 +341,7 @@ class _Run(Generic[Payload]):
         summary = self._meter.summary()
         if summary is not None:
             self.log.write("update", epoch=self.state.epoch + 1, **summary)
-            self._advance_bar(0, f"loss {summary['loss']:.4f} · {summary['tokens_per_second']:,.0f} tokens/s")
+            self.bar.advance(0, f"loss {summary['loss']:.4f} · {summary['tokens_per_second']:,.0f} tokens/s")
 
     def _validate_start(self, baseline: Baseline) -> None:
         """Validate the initial model as epoch 0."""
@@ -393,8 +393,7 @@ class _Run(Generic[Payload]):
         self.log.write("epoch", **entry.to_dict())
 
     def _say(self, what: str, metrics: Mapping[str, float]) -> None:
-        if self.bar is not None:
-            self.bar.say(f"{what}: {', '.join(f'{name} {value:.4f}' for name, value in metrics.items())}")
+        self.bar.say(f"{what}: {', '.join(f'{name} {value:.4f}' for name, value in metrics.items())}")
 
     def _checkpoint(self) -> None:
         if self.folder is None:
@@ -415,10 +414,6 @@ class _Run(Generic[Payload]):
         )
         self.folder.save(checkpoint)
         self._meter.go_on()
-
-    def _advance_bar(self, amount: int, note: str = "") -> None:
-        if self.bar is not None:
-            self.bar.advance(amount, note)
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._started

@@ -20,13 +20,7 @@ Payload = TypeVar("Payload")
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch(Generic[Payload]):
-    """The units that pass through the model at once.
-
-    Attributes:
-        payload: The argument of `Objective.loss`, opaque to the loop.
-        weight: Number of units whose losses `Objective.loss` sums: examples, or target tokens.
-        tokens: Tokens read, for the speed in the log.
-    """
+    """The units that pass through the model at once: `weight` examples or target tokens, of `tokens` read tokens."""
 
     payload: Payload
     weight: float
@@ -60,11 +54,9 @@ class Update(Generic[Payload]):
 class Baseline:
     """The model before the first update, validated as epoch 0 and kept unless a later epoch is good enough.
 
-    Attributes:
-        name: Its name in messages.
-        margin: Standard errors by which a later epoch must be better: -1 if it may be that much worse, 0 if training
-            can harm the initial model, 1 if little data make the baseline more likely to be good.
-        validate: Validates it, if it is not the initial module itself.
+    A later epoch must be better by `margin` standard errors: -1 if it may be that much worse, 0 if training can harm
+    the initial model, 1 if little data make the baseline more likely to be good. `validate` measures a baseline that is
+    not the initial module itself.
     """
 
     name: str

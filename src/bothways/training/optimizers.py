@@ -119,12 +119,7 @@ class NamedOptimizer:
         return clip_gradients(self._rows.compact(), max_norm)
 
     def step(self, learning_rate: float, finite: Tensor | None = None) -> None:
-        """Take a step, then free the gradients.
-
-        Args:
-            learning_rate: The rate at distance 0.
-            finite: A boolean on the device: False skips the step.
-        """
+        """Take a step with a rate at distance 0, unless ``finite`` is False on the device; then free the gradients."""
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = learning_rate * rate
         if self._fused and isinstance(self._optimizer, _AdamW):
@@ -149,11 +144,7 @@ class NamedOptimizer:
         }
 
     def load(self, state: dict[str, Tensor], updates: int) -> None:
-        """Load the result of `state` after ``updates`` updates.
-
-        Raises:
-            CorruptCheckpoint: The state is that of other parameters, or of another number of updates.
-        """
+        """Load the result of `state` after ``updates`` updates."""
         loaded: dict[nn.Parameter, dict[str, Tensor]] = {}
         named = dict(zip(self.names, self.parameters, strict=True))
         for key, value in state.items():

@@ -337,16 +337,8 @@ def resolved(
 ) -> TrainingOptions:
     """Choose epochs, learning rate and precision if they are None; turn a number of tokens into one of updates.
 
-    Args:
-        options: The options.
-        hidden: Width of the encoder.
-        device: Device of the training.
-        updates_per_epoch: Updates of an epoch.
-        min_updates: Minimum number of updates if the length is not given; at least 3 epochs.
-        tokens_per_update: Average tokens of an update; needed for a number of tokens.
-
-    Raises:
-        InvalidInput: Both epochs and updates are given, or tokens that cannot be counted.
+    If no length is given, it is at least 3 epochs and ``min_updates``. A number of tokens needs the average
+    ``tokens_per_update``.
     """
     rate, precision, epochs, updates = options.learning_rate, options.precision, options.epochs, options.updates
     if options.total_tokens is not None:
