@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from bothways.errors import InvalidInput
 from bothways.objectives.sequences import TrainingSequence
-from bothways.objectives.streams import EpochStream, PassOrder, PhasedStream, StreamPhase
+from bothways.objectives.streams import BatchGrowth, EpochStream, PassOrder, PhasedStream, StreamPhase
 
 
 @dataclass
@@ -57,12 +57,12 @@ def test_phases_read_on_behind_a_pass(items, batch):
 
 
 def test_an_update_does_not_depend_on_those_before_it():
-    phases = [StreamPhase(Numbers(10), 4, 3), StreamPhase(Numbers(6), 5, 2)]
+    phases = [StreamPhase(Numbers(10), 4, 3), StreamPhase(Numbers(6), 5, 2, growth=BatchGrowth(1, 3))]
     whole = [read(PhasedStream(phases, seed=2), update) for update in range(9)]
     stream = PhasedStream(phases, seed=2)
     assert [read(stream, update) for update in reversed(range(9))] == whole[::-1]
     assert stream.updates == 9
-    assert [len(each) for each in whole] == [3] * 4 + [2] * 5
+    assert [len(each) for each in whole] == [3] * 4 + [1, 1, 1, 2, 2]
     with pytest.raises(InvalidInput, match="from 0 to 8, got 9"):
         stream.read(9)
 
@@ -78,9 +78,10 @@ def test_conditions_know_sources_lengths_and_seed():
         conditions(StreamPhase(Numbers(4, "others"), 2, 2)),
         conditions(StreamPhase(Numbers(4), 3, 2)),
         conditions(StreamPhase(Numbers(4), 2, 1)),
+        conditions(StreamPhase(Numbers(4), 2, 2, growth=BatchGrowth(1, 2))),
         conditions(first, first),
     ]
-    assert len({conditions(first), *others}) == 6
+    assert len({conditions(first), *others}) == 7
     assert conditions(first) == conditions(StreamPhase(Numbers(4), 2, 2))
 
 

@@ -5,7 +5,6 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from pretraining_cases import interrupted_after
 
 from bothways.errors import InvalidInput
 from bothways.objectives.streams import BatchGrowth
@@ -81,22 +80,6 @@ def test_the_rate_goes_by_updates_while_the_batch_grows(make, tmp_path):
     read = [line["tokens"] for line in updates]
     assert read[0] <= 24
     assert sum(read[:5]) < sum(read[5:10]) < sum(read[15:])
-
-
-def test_a_resumed_run_whose_batch_grows_equals_an_uninterrupted_one(make, tmp_path, monkeypatch):
-    options = {**QUICK, "total_tokens": 2_500, "batch_warmup": BatchWarmup(1, updates=8), "checkpoint_every_updates": 1}
-    (whole, corpus), kept = make(), {"checkpoints": tmp_path / "c"}
-    expected = whole.fit(corpus, **options)
-    interrupted_after(monkeypatch, 6, lambda: make()[0].fit(corpus, **kept, **options))
-    for changes, said in (
-        ({"batch_warmup": BatchWarmup(2, updates=8)}, "from 1 over 8' and is now .* from 2 over 8"),
-        ({"total_tokens": 4_000}, "updates was"),
-    ):
-        with pytest.raises(InvalidInput, match=said):
-            make()[0].fit(corpus, **kept, resume=True, **{**options, **changes})
-    record = make()[0].fit(corpus, **kept, resume=True, **options)
-    assert record.resumed_from
-    assert (record.losses, record.tokens) == (expected.losses, expected.tokens)
 
 
 def test_what_makes_no_sense_is_refused(make):
