@@ -57,9 +57,7 @@ class TokenRows:
 class Packed(TokenRows):
     """One batch of token sequences, laid end to end.
 
-    Attributes:
-        lengths: The lengths n_0 ... n_{B-1} on the host, so that nothing waits for the device.
-        max_length: Tokens in the longest sequence, S.
+    Their lengths are on the host, so that nothing waits for the device; `max_length` is S.
     """
 
     lengths: tuple[int, ...]
@@ -140,13 +138,7 @@ def pack(
     >>> pack([[101, 7592, 102], [101, 102]]).cu_seqlens.tolist()
     [0, 3, 5]
 
-    Args:
-        sequences: B lists or arrays of token ids, none of them empty.
-        types: Segment ids in the same shape; all 0 when left out.
-        device: Device of the tensors; the CPU when left out.
-
-    Raises:
-        InvalidInput: There is no sequence, an empty sequence, or ``types`` has another shape.
+    Segment ids are 0 when left out, the device is then the CPU.
     """
     lengths = tuple(map(len, sequences))
     if not lengths or 0 in lengths:
@@ -164,15 +156,9 @@ def pack(
 def unpad(
     input_ids_BS: Tensor, attention_mask_BS: Tensor | None = None, token_type_ids_BS: Tensor | None = None
 ) -> Packed:
-    """Drop the padding of a padded batch.
+    """Drop the padding of a padded batch, on the left or on the right.
 
-    Args:
-        input_ids_BS: Token ids (B, S).
-        attention_mask_BS: 1 for real tokens, 0 for padding, on the left or on the right; all real when left out.
-        token_type_ids_BS: Segment ids (B, S); all 0 when left out.
-
-    Raises:
-        InvalidInput: The shapes differ, a row has no real token, or a row has padding between real tokens.
+    The mask is 0 for padding; without one, all tokens are real. Segment ids are 0 when left out.
     """
     if input_ids_BS.dim() != 2:
         raise InvalidInput(f"input_ids must have the shape (batch, sequence), but it is {tuple(input_ids_BS.shape)}.")

@@ -4,7 +4,7 @@ Shapes: B windows, S longest window, T tokens of a batch, K outputs of a window 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,19 +24,6 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.registry import SPECS, task_class, task_of_heads
 from bothways.tasks.spec import TaskSpec
-
-
-class RowsModule(Protocol):
-    """Computes a task's outputs for a padded batch, and for the same windows packed."""
-
-    @property
-    def per_token(self) -> bool: ...
-
-    def __call__(self, batch: PaddedRows, attention_mask: Tensor) -> Tensor:
-        """Return the outputs of each window (B, K), or of each token (B, S, K)."""
-
-    def packed(self, packed: Packed) -> Tensor:
-        """Return the outputs for a packed batch, in the shape that `__call__` gives, padded on the right."""
 
 
 class WindowRows(nn.Module):
@@ -86,6 +73,10 @@ class AskedTokens(nn.Module):
         hidden_BH = self.encoder(batch, rows=SelectedRows(rows_B))
         logits_BV: Tensor = self.head(hidden_BH, self.encoder.embedding.tokens.weight)
         return logits_BV.log_softmax(-1)
+
+
+RowsModule = WindowRows | AskedTokens
+"""Computes a task's outputs for a padded batch, and for the same windows packed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, 
         for name, value in described.items()
     }
     write_onnx(graph, folder / ONNX_FILE, model.config.max_length, metadata)
-    found = check_onnx(folder / ONNX_FILE, model, graph, head)
+    shapes, difference = check_onnx(folder / ONNX_FILE, model, graph, head)
     write_json(folder / "config.json", {**model.settings, **(label_settings(labels) if labels else {})})
     model.tokenizer.save(folder, types=model.config.reads_types)
     (folder / TOKENIZER_FILE).write_text(model.tokenizer.to_json(), encoding="utf-8")
@@ -151,12 +151,12 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, 
             "inputs": [_described(port, "int64") for port in graph.inputs()],
             "outputs": [_described(port, "float32") for port in graph.outputs()],
             "versions": versions(),
-            "check": {"input_shapes": found.shapes, "largest_difference": found.largest_difference},
+            "check": {"input_shapes": shapes, "largest_difference": difference},
             # For bothways itself: calibration, pooling, lengths.
             "bothways": {name: value for name, value in checkpoint.extras.items() if name not in _OF_FILES},
         },
     )
-    return found.largest_difference
+    return difference
 
 
 def _write_beside(folder: Path, checkpoint: Checkpoint, rows: TaskRows) -> None:

@@ -36,12 +36,10 @@ def train_tokenizer(
     The same texts in the same order give the same WordPiece or BPE tokenizer. Unigram's scores may differ in the third
     decimal from run to run, as the library sums them in no fixed order.
 
-    Args:
-        texts: Texts. WordPiece reads them twice, first for the letters.
-        kind: ``"wordpiece"`` (Schuster and Nakajima 2012; as BERT), ``"bpe"`` over bytes (Radford et al. 2019; as
-            RoBERTa) or ``"unigram"`` (Kudo 2018, arXiv:1804.10959; as ALBERT, XLNet and DeBERTa-v3).
-        vocabulary: Number of tokens, special ones included; fewer if the texts do not yield as many.
-        lowercase: Lower-case texts and remove accents; by default only for WordPiece.
+    Kinds are ``"wordpiece"`` (Schuster and Nakajima 2012; as BERT), ``"bpe"`` over bytes (Radford et al. 2019; as
+    RoBERTa) and ``"unigram"`` (Kudo 2018, arXiv:1804.10959; as ALBERT, XLNet and DeBERTa-v3). WordPiece reads the texts
+    twice, first for the letters, and alone removes capitals and accents by default. The vocabulary includes special
+    tokens, and is smaller if the texts do not yield as many.
     """
     check_vocabulary(kind, vocabulary)
     if kind == "wordpiece" and isinstance(texts, Iterator):
