@@ -173,6 +173,7 @@ def test_the_file_says_what_it_is_and_not_where_it_was_made(folder):
     assert b"site-packages" not in content
 
 
+@pytest.mark.slow
 def test_the_same_model_gives_the_same_bytes(model, folder, tmp_path):
     export(model, tmp_path / "again", format="onnx", head="sequence")
     for name in ("model.onnx", "model.onnx.data"):

@@ -9,7 +9,6 @@ import torch
 from exported import batch, long_settings
 
 from bothways.encoder import Encoder
-from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import new_head
 from bothways.export.answers import AskedTokens, WindowRows
 from bothways.export.graph import EncoderGraph, write_onnx
@@ -54,42 +53,24 @@ def close(found, expected):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", TINY)
-def test_features_of_a_classifier_in_every_layer(model_type):
-    encoder, head = encoder_and_head(model_type, "sequence")
-    layers = encoder.config.layers
-    rows = WindowRows(HeadModel(encoder, head, layers), per_token=False).eval()
-    width = 3 + layers * encoder.config.hidden
+@pytest.mark.parametrize("what", ["features", "tags", "cls", "weighted_mean"])
+def test_rows_of_windows_and_of_tokens(model_type, what):
+    """Logits with the features of every layer, tags of tokens, and two poolings of a vector."""
+    encoder, head = encoder_and_head(model_type, {"features": "sequence", "tags": "token"}.get(what))
+    width, layers = encoder.config.hidden, encoder.config.layers
+    if head is None:
+        module = VectorModel(encoder, what)
+    else:
+        features = layers if what == "features" else 0
+        module, width = HeadModel(encoder, head, features), 3 + features * width
+    rows = WindowRows(module, per_token=what == "tags").eval()
     inputs = batch(EncoderGraph(encoder, None), 4, 40)
     with torch.no_grad():
         expected = rows.packed(packed(inputs)).numpy()
-    close(rows_of_file(encoder, rows, width, inputs), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model_type", TINY)
-def test_tags_of_tokens(model_type):
-    encoder, head = encoder_and_head(model_type, "token")
-    assert isinstance(head.kind.read, EachToken)
-    rows = WindowRows(HeadModel(encoder, head), per_token=True).eval()
-    inputs = batch(EncoderGraph(encoder, None), 4, 40)
-    with torch.no_grad():
-        expected = rows.packed(packed(inputs)).numpy()
-    real = inputs["attention_mask"].numpy() != 0
-    found = rows_of_file(encoder, rows, 3, inputs)
+    found = rows_of_file(encoder, rows, width, inputs)
+    real = inputs["attention_mask"].numpy() != 0 if rows.per_token else np.ones(4, dtype=bool)
     close(found[real], expected[real])
     assert not found[~real].any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model_type", TINY)
-@pytest.mark.parametrize("pooling", ["cls", "weighted_mean"])
-def test_vectors(model_type, pooling):
-    encoder, _ = encoder_and_head(model_type, None)
-    rows = WindowRows(VectorModel(encoder, pooling), per_token=False).eval()
-    inputs = batch(EncoderGraph(encoder, None), 4, 40)
-    with torch.no_grad():
-        expected = rows.packed(packed(inputs)).numpy()
-    close(rows_of_file(encoder, rows, encoder.config.hidden, inputs), expected)
 
 
 @pytest.mark.slow

@@ -11,10 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bothways.data.windows import WindowStore
 from bothways.encoder.linear import rows_to_fill
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.inference import TextOptions, text_runner
 from bothways.products import ROW_BLOCK, matrix_product
+from bothways.text import Places, Window
 from tiny_models import FIRST_WORD, VOCABULARY
 
 CPU = torch.device("cpu")
@@ -235,6 +237,8 @@ def test_a_longer_stride_gives_more_windows(model):
 
 
 def test_cut_texts_say_how_much_was_dropped(model):
+    [answer] = token_runner_of(model, on_overflow="truncate").run([text_of(20)])
+    assert (len(answer.rows), answer.dropped_tokens) == (1, 20 - LIMIT_WORDS)
     answers = list(runner_of(model, on_overflow="truncate").run([text_of(LIMIT_WORDS), text_of(50)]))
     assert [answer.dropped_tokens for answer in answers] == [0, 50 - LIMIT_WORDS]
     assert [answer.lengths for answer in answers] == [(LIMIT,), (LIMIT,)]
@@ -267,10 +271,78 @@ def test_a_budget_below_one_is_refused(model, name, value):
         runner_of(model, **{name: value})
 
 
-@pytest.mark.parametrize(("tokens", "texts"), [(None, 1024), (32768, 8192)])
+@pytest.mark.parametrize(("tokens", "texts"), [(None, 1024), (8192, 2048)])
 def test_blocks_are_large_enough_for_short_texts_to_fill_a_batch(model, tokens, texts):
     taken = itertools.count()
     answers = runner_of(model, tokens=tokens).run(text_of(2) for _ in taken)
     next(answers)
     # Two blocks were encoded, and a third was read.
     assert next(taken) in range(2 * texts, 3 * texts + 2)
+
+
+# --- a row for each token ---
+
+
+def ids_and_positions(packed):
+    """A trivial model: the id and the position of each token."""
+    return torch.stack([packed.ids_T, packed.positions_T], 1).float()
+
+
+def token_runner_of(model, tokens=None, **reading):
+    options = TextOptions(**{"max_length": LIMIT, **reading})
+    return text_runner(model.tokenizer, ids_and_positions, CPU, options, tokens, per_token=True)
+
+
+def ids_of(model, text):
+    return model.tokenizer.encode([text], max_length=10_000)[0].windows[0].ids[1:-1]
+
+
+@given(ragged_texts, st.integers(1, 60), st.integers(1, 5))
+@settings(max_examples=60)
+def test_each_token_has_the_row_of_its_own_and_stands_where_the_text_has_it(model, texts, tokens, block_texts):
+    answers = list(token_runner_of(model, tokens=tokens, block_texts=block_texts).run(texts))
+    assert len(answers) == len(texts)
+    for text, answer in zip(texts, answers, strict=True):
+        ids, seen = ids_of(model, text), set()
+        for rows_nK, places in zip(answer.rows, answer.places, strict=True):
+            assert rows_nK[:, 1].tolist() == list(range(len(rows_nK)))
+            assert places.sequences_n.tolist() == [-1, *[0] * (len(rows_nK) - 2), -1]
+            for place, row in enumerate(rows_nK[1:-1]):
+                number = places.start + place
+                assert row[0] == ids[number]
+                assert text[places.begins_n[place + 1] : places.ends_n[place + 1]] == text.split()[number]
+                seen.add(number)
+        assert seen == set(range(len(ids)))
+        assert answer.dropped_tokens == 0
+
+
+def test_batches_filled_to_whole_blocks_give_the_rows_that_were_asked_for(model):
+    text = text_of(LIMIT - 3)
+    for answer in token_runner_of(model, tokens=64 * 60).run([text] * 70):
+        assert answer.rows[0][1:-1, 0].tolist() == ids_of(model, text)
+
+
+def test_tokens_of_a_pair_say_which_text_they_are_of(model):
+    [answer] = token_runner_of(model).run([("w5 w6", "w7")])
+    assert answer.places[0].sequences_n.tolist() == [-1, 0, 0, -1, 1, -1]
+    assert answer.places[0].begins_n.tolist() == [0, 0, 3, 0, 0, 0]
+
+
+def test_stored_windows_keep_the_places_of_their_tokens(model):
+    texts = [text_of(count) for count in (3, 40, 1)]
+    encoded = model.tokenizer.encode(texts, max_length=LIMIT, offsets=True)
+    store = WindowStore.of(encoded)
+    windows = [window for text in encoded for window in text.windows]
+    assert len(windows) > 4
+    for number, window in enumerate(windows):
+        stored, right = store.places(number), Places.of(window)
+        assert stored.start == right.start
+        for name in ("begins_n", "ends_n", "sequences_n"):
+            np.testing.assert_array_equal(getattr(stored, name), getattr(right, name))
+
+
+def test_places_are_refused_where_texts_were_encoded_without_offsets(model):
+    with pytest.raises(InvalidInput, match="offsets=True"):
+        WindowStore.of(model.tokenizer.encode(["w5"], max_length=LIMIT)).places(0)
+    with pytest.raises(InvalidInput, match="offsets=True"):
+        Places.of(Window([1], [0]))

@@ -338,13 +338,13 @@ def test_saving_over_its_own_folder_changes_nothing(roberta, tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_megabyte_and_a_giant_word_take_bounded_time(tokenizer):
+def test_half_a_megabyte_and_a_giant_word_take_bounded_time(tokenizer):
     rng = random.Random(3)
-    giant = "".join(rng.choices(string.ascii_lowercase, k=100_000))
+    giant = "".join(rng.choices(string.ascii_lowercase, k=50_000))
     begin = time.process_time()
-    long, word, same = tokenizer.encode(["word " * 200_000, giant, "a" * 100_000], max_length=128)
-    assert time.process_time() - begin < 20
-    assert long.tokens >= 200_000
+    long, word, same = tokenizer.encode(["word " * 100_000, giant, "a" * 50_000], max_length=128)
+    assert time.process_time() - begin < 10
+    assert long.tokens >= 100_000
     assert sum(len(window.ids) - 2 for window in long.windows) >= long.tokens
     assert word.tokens > 0 < same.tokens
 
