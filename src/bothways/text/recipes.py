@@ -5,7 +5,7 @@ special tokens. The ready-made recipes at the end are the defaults of the model 
 checkpoint's own ``tokenizer_config.json`` overrides them (``bothways.text.files``).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 Role: TypeAlias = Literal["cls", "sep", "mask", "pad", "unk"]
@@ -50,43 +50,21 @@ class SpecialTokens:
         return tuple(token for token in self.named().values() if token is not None) + self.others
 
 
-BERT_TOKENS = SpecialTokens(
-    cls=SpecialToken("[CLS]"),
-    sep=SpecialToken("[SEP]"),
-    mask=SpecialToken("[MASK]"),
-    pad=SpecialToken("[PAD]"),
-    unk=SpecialToken("[UNK]"),
-)
+def _tokens(
+    cls: str, sep: str, mask: str, pad: str, unk: str, *, lstrip: bool = True, others: tuple[str, ...] = ()
+) -> SpecialTokens:
+    """Return special tokens without flags, except that the mask usually takes in the space before it."""
+    around = SpecialToken(mask, lstrip=lstrip)
+    named = (SpecialToken(cls), SpecialToken(sep), around, SpecialToken(pad), SpecialToken(unk))
+    return SpecialTokens(*named, others=tuple(map(SpecialToken, others)))
 
-# The mask takes in the space before it: RoBERTa was trained with the space as part of the hidden word.
-ROBERTA_TOKENS = SpecialTokens(
-    cls=SpecialToken("<s>"),
-    sep=SpecialToken("</s>"),
-    mask=SpecialToken("<mask>", lstrip=True),
-    pad=SpecialToken("<pad>"),
-    unk=SpecialToken("<unk>"),
-)
 
-ALBERT_TOKENS = SpecialTokens(
-    cls=SpecialToken("[CLS]"),
-    sep=SpecialToken("[SEP]"),
-    mask=SpecialToken("[MASK]", lstrip=True),
-    pad=SpecialToken("<pad>"),
-    unk=SpecialToken("<unk>"),
-)
-
-XLNET_TOKENS = SpecialTokens(
-    cls=SpecialToken("<cls>"),
-    sep=SpecialToken("<sep>"),
-    mask=SpecialToken("<mask>", lstrip=True),
-    pad=SpecialToken("<pad>"),
-    unk=SpecialToken("<unk>"),
-    others=tuple(map(SpecialToken, ("<s>", "</s>", "<eop>", "<eod>"))),
-)
-
-# As for BERT, except that the mask includes the space before it.
-MODERNBERT_TOKENS = replace(BERT_TOKENS, mask=SpecialToken("[MASK]", lstrip=True))
-DEBERTA_TOKENS = replace(BERT_TOKENS, mask=SpecialToken("[MASK]", lstrip=True))
+BERT_TOKENS = _tokens("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", lstrip=False)
+# RoBERTa and the models after it were trained with the space as part of the hidden word.
+DEBERTA_TOKENS = _tokens("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]")
+ROBERTA_TOKENS = _tokens("<s>", "</s>", "<mask>", "<pad>", "<unk>")
+ALBERT_TOKENS = _tokens("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
+XLNET_TOKENS = _tokens("<cls>", "<sep>", "<mask>", "<pad>", "<unk>", others=("<s>", "</s>", "<eop>", "<eod>"))
 
 
 @dataclass(frozen=True)
@@ -126,9 +104,6 @@ class WordPiece:
         lowercase: Lower-case the text first (``do_lower_case``).
         strip_accents: Remove accents; ``None`` follows ``lowercase``.
         split_chinese: Make a word of each CJK character (``tokenize_chinese_chars``).
-        special: The special tokens.
-        template: Places of the special tokens.
-        tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
     """
 
     lowercase: bool = True
@@ -148,9 +123,6 @@ class ByteLevelBPE:
     Attributes:
         add_prefix_space: Put a space before the text, so that its first word is spelt as any other.
         trim_offsets: Exclude the space in front of a word from the token's offsets.
-        special: The special tokens.
-        template: Places of the special tokens.
-        tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
     """
 
     add_prefix_space: bool = False
@@ -217,8 +189,6 @@ class SentencePiece:
     Attributes:
         file: Name of the model file.
         special: The special tokens. A mask that the model file lacks gets the next free id.
-        template: Places of the special tokens.
-        tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
         preparation: Treatment of the text before it is split into pieces.
         order: Numbering of the pieces as ids.
         split_digit_comma: Do without pieces that end in a digit and a comma, as XLNet and ALBERT do.
@@ -248,9 +218,6 @@ class TokenizerFileOnly:
 
     Attributes:
         reason: The reason, as a clause: "its vocabulary was published in no other form".
-        special: The special tokens.
-        template: Places of the special tokens.
-        tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
     """
 
     reason: str
@@ -262,6 +229,7 @@ class TokenizerFileOnly:
 
 
 TokenizerRecipe: TypeAlias = WordPiece | ByteLevelBPE | SentencePiece | TokenizerFileOnly
+"""Each has special tokens, their template, and the class that ``transformers`` opens a saved tokenizer with."""
 
 BERT = WordPiece()
 ROBERTA = ByteLevelBPE()
@@ -319,7 +287,7 @@ DEBERTA_V2 = SentencePiece(
     preparation=RunningText(),
 )
 MODERNBERT = TokenizerFileOnly(
-    "its vocabulary was published in no other form", special=MODERNBERT_TOKENS, template=BERT_TEMPLATE
+    "its vocabulary was published in no other form", special=DEBERTA_TOKENS, template=BERT_TEMPLATE
 )
 # What `bothways.text.training` writes: any kind of vocabulary, with the special tokens of BERT.
 TRAINED = TokenizerFileOnly("a tokenizer that was trained here has no other file", BERT_TOKENS, BERT_TEMPLATE)
