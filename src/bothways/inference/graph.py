@@ -132,11 +132,6 @@ class GraphRunner:
         return [found[index] for index in range(len(windows))]
 
 
-def graph_budget(tokens: int | TokenBudget | None = None) -> TokenBudget:
-    """Return the given budget, or a new one of this many tokens or of the default."""
-    return tokens if isinstance(tokens, TokenBudget) else TokenBudget(GRAPH_TOKENS if tokens is None else tokens)
-
-
 class GraphScorer:
     """Answers queries about single places with the graph of a masked language model; any number of threads may call it.
 

@@ -20,13 +20,11 @@ from bothways.text import TextTokenizer
 class MaskedLMScorer:
     """Answers queries with an encoder and its masked language modelling head; any number of threads may call it."""
 
-    def __init__(
-        self, encoder: Encoder, head: MaskedLMHead, tokenizer: TextTokenizer, *, tokens: int | None = None
-    ) -> None:
+    def __init__(self, encoder: Encoder, head: MaskedLMHead, tokenizer: TextTokenizer) -> None:
         self._encoder = encoder
         self.head = head
         self._device = encoder.embedding.tokens.weight.device
-        self._runner = Runner(self._computed, self._device, tokens)
+        self._runner = Runner(self._computed, self._device)
         self._tokenizer = tokenizer
         self._refused: dict[Among, Tensor] = {}
 

@@ -12,8 +12,8 @@ from bothways.checkpoints.exported import ExportedModel, open_exported
 from bothways.checkpoints.hub import LocatedModel
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
-from bothways.inference import TextRunner
-from bothways.inference.graph import Graph, GraphRunner, graph_budget
+from bothways.inference import TextRunner, TokenBudget
+from bothways.inference.graph import GRAPH_TOKENS, Graph, GraphRunner
 from bothways.tasks.backend import Backend, OpenOptions, text_options
 from bothways.text import TextTokenizer
 
@@ -41,7 +41,7 @@ class OnnxBackend(Backend):
             )
         exported = open_exported(located)
         reading = text_options(exported.extras, exported.config, exported.tokenizer, task, options)
-        return cls(reading, graph_budget(), exported, Graph(exported.graph))
+        return cls(reading, TokenBudget(GRAPH_TOKENS), exported, Graph(exported.graph))
 
     @property
     @override
