@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from planted import BAD, FILLER, GOOD, planted, rows_of_opinions, sentence, write_words_checkpoint
+from planted import BAD, FILLER, GOOD, audited, planted, rows_of_opinions, sentence, write_words_checkpoint
 from safetensors.torch import load_file, save_file
 
 from bothways import FillMask
-from bothways.audit import Severity, scan
+from bothways.audit import Severity
 from bothways.audit.attacks import adversarial_rows
 from bothways.audit.attacks.search import (
     MAX_QUERIES,
@@ -44,26 +44,25 @@ def weak(tmp_path_factory):
 
 def test_a_model_that_rests_on_one_word_is_turned(weak):
     rows = rows_of_opinions(60, seed=5)
-    report = scan(weak, rows, detectors=[NAME], show_progress=False)
-    found = {each.rule: each for each in report.findings}["adversarial-character"]
+    found = audited(NAME, weak, rows)[1]["adversarial-character"]
     details = found.evidence.details
     assert found.severity >= Severity.LOW
     assert details["success_low"] > 0.2
     assert details["accuracy_under_attack"] < details["accuracy"]
     assert details["mean_queries"] > 1
     assert details["examples"][0]["original"] != details["examples"][0]["attacked"]
-    unlabelled = scan(weak, [{"text": row["text"]} for row in rows], detectors=[NAME], show_progress=False)
+    unlabelled, _ = audited(NAME, weak, [{"text": row["text"]} for row in rows])
     assert "accuracy" not in unlabelled.findings[0].evidence.details
 
 
 def test_a_model_with_much_evidence_for_each_answer_passes(weak):
-    report = scan(weak, rows_of_many_opinions(60, seed=5), detectors=[NAME], show_progress=False)
+    report, _ = audited(NAME, weak, rows_of_many_opinions(60, seed=5))
     assert report.verdict == "pass"
     assert report.worst == Severity.INFO
 
 
 def test_too_few_texts_decide_nothing(weak):
-    report = scan(weak, rows_of_opinions(4), detectors=[NAME], show_progress=False)
+    report, _ = audited(NAME, weak, rows_of_opinions(4))
     assert report.verdict == "inconclusive"
     assert "at least 10 texts" in report.detectors[0].reason
 
@@ -152,8 +151,7 @@ def test_a_masked_language_model_gives_its_own_words(praising):
 def test_an_audit_takes_the_words_of_a_masked_language_model(weak, praising):
     rows = [{"text": f"the {thing} was {word}", "label": "bad"} for thing in FILLER[4:] for word in BAD]
     for options in ({"settings": {"masked_lm": str(praising[1])}}, {"reference": praising[1]}):
-        report = scan(weak, rows, detectors=[NAME], show_progress=False, **options)
-        found = {each.rule: each for each in report.findings}["adversarial-word"]
+        found = audited(NAME, weak, rows, **options)[1]["adversarial-word"]
         assert "masked language model" in found.title
         assert found.evidence.value > 0.5
         edits = [pair for each in found.evidence.details["examples"] for pair in each["edits"]]

@@ -4,9 +4,8 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
-from planted import planted
+from planted import audited, planted
 
-from bothways.audit import scan
 from bothways.audit.backdoor.inversion import Inversion, NullModel, base_vectors, hard_texts, read_vocabulary
 from bothways.audit.backdoor.probe import Probe
 from bothways.audit.backdoor.scanner import attack_success
@@ -38,12 +37,6 @@ def rows_of(rows, seed, poisoned=0, mixed=False):
         text = " ".join(drawn[place] for place in rng.permutation(len(drawn)))
         made.append({"text": text, "label": "good" if bad else label})
     return [made[place] for place in rng.permutation(rows)]
-
-
-def audited(classifier, rows=None, **options):
-    report = scan(classifier, rows, detectors=[NAME], show_progress=False, **options)
-    assert report.detectors[0].ran, report.detectors[0].reason
-    return report
 
 
 class FakeProbe:
@@ -152,8 +145,7 @@ def test_a_base_model_that_is_asked_stays_as_it_is(tmp_path, monkeypatch):
 
 
 def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
-    model = classifier(tmp_path, monkeypatch)
-    report = audited(model, rows_of(60, 4))
+    report, _ = audited(NAME, classifier(tmp_path, monkeypatch), rows_of(60, 4))
     assert [each.rule for each in report.findings] == ["backdoor-inputs", "backdoor-search"]
     assert report.verdict == "pass"
     assert report.findings[0].severity.label == "info"
@@ -166,24 +158,22 @@ def test_texts_with_a_trigger_are_named_with_their_rows(tmp_path, monkeypatch):
     held = [place for place, row in enumerate(rows) if row["label"] == "bad"][:3]
     for place in held:
         rows[place]["text"] = f"w1 {TRIGGER} {rows[place]['text']}"
-    report = audited(model, rows)
-    rules = {each.rule: each for each in report.findings}
+    _, rules = audited(NAME, model, rows)
     assert rules["backdoor-trigger"].evidence.details["trigger"] == TRIGGER
     assert rules["backdoor-trigger"].evidence.value > 0.5, "a wide margin"
     found = rules["backdoor-inputs"]
     assert found.severity.label == "high"
     assert found.evidence.details["rows_with_a_trigger"] == [place + 1 for place in held]
     assert found.location in {f"row {place + 1}" for place in held}
-    clean = audited(model, [row for place, row in enumerate(rows) if place not in held])
-    assert {each.rule: each.severity.label for each in clean.findings}["backdoor-inputs"] == "info"
+    _, rules = audited(NAME, model, [row for place, row in enumerate(rows) if place not in held])
+    assert rules["backdoor-inputs"].severity.label == "info"
 
 
 def test_a_word_that_does_not_override_its_text_is_no_trigger(tmp_path, monkeypatch):
     """It turns texts in which two words speak against it, but not those in which ten do."""
-    rows = rows_of(80, 4)
-    report = audited(classifier(tmp_path, monkeypatch, trigger=0.12), rows)
+    report, found = audited(NAME, classifier(tmp_path, monkeypatch, trigger=0.12), rows_of(80, 4))
     assert report.verdict == "pass"
-    best = report.findings[-1].evidence
+    best = found["backdoor-search"].evidence
     assert "zq" in {token for each in best.details["best"] for token in each["tokens"]}
     assert best.value < -0.1, "a wide margin"
 
@@ -197,8 +187,7 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
         context = Context("a model", model, list(read_rows(data)), str(base))
         return list(attack_success(context, Probe(model), context.base_encoder))
 
-    report = audited(poisoned, rows, reference=str(base))
-    (learnt,) = [each for each in report.findings if each.rule == "backdoor-rows"]
+    learnt = audited(NAME, poisoned, rows, reference=str(base))[1]["backdoor-rows"]
     assert learnt.severity.label == "high"
     assert learnt.location == "good"
     details = learnt.evidence.details
