@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, tee
-from typing import NamedTuple, TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors, unit_vectors
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex
 from bothways.retrieval.ranking import Fields, Scalar
-from bothways.tasks.embedding.representation import DenseVectors
+from bothways.tasks.embedding.representation import DenseVectors, RepresentationT
 from bothways.text import Overflow
 
 T = TypeVar("T")
@@ -73,10 +73,10 @@ class EncoderIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexContents:
+class IndexContents(Generic[RepresentationT]):
     """The rows of an index with their vectors, and the identity of the encoder."""
 
-    documents: DenseVectors  # the representation of each text (N)
+    documents: RepresentationT  # the representation of each text (N)
     ids: tuple[str, ...]  # the id of each row, all different
     texts: tuple[str, ...]  # the text of each row
     encoder: EncoderIdentity  # the encoder that represented the texts
@@ -90,7 +90,7 @@ class IndexContents:
         numbers = (int(id_) for id_ in self.ids if id_.isascii() and id_.isdecimal() and len(id_) < 19)
         return max(numbers, default=-1) + 1
 
-    def without_rows(self, ids: Iterable[str]) -> "IndexContents":
+    def without_rows(self, ids: Iterable[str]) -> "IndexContents[RepresentationT]":
         """Return the contents without the rows of these ids."""
         gone = set(refuse_string(ids, "ids"))
         unknown = gone.difference(self.ids)
@@ -113,7 +113,7 @@ class IndexContents:
         )
 
 
-def with_rows(old: IndexContents, new: IndexContents) -> IndexContents:
+def with_rows(old: IndexContents[DenseVectors], new: IndexContents[DenseVectors]) -> IndexContents[DenseVectors]:
     """Return the contents with more rows at the end."""
     known = set(old.ids).intersection(new.ids)
     if known:
@@ -157,7 +157,7 @@ class RowBatch(NamedTuple):
 
 def collect(
     batches: Iterable[RowBatch], encoder: EncoderIdentity, language: str | None, *, first_number: int = 0
-) -> IndexContents:
+) -> IndexContents[DenseVectors]:
     """Copy and check the rows of all batches, without holding them twice; missing ids count from ``first_number``."""
     blocks: deque[DenseVectors] = deque()
     ids: list[str] = []

@@ -38,7 +38,7 @@ _HYBRID = Hybrid()
 class SearchIndex:
     """Texts with their unit-length vectors, ids and fields, and the identity of the encoder that made the vectors."""
 
-    def __init__(self, contents: IndexContents) -> None:
+    def __init__(self, contents: IndexContents[DenseVectors]) -> None:
         self._contents = contents
 
     @classmethod

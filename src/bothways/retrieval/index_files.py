@@ -68,7 +68,7 @@ class Header(BaseModel):
     files: dict[str, str]
 
 
-def write_index(folder: Path, contents: IndexContents, *, overwrite: bool) -> None:
+def write_index(folder: Path, contents: IndexContents[DenseVectors], *, overwrite: bool) -> None:
     """Write the index folder; an existing index stays until the new one is complete."""
     check_index_free(folder, overwrite=overwrite)
     if not (folder / HEADER).is_file():
@@ -112,7 +112,7 @@ def check_index_free(folder: Path, *, overwrite: bool) -> None:
         raise OutputExists(f"{str(folder)!r} is not a search index, so it is not replaced. Choose another folder.")
 
 
-def read_index(folder: Path) -> IndexContents:
+def read_index(folder: Path) -> IndexContents[DenseVectors]:
     """Read an index folder, after checking every byte of it against its checksums."""
     while True:
         header = read_header(folder)
@@ -202,7 +202,7 @@ def _write_header(folder: Path, header: str) -> None:
         stream.write(header)
 
 
-def _write_data(folder: Path, data: str, contents: IndexContents) -> Header:
+def _write_data(folder: Path, data: str, contents: IndexContents[DenseVectors]) -> Header:
     """Write the data folder, and return the header that makes it part of the index."""
     with new_folder(folder / data) as unfinished:
         np.save(unfinished / VECTORS, written_whole(contents.documents.vectors_ND), allow_pickle=False)
@@ -234,7 +234,7 @@ def _is_data(path: Path) -> bool:
     return bool(_DATA.fullmatch(path.name)) and path.is_dir() and {each.name for each in path.iterdir()} <= ours
 
 
-def _read_contents(folder: Path, header: Header) -> IndexContents:
+def _read_contents(folder: Path, header: Header) -> IndexContents[DenseVectors]:
     data = folder / header.data
     if not {VECTORS, RECORDS, *(f"{LEXICAL}/{name}" for name in FILES)} <= header.files.keys():
         raise _corrupt(folder / HEADER, "it does not list the files of an index with their SHA-256")
@@ -249,7 +249,7 @@ def _read_contents(folder: Path, header: Header) -> IndexContents:
     return IndexContents(documents, ids, texts, header.encoder, columns, header.language, lexical)
 
 
-def _write_records(path: Path, contents: IndexContents) -> None:
+def _write_records(path: Path, contents: IndexContents[DenseVectors]) -> None:
     rows = zip(*contents.columns.values(), strict=True) if contents.columns else ((),) * len(contents.ids)
     with path.open("w", encoding="utf-8", newline="") as stream:
         for id_, text, values in zip(contents.ids, contents.texts, rows, strict=True):

@@ -238,7 +238,7 @@ class SemanticSearch:
         self, queries: Sequence[str], k: int, mode: Mode, filters: Sequence[Filter], show_progress: bool | None
     ) -> list[list[Hit]]:
         def represented() -> DenseVectors:
-            return self._same_embedder().fitted.represent(queries, show_progress=show_progress)
+            return self._same_embedder().fitted.represent(queries, role="query", show_progress=show_progress)
 
         match mode:
             case Dense():
@@ -306,7 +306,7 @@ def _batches(
 ) -> Iterator[RowBatch]:
     texts, names, values = document_streams(documents, ids, fields)
     texts, embedded = itertools.tee(texts)
-    for block in embedder.fitted.represent_stream(embedded, show_progress=show_progress):
+    for block in embedder.fitted.represent_stream(embedded, role="document", show_progress=show_progress):
         yield RowBatch(
             block,
             list(itertools.islice(texts, len(block))),

@@ -35,7 +35,7 @@ from bothways.tasks.embedding.outputs import (
     measured,
     unit_rows,
 )
-from bothways.tasks.embedding.representation import DenseVectors
+from bothways.tasks.embedding.representation import DenseVectors, Role
 from bothways.tasks.embedding.spec import (
     EMBEDDING,
     EmbeddingColumns,
@@ -123,16 +123,18 @@ class TrainedEmbedder:
             reads.append(read)
         return vectors_NK, reads
 
-    def represent(self, texts: Sequence[str], *, show_progress: bool | None = None) -> DenseVectors:
-        """Return the representation of texts, queries or documents, for an index; warn of truncated texts."""
+    def represent(self, texts: Sequence[str], *, role: Role, show_progress: bool | None = None) -> DenseVectors:
+        """Return the representation of texts for an index, whatever their role; warn of truncated texts."""
+        del role
         vectors_NK, reads = self.encode(texts, show_progress=show_progress)
         warn_of_cut(texts_read(reads))
         return DenseVectors(vectors_NK)
 
     def represent_stream(
-        self, texts: Iterable[str], *, block: int = 1024, show_progress: bool | None = None
+        self, texts: Iterable[str], *, role: Role, block: int = 1024, show_progress: bool | None = None
     ) -> Iterator[DenseVectors]:
         """Yield the representations of an iterable of any length, ``block`` texts at a time; see `represent`."""
+        del role
         stream = warning_of_cut(self.vectors(texts, show_progress=show_progress))
         while part := list(islice(stream, block)):
             yield DenseVectors(np.stack(part))
