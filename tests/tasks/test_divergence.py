@@ -18,7 +18,8 @@ from bothways.tasks.columns import TextColumns
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.embedding.spec import LabelledTexts
 from bothways.tasks.heads.objective import WindowObjective
-from classifier_cases import rows, without_dropout
+from classifier_cases import rows, tagged, without_dropout
+from everyday import some_of
 
 QUICK = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 6}
 TEXTS = [row["text"] for row in rows(6)]
@@ -39,12 +40,6 @@ def diverge(monkeypatch, fit, updates, kind=WindowObjective):
         with pytest.raises(TrainingDiverged) as caught:
             fit()
     return caught.value.kept_epoch
-
-
-def tagged(count=18):
-    tags = {"w5": "B-PER", "w6": "B-LOC"}
-    words = [row["text"].split() for row in rows(count)]
-    return [{"tokens": each, "tags": [tags.get(word, "O") for word in each]} for each in words]
 
 
 def confident(task):
@@ -76,7 +71,7 @@ ALONE = {
 }
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", some_of(ALONE, "classification", "answering"))
 def test_a_diverged_task_may_be_finished_from_the_epoch_that_was_kept(base, monkeypatch, name):
     kind, fit, asked, has_learnt = ALONE[name]
     task = kind.from_pretrained(base, device="cpu")
@@ -138,7 +133,11 @@ def asked(task):
     return task.predict([("w5", "w30 w5 w10")] if isinstance(task, QuestionAnswerer) else TEXTS)
 
 
-@pytest.mark.parametrize("name", UNFINISHED)
+# Tasks with a head share their training.
+EVERYDAY = some_of(UNFINISHED, "classification", "several tasks", "masks", "embeddings")
+
+
+@pytest.mark.parametrize("name", EVERYDAY)
 def test_ctrl_c_before_an_epoch_was_finished_leaves_a_task_as_it_was(base, monkeypatch, name):
     kind, fit, objective = UNFINISHED[name]
     task = kind.from_pretrained(without_dropout(base), device="cpu")
@@ -163,14 +162,15 @@ def test_an_untrained_head_does_not_answer_after_whatever_failure(base, monkeypa
     def failing(*_, **__):
         raise error("no more")
 
-    monkeypatch.setattr("bothways.training.loop.train", failing)
+    for module in ("training.loop", "compose.multitask.multitask"):
+        monkeypatch.setattr(f"bothways.{module}.train", failing)
     with pytest.raises(error, match="no more"):
         fit(task)
     with pytest.raises(NotFitted):
         asked(task)
 
 
-@pytest.mark.parametrize("name", UNFINISHED)
+@pytest.mark.parametrize("name", EVERYDAY)
 def test_a_second_fit_that_ends_early_leaves_a_task_as_it_was(base, monkeypatch, tmp_path, name):
     kind, fit, objective = UNFINISHED[name]
     task = kind.from_pretrained(without_dropout(base), device="cpu")
