@@ -3,7 +3,12 @@
 import json
 import shutil
 
+import numpy as np
+import pytest
 from safetensors.torch import load_file, save_file
+
+from bothways.compose.opening import open_trained
+from bothways.data import read_rows
 
 
 def turned(folder, target, order):
@@ -45,3 +50,19 @@ def of_one_task(folder, name):
     config = json.loads((folder / "config.json").read_text()) | config
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def reported(ensemble, folders, data, metrics):
+    """The report of an ensemble as JSON, with those of its members and their disagreement checked, and its answers."""
+    report, found = ensemble.evaluate(data, resamples=5), list(ensemble.predict_stream(read_rows(data)))
+    content = report.to_dict()
+    for name, attribute in (("disagreement", "differing"), ("mutual_information", "information")):
+        mean = np.mean([getattr(each.disagreement, attribute) for each in found])
+        assert content["disagreement"][name] == pytest.approx(mean)
+    for folder, member in zip(folders, content["members"], strict=True):
+        alone = open_trained(folder, device="cpu").evaluate(data, resamples=5)
+        assert member["member"] == str(folder)
+        assert [member[name] for name in metrics] == pytest.approx([alone.estimates[name].value for name in metrics])
+    assert "disagreement, mean" in report.summary()
+    json.dumps(content)
+    return content, found

@@ -242,13 +242,6 @@ def test_the_encoder_is_written_once(three):
 # --- how it trains ---
 
 
-def test_the_same_seed_gives_the_same_model_to_the_bit(base, tmp_path):
-    for name in ("one", "again"):
-        fitted(base, seed=1, epochs=1)[0].save(tmp_path / name)
-    one, again = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "again"))
-    assert same(one, again)
-
-
 class Told:
     """An objective of so many updates, which says which of them were asked for."""
 

@@ -24,7 +24,7 @@ DETECTORS = ("max_softmax", "energy", "mahalanobis", "neighbours", "cosine")
 ELSEWHERE = [{"text": f"w{60 + number % 20} w{59 - number % 7} w{70 + number % 9}"} for number in range(20)]
 
 
-def fitted(tiny_bert, *, data=None, validation=None, epochs=4, seed=3, target="single", open_with=None, **settings):
+def fitted(tiny_bert, *, data=None, validation=None, epochs=1, seed=3, target="single", open_with=None, **settings):
     classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu", **(open_with or {}))
     classifier.fit(
         data or rows(36),
@@ -111,7 +111,7 @@ def doubtful(count, first):
 
 
 def test_label_sets_hold_the_truth_of_fresh_rows_as_often_as_promised(tiny_bert):
-    classifier = fitted(tiny_bert, validation=doubtful(200, 100), detector=None, epochs=1)
+    classifier = fitted(tiny_bert, validation=doubtful(200, 100), detector=None)
     fresh = doubtful(600, 1_000)
     for coverage in (0.85, 0.95):
         found = classifier.predict(texts(fresh), coverage=coverage)
@@ -130,7 +130,7 @@ def test_an_interval_around_a_number_holds_fresh_ones_as_often_as_promised(tiny_
         ]
 
     data = {"data": measured(60, 0), "validation": measured(200, 100)}
-    classifier = fitted(tiny_bert, **data, target="regression", epochs=1)
+    classifier = fitted(tiny_bert, **data, target="regression")
     fresh = measured(600, 1_000)
     for coverage in (0.5, 0.8):
         found = classifier.predict(texts(fresh), coverage=coverage)
@@ -161,9 +161,7 @@ def test_coverage_without_calibration_is_refused(classifier):
 @pytest.fixture(scope="module")
 def detecting(tiny_bert):
     """A factory: a classifier with a detector, fitted once."""
-    return functools.cache(
-        lambda kind: fitted(tiny_bert, detector=kind, validation=rows(40), in_domain_share=0.9, epochs=2)
-    )
+    return functools.cache(lambda kind: fitted(tiny_bert, detector=kind, validation=rows(40), in_domain_share=0.9))
 
 
 @pytest.mark.parametrize("kind", [*DETECTORS, "mahalanobis_layers"])
@@ -199,7 +197,7 @@ def test_a_detector_is_fitted_on_the_training_rows_and_their_own_labels(detectin
 
 
 def test_features_change_nothing_else(tiny_bert):
-    plain, featured = (fitted(tiny_bert, detector=kind, epochs=1) for kind in (None, "mahalanobis"))
+    plain, featured = (fitted(tiny_bert, detector=kind) for kind in (None, "mahalanobis"))
     for one, other in zip(plain.predict(texts(rows())), featured.predict(texts(rows())), strict=True):
         assert one.out_of_domain is None
         assert other.out_of_domain is not None
@@ -294,14 +292,9 @@ def test_a_calibration_that_the_target_does_not_know_is_refused_before_the_train
     assert not (tmp_path / "log.jsonl").exists()
 
 
-def test_the_card_says_data_seed_metrics_calibration_and_limits(classifier, tmp_path):
+def test_the_card_says_metrics_calibration_and_limits(classifier, tmp_path):
     classifier.save(tmp_path / "saved")
     card = json.loads((tmp_path / "saved" / "bothways.json").read_text())["card"]
-    assert card["data"]["training"]["rows"] == card["training_rows"] == 36
-    for part in card["data"].values():
-        assert len(part["tokens_sha256"]) == len(part["labels_sha256"]) == 64
-    assert card["training"]["settings"]["seed"] == 3
-    assert card["metrics"]["n"] == 40
     report = classifier.evaluate(noisy_rows(40), seed=3).to_dict()
     for name in ("accuracy", "accuracy_low", "accuracy_high", "nll", "ece"):
         assert card["metrics"][name] == pytest.approx(report[name], abs=1e-5), name
@@ -312,13 +305,6 @@ def test_the_card_says_data_seed_metrics_calibration_and_limits(classifier, tmp_
     ]
     assert card["confidence"]["out_of_domain"] == "mahalanobis"
     assert any("approximate: new rows may be covered a little less often" in limit for limit in card["limits"])
-
-
-def test_the_same_data_have_the_same_checksum_and_others_another(classifier, tiny_bert):
-    again, other = fitted(tiny_bert, epochs=1), fitted(tiny_bert, data=rows(36, first=1), epochs=1)
-    assert again.card["data"] == classifier.card["data"]
-    assert other.card["data"]["training"] != classifier.card["data"]["training"]
-    assert other.card["data"]["validation"] == classifier.card["data"]["validation"]
 
 
 def test_a_missing_or_altered_file_of_confidence_is_refused(classifier, tmp_path):

@@ -10,18 +10,12 @@ from bothways import Ensemble
 from bothways.tasks import FillMask, PairClassifier, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.embedding.losses import Distillation
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs
-from classifier_cases import rows, without_dropout
+from classifier_cases import rows, tagged, without_dropout
 from pair_cases import scored
 from tiny_models import write_checkpoint
 
 ONCE = {"epochs": 1, "seed": 7}
 TEXTS = [row["text"] for row in rows(12)]
-
-
-def tagged(count, first=0):
-    tags = {"w5": "B-PER", "w6": "B-LOC"}
-    words = [row["text"].split() for row in rows(count, first)]
-    return [{"tokens": each, "tags": [tags.get(word, "O") for word in each]} for each in words]
 
 
 def opened(kind, base):

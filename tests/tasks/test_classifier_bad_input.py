@@ -136,12 +136,6 @@ def test_a_text_to_predict_that_is_none_is_refused_by_its_number(fitted, bad, wo
         fitted.predict(["w5", "w6", bad, "w7"])
 
 
-@pytest.mark.parametrize("bad", [5, None, b"w5", {"text": "w5"}])
-def test_what_is_no_text_and_no_list_of_texts_is_refused(fitted, bad):
-    with pytest.raises(InvalidInput, match=f"expected a text, or a list of such, got {type(bad).__name__}"):
-        fitted.predict(bad)
-
-
 @pytest.mark.parametrize("max_length", [0, 19])
 def test_a_length_out_of_range_is_refused(tiny_bert, max_length):
     with pytest.raises(InvalidInput, match=f"between 1 and the model's 18, got {max_length}"):
@@ -246,13 +240,10 @@ def test_a_bothways_json_that_is_no_object_is_refused(saved, text):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("temperature", "1.5"),
         ("temperature", {"value": 1.5}),
         ("temperature", {"value": 0, "slope": 0}),
-        ("temperature", {"value": float("inf"), "slope": 0}),
         ("temperature", {"value": 1.5, "slope": -0.1}),
         ("temperature", {"value": 1.5, "slope": 0.1, "bias": 0}),
-        ("calibration", "temperature"),
         ("calibration", {"method": "magic"}),
         ("calibration", {"method": "temperature", "value": 0, "slope": 0}),
         ("calibration", {"method": "isotonic", "knots": [[0.5]] * 9, "values": [[0.5]] * 9}),
@@ -260,11 +251,8 @@ def test_a_bothways_json_that_is_no_object_is_refused(saved, text):
         ("conformal", {"kind": "least_ambiguous", "penalty": 1.0}),
         ("out_of_domain", {"kind": "magic", "threshold": 1.0}),
         ("out_of_domain", {"kind": "energy", "threshold": 1.0, "temperature": 0.0}),
-        ("out_of_domain", {"kind": "energy", "threshold": "1", "temperature": 1.0}),
         ("out_of_domain", {"kind": "energy", "temperature": 1.0}),
         ("out_of_domain", {"kind": "cosine", "threshold": 1.0}),
-        ("max_length", 0),
-        ("max_length", 19),
         ("max_length", 8.5),
         ("on_overflow", "cut"),
         ("checksums", ["model.safetensors"]),

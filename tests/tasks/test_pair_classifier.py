@@ -111,12 +111,6 @@ def test_a_pair_with_an_empty_side_is_refused(fitted, side, pair):
         list(fitted.predict_stream(iter([pair])))
 
 
-@pytest.mark.parametrize("bad", ["w5 w6", 3])
-def test_what_is_neither_a_pair_nor_many_is_refused(fitted, bad):
-    with pytest.raises(InvalidInput, match=f"a tuple of two texts, or a list of such tuples, got {type(bad).__name__}"):
-        fitted.predict(bad)
-
-
 def test_a_score_is_a_number_to_predict(tiny_bert):
     model = opened(tiny_bert)
     assert model.fit_options({"score": "score"}) == model.fit_options({"label": "score", "target": "regression"})

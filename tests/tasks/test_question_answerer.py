@@ -271,11 +271,6 @@ def test_calibration_that_is_not_there_is_not_made_up(tiny_bert):
         answerer.predict(ASKED, calibrated=True)
 
 
-def test_labels_make_no_sense(saved):
-    with pytest.raises(InvalidInput, match="a model for question-answering, which has no labels: leave them out"):
-        open_trained(saved, labels=["yes", "no"])
-
-
 @pytest.mark.parametrize("values", [{"max_answer_tokens": 0}, {"top": 0}])
 def test_settings_out_of_range_are_refused(values):
     with pytest.raises(InvalidInput, match="must be at least 1"):
@@ -291,9 +286,6 @@ def test_answers_longer_than_a_saved_model_may_have_are_refused(tiny_bert):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("no_answer_threshold", "1"),
-        ("no_answer_threshold", True),
-        ("no_answer_threshold", float("nan")),
         ("max_answer_tokens", 0),
         ("max_answer_tokens", 2.5),
         ("temperature", {"value": 0, "slope": 0}),

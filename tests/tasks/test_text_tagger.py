@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from bothways import TextTagger
 from bothways.confidence.confidence import Confidence
@@ -21,21 +20,9 @@ from bothways.tasks.tagging.outputs import word_scores
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.text import ReadWords, Words, WordStarts
 from bothways.training.options import AdamW, TrainingOptions
-from classifier_cases import without_dropout
+from classifier_cases import FILLER, OF_WORD, plant_words, without_dropout
+from classifier_cases import named_rows as rows
 from tiny_models import edit_config, write_checkpoint
-
-FILLER = [f"w{number}" for number in range(20, 60)]
-
-
-def rows(count=20, first=0):
-    """w5 begins a person and w6 goes on with it; w7 is a place."""
-    made = []
-    for number in range(first, first + count):
-        names = (["w5", "w6"], ["w7"], ["w5"], ["w5", "w6", "w6"])[number % 4]
-        words = [*FILLER[number % 7 : number % 7 + number % 3], *names, FILLER[number % 30]]
-        tags = [{"w5": "B-PER", "w6": "I-PER", "w7": "B-LOC"}.get(word, "O") for word in words]
-        made.append({"tokens": words, "tags": tags})
-    return made
 
 
 def varied(count, seed):
@@ -46,31 +33,12 @@ def varied(count, seed):
         while len(words) < length:
             names = (["w5"], ["w5", "w6"], ["w5", "w6", "w6"], ["w7"])
             words += rng.choice((*names, [rng.choice(FILLER)], [rng.choice(",!")]))
-        tags = [{"w5": "B-PER", "w6": "I-PER", "w7": "B-LOC"}.get(word, "O") for word in words]
-        made.append({"tokens": words, "tags": tags})
+        made.append({"tokens": words, "tags": [OF_WORD.get(word, "O") for word in words]})
     return made
 
 
 def opened(folder, **options):
     return TextTagger.from_pretrained(folder, device="cpu", **options)
-
-
-def plant_words(folder):
-    """Let the state of a token be its embedding alone, and those of w5, w6 and w7 point in directions of their own.
-
-    A linear model of the states then tags every text, on every processor.
-    """
-    weights = load_file(folder / "model.safetensors")
-    for name, value in weights.items():
-        if name.endswith("LayerNorm.weight"):
-            value.fill_(1)
-        elif name.endswith("LayerNorm.bias") or ".output.dense." in name or "position" in name or "token_type" in name:
-            value.zero_()
-    table_VE = weights["embeddings.word_embeddings.weight"]
-    table_VE[:, :3] = 0
-    table_VE[5:8] = torch.eye(3, table_VE.shape[1])
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +158,10 @@ def test_what_was_cut_is_counted_and_outside(folder):
 
 
 def test_a_training_says_what_it_does_not_learn_from(tiny_bert):
-    long = [{"tokens": ["w20"] * 14 + ["w5"] + ["w6"] * 10, "tags": ["O"] * 14 + ["B-PER"] + ["I-PER"] * 10}, *rows(7)]
+    long = [
+        {"tokens": ["w20"] * 14 + ["w5"] + ["w6"] * 10, "tags": ["O"] * 14 + ["B-PER"] + ["I-PER"] * 10},
+        *rows(7),
+    ]
     with pytest.warns(TextsTruncated, match=r"1 of 8 texts were cut: 9 tokens were not read"):
         opened(tiny_bert, on_overflow="truncate").fit(long, validation=rows(3), epochs=1)
 
@@ -200,13 +171,13 @@ def test_a_training_says_what_it_does_not_learn_from(tiny_bert):
 
 @pytest.mark.parametrize("scheme", ["BIOES", "IOB1"])
 def test_data_of_any_scheme_are_learnt_and_evaluated(tiny_bert, scheme):
-    other = [{**row, "tags": converted(row["tags"], "BIO", scheme)} for row in rows()]
+    other = [{**row, "tags": converted(row["tags"], "BIO", scheme)} for row in rows(20)]
     tagger = opened(tiny_bert)
     tagger.fit(other, validation=rows(8) if scheme == "IOB1" else other, epochs=1)
     assert tagger.fitted.outputs.tag_set.scheme == ("BIO" if scheme == "IOB1" else scheme)
-    in_their_own, in_ours = (tagger.evaluate(data, resamples=5) for data in (other, rows()))
+    in_their_own, in_ours = (tagger.evaluate(data, resamples=5) for data in (other, rows(20)))
     assert in_their_own.to_dict() == in_ours.to_dict()
-    assert in_ours.counts["spans"] == sum(tag.startswith("B-") for row in rows() for tag in row["tags"])
+    assert in_ours.counts["spans"] == sum(tag.startswith("B-") for row in rows(20) for tag in row["tags"])
 
 
 def test_tags_with_prefixes_are_taken_as_they_are_on_request(tiny_bert, tmp_path):
@@ -358,9 +329,9 @@ def test_training_data_that_are_not_usable_are_refused(tiny_bert, data, said):
 
 def test_a_scheme_that_the_data_do_not_keep_to_is_refused(tiny_bert):
     with pytest.raises(InvalidInput, match=r"row 1 .* which BIOES does not allow there"):
-        opened(tiny_bert).fit(rows(), scheme="BIOES")
+        opened(tiny_bert).fit(rows(20), scheme="BIOES")
     with pytest.raises(InvalidInput, match="scheme to be one of"):
-        opened(tiny_bert).fit(rows(), scheme="BMES")
+        opened(tiny_bert).fit(rows(20), scheme="BMES")
 
 
 def test_tags_that_were_not_there_in_training_are_refused_by_row(tagger):
@@ -396,7 +367,7 @@ def test_labels_that_do_not_fit_the_head_are_refused(tmp_path, tiny_bert):
 def test_outputs_in_another_order_keep_their_tags_when_training_goes_on(folder):
     order = ["O", "I-PER", "B-PER", "B-LOC", "I-LOC"]  # as of a model from elsewhere
     tagger = opened(folder, labels=order)
-    ready = prepared(tagger, rows(), scheme="BIO")
+    ready = prepared(tagger, rows(20), scheme="BIO")
     assert list(ready.setup.learner.outputs.labels) == order
     assert ready.objective.baseline.name == CONTINUED
 
