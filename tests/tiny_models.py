@@ -14,6 +14,7 @@ from bothways.encoder import Encoder, Pooler
 from bothways.encoder.attention import SelfAttention
 from bothways.encoder.heads import new_head
 from bothways.encoder.modules import Dropout
+from bothways.encoder.streams import VISIBLE
 from bothways.families import FAMILIES
 from bothways.families.layout import write_weights
 from bothways.packing import pack
@@ -178,6 +179,21 @@ def random_ids(lengths, seed=0, vocabulary=VOCABULARY):
 def random_types(lengths):
     """Segment ids: the first half of each sequence is the first text of a pair."""
     return [[int(2 * place >= length) for place in range(length)] for length in lengths]
+
+
+def order_of(length, seed=0):
+    """Places of half of the tokens in a random order; the others are visible."""
+    generator = torch.Generator().manual_seed(seed)
+    count = max(1, length // 2)
+    order = torch.full((length,), VISIBLE)
+    order[torch.randperm(length, generator=generator)[:count]] = torch.randperm(count, generator=generator)
+    return order
+
+
+def targets_of(orders):
+    """The arguments of `Encoder.queries` for the orders of sequences: rows and counts of the targets, all places."""
+    order_T = torch.cat(orders)
+    return (order_T >= 0).nonzero().flatten(), tuple(int((each >= 0).sum()) for each in orders), order_T
 
 
 def padded(sequences, side, fill):

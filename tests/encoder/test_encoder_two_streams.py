@@ -8,28 +8,14 @@ import torch
 from bothways.encoder import Recorder
 from bothways.encoder.attention import BACKENDS, REFERENCE
 from bothways.encoder.backends.basic import AttentionCall, RelativeScores
-from bothways.encoder.streams import VISIBLE, Memory, Targets, attend_before
+from bothways.encoder.streams import Memory, Targets, attend_before
 from bothways.errors import InvalidInput, UnsupportedAttention, UnsupportedConfig
 from bothways.packing import pack
 from cuda_emulation import emulated_cuda, no_waits
-from tiny_models import random_ids, random_types, tiny_encoder
+from tiny_models import order_of, random_ids, random_types, targets_of, tiny_encoder
 
 HEADS, WIDTH = 2, 4
 LENGTHS = (6, 1, 11)
-
-
-def order_of(length, seed=0):
-    """Places of half of the tokens in a random order; the others are visible."""
-    generator = torch.Generator().manual_seed(seed)
-    count = max(1, length // 2)
-    order = torch.full((length,), VISIBLE)
-    order[torch.randperm(length, generator=generator)[:count]] = torch.randperm(count, generator=generator)
-    return order
-
-
-def targets_of(orders):
-    order_T = torch.cat(orders)
-    return (order_T >= 0).nonzero().flatten(), tuple(int((each >= 0).sum()) for each in orders), order_T
 
 
 def call_of(lengths, order_T=None, seed=0, **changes):

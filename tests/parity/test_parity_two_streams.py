@@ -4,25 +4,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from bothways.encoder.streams import VISIBLE, Memory
+from bothways.encoder.streams import Memory
 from bothways.packing import pack
-from tiny_models import VOCABULARY, padded, random_ids, random_types
+from tiny_models import VOCABULARY, order_of, padded, random_ids, random_types, targets_of
 
 LENGTHS = (7, 19, 1, 12)
 MEMORY = 5
-
-
-def random_order(length, generator):
-    """Places of a third of the tokens in a random order; all others are visible. At least one has a place."""
-    count = max(1, length // 3)
-    order = torch.full((length,), VISIBLE)
-    order[torch.randperm(length, generator=generator)[:count]] = torch.randperm(count, generator=generator)
-    return order
-
-
-def orders_of(lengths, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return [random_order(length, generator) for length in lengths]
 
 
 def upstream_masks(orders, longest):
@@ -35,11 +22,6 @@ def upstream_masks(orders, longest):
         for target, place in enumerate((order >= 0).nonzero().flatten().tolist()):
             mapping[number, target, begin + place] = 1.0
     return hidden, mapping
-
-
-def targets_of(orders):
-    counts = tuple(int((order >= 0).sum()) for order in orders)
-    return (torch.cat(orders) >= 0).nonzero().flatten(), counts, torch.cat(orders)
 
 
 @pytest.fixture
@@ -62,7 +44,11 @@ def test_logits_and_loss_are_those_of_transformers(models, lengths, backend):
     theirs, ours = models
     # The one token of a sequence has nothing before it; upstream then attends to everything.
     lengths = tuple(length for length in lengths if length > 1)
-    ids, types, orders = random_ids(lengths), random_types(lengths), orders_of(lengths)
+    ids, types, orders = (
+        random_ids(lengths),
+        random_types(lengths),
+        [order_of(length, seed) for seed, length in enumerate(lengths)],
+    )
     longest = max(lengths)
     hidden, mapping = upstream_masks(orders, longest)
     ids_BS, mask_BS = padded(ids, "left", 0)
@@ -90,7 +76,8 @@ def test_memory_is_that_of_transformers(models, two_streams):
     theirs, ours = models
     lengths = (12, 12, 12)
     before, ids = random_ids([MEMORY] * 3, seed=5), random_ids(lengths)
-    types, orders = random_types(lengths), orders_of(lengths)
+    types = random_types(lengths)
+    orders = [order_of(length, seed) for seed, length in enumerate(lengths)]
     hidden, mapping = upstream_masks(orders, 12)
     extra = {"perm_mask": hidden, "target_mapping": mapping} if two_streams else {}
     encoder, packed = ours.encoder, pack(ids, types)

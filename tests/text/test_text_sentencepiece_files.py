@@ -69,45 +69,39 @@ def test_without_the_extra_the_install_line_is_given(tmp_path, monkeypatch, abse
         opened(tmp_path, "albert")
 
 
-def altered(folder, family, change) -> None:
-    from sentencepiece import sentencepiece_model_pb2
+def altered(change):
+    """A function from the bytes of a model to those of a changed one."""
 
-    path = folder / FAMILIES[family].file
-    proto = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
-    change(proto)
-    path.write_bytes(proto.SerializeToString())
+    def changed(content):
+        from sentencepiece import sentencepiece_model_pb2
 
+        proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+        change(proto)
+        return proto.SerializeToString()
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda proto: proto.ClearField("pieces"),
-        lambda proto: setattr(proto.trainer_spec, "unk_id", 5000),
-        lambda proto: setattr(proto.trainer_spec, "unk_id", -1),
-        lambda proto: setattr(proto.pieces[40], "score", float("nan")),
-        lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", b"no map"),
-    ],
-    ids=["no pieces", "unknown beyond the pieces", "no unknown", "no score", "no character map"],
-)
-def test_altered_files_are_refused(tmp_path, change):
-    train(tmp_path, "albert")
-    altered(tmp_path, "albert", change)
-    with pytest.raises(CorruptCheckpoint, match=r"spiece\.model"):
-        opened(tmp_path, "albert")
+    return changed
 
 
-@pytest.mark.parametrize("cut", [0, 10, 2000], ids=["empty", "beginning", "half"])
-def test_truncated_files_are_refused(tmp_path, cut):
+DAMAGED = {
+    "no pieces": altered(lambda proto: proto.ClearField("pieces")),
+    "unknown beyond the pieces": altered(lambda proto: setattr(proto.trainer_spec, "unk_id", 5000)),
+    "no unknown": altered(lambda proto: setattr(proto.trainer_spec, "unk_id", -1)),
+    "no score": altered(lambda proto: setattr(proto.pieces[40], "score", float("nan"))),
+    "no character map": altered(lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", b"no map")),
+    "empty": lambda _: b"",
+    "beginning": lambda content: content[:10],
+    "half": lambda content: content[:2000],
+    "pointer": lambda _: b"version https://git-lfs.github.com/spec/v1",
+    "no fields": lambda _: b"\xff" * 100,
+    "another format": lambda _: b"{}",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_files_are_refused(tmp_path, damage):
     train(tmp_path, "albert")
     path = tmp_path / "spiece.model"
-    path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(CorruptCheckpoint, match=r"spiece\.model"):
-        opened(tmp_path, "albert")
-
-
-@pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1", b"\xff" * 100, b"{}"])
-def test_files_of_another_kind_are_refused(tmp_path, content):
-    (tmp_path / "spiece.model").write_bytes(content)
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(CorruptCheckpoint, match=r"spiece\.model"):
         opened(tmp_path, "albert")
 

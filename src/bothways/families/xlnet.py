@@ -19,10 +19,9 @@ from bothways.encoder.head_kinds import (
     LastToken,
     MaskedLMHeadKind,
     ScoreHeadKind,
-    SpanLogits,
     Transform,
 )
-from bothways.families.bert import OUTPUT
+from bothways.families.bert import OUTPUT, SPAN
 from bothways.families.family import CheckpointHead, DropoutSetting, Family, Published
 from bothways.families.layout import (
     BY_HEAD,
@@ -116,10 +115,7 @@ XLNET = Family(
             ScoreHeadKind(LastToken(), Transform("tanh"), Labels()), _SUMMARY, _SUMMARY_DROPOUT, _SUMMARY_NEEDS
         ),
         "token": CheckpointHead(ScoreHeadKind(EachToken(), None, Labels(), dropout=0.0), OUTPUT),
-        "span": CheckpointHead(
-            ScoreHeadKind(EachToken(), None, SpanLogits(), dropout=0.0),
-            (TensorRow("qa_outputs.{wb}", "head.output.{wb}"),),
-        ),
+        "span": SPAN,
         "multiple_choice": CheckpointHead(
             ScoreHeadKind(LastToken(), Transform("tanh"), ChoiceLogit()), _SUMMARY, _SUMMARY_DROPOUT, _SUMMARY_NEEDS
         ),

@@ -240,15 +240,11 @@ def _decoder_tokens(decoder: object) -> tuple[AddedToken, ...]:
     """Read ``added_tokens_decoder``: ``{"50264": {"content": "<mask>", ..., "special": true}}``."""
     if not isinstance(decoder, dict) or not all(key.isdecimal() and len(key) < 10 for key in decoder):
         raise CorruptCheckpoint(f"{CONFIG_FILE}: expected 'added_tokens_decoder' to be an object with ids as keys.")
-    tokens = [
-        AddedToken(int(key), _token("added_tokens_decoder", value), _is_special(value))
-        for key, value in decoder.items()
-    ]
+    tokens = []
+    for key, value in decoder.items():
+        special = isinstance(value, dict) and bool(value.get("special", False))
+        tokens.append(AddedToken(int(key), _token("added_tokens_decoder", value), special))
     return tuple(sorted(tokens, key=lambda token: token.id))
-
-
-def _is_special(value: object) -> bool:
-    return isinstance(value, dict) and bool(value.get("special", False))
 
 
 def _legacy_tokens(ids: Mapping[str, object], special: frozenset[str]) -> tuple[AddedToken, ...]:

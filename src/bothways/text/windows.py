@@ -281,22 +281,16 @@ def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: 
     return rooms
 
 
-def _stride(stride: int | None, room: int, index: int) -> int:
-    if stride is None:
-        return room // 4
-    if stride < room:
-        return stride
-    raise InvalidInput(
-        f"stride is {stride}, but text {index + 1} leaves room for {room} tokens in a window: windows would not "
-        "advance. Choose a smaller stride or a larger max_length."
-    )
-
-
 def _parts(body: range, room: int, stride: int | None, index: int) -> list[range]:
     """Return the parts of a text in windows with room for ``room`` of its tokens."""
     if len(body) <= room:
         return [body]
-    step = room - _stride(stride, room, index)
+    if stride is not None and stride >= room:
+        raise InvalidInput(
+            f"stride is {stride}, but text {index + 1} leaves room for {room} tokens in a window: windows would not "
+            "advance. Choose a smaller stride or a larger max_length."
+        )
+    step = room - (room // 4 if stride is None else stride)
     count = 1 + -(-(len(body) - room) // step)
     return [body[step * number : step * number + room] for number in range(count)]
 
