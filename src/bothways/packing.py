@@ -265,7 +265,6 @@ class PaddedRows(TokenRows):
 
     @property
     def count(self) -> int:
-        """Number of sequences, B."""
         return self.mask_BS.shape[0]
 
     @property
@@ -280,27 +279,22 @@ class PaddedRows(TokenRows):
 
     @property
     def lengths_B(self) -> Tensor:
-        """Number of tokens of each sequence without padding, int64."""
         return self.mask_BS.sum(1)
 
     @property
     def sequence_T(self) -> Tensor:
-        """Number of each row's sequence, int64."""
         return torch.arange(self.count, device=self.mask_BS.device)[:, None].expand(self.mask_BS.shape).flatten()
 
     @property
     def real_BS(self) -> Tensor:
-        """True for tokens, False for padding."""
         return self.mask_BS
 
     @property
     def first_tokens_B(self) -> Tensor:
-        """Row of each sequence's first token, int64."""
         return self.cu_seqlens[:-1].long() + self.mask_BS.long().argmax(1)
 
     @property
     def last_tokens_B(self) -> Tensor:
-        """Row of each sequence's last token, int64."""
         return self.cu_seqlens[1:].long() - 1 - self.mask_BS.flip(1).long().argmax(1)
 
     def padded(self, values_T: Tensor, fill: float = 0.0) -> Tensor:
@@ -319,7 +313,6 @@ class PaddedRows(TokenRows):
         return self.rows(self.padded(values_T))
 
     def sums(self, values_TH: Tensor) -> Tensor:
-        """Sum the tokens of each sequence, (B, H), in float32 or finer."""
         return self.padded(values_TH).sum(1, dtype=summing_type(values_TH.dtype))
 
 

@@ -64,7 +64,6 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(config.dropout.inner)
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
-        """Map (T, H) to (T, H)."""
         many = torch.is_inference_mode_enabled() and hidden_TH.shape[0] > ROWS_AT_ONCE
         if many and hidden_TH.device.type == "cpu":
             # In parts, so that the inner states stay in the cache.
@@ -128,7 +127,6 @@ class PreNormLayer(nn.Module):
     def forward(
         self, hidden_TH: Tensor, queries_MH: Tensor | None, run: Run, rows: Rows
     ) -> tuple[Tensor, Tensor | None]:
-        """Map (T, H) to its selected rows, and the query stream (M, H), if any, to the next one."""
         normed_MH = None if queries_MH is None else self.attention_norm(queries_MH)
         attended_TH, answered_MH = self.attention(self.attention_norm(hidden_TH), normed_MH, run, rows)
         read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)

@@ -185,7 +185,6 @@ class PackedWeight:
     packed_OI: Tensor
 
     def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
-        """Return ``x W^T + b`` (T, O)."""
         return _filled_product(x_TI, self.packed_OI, bias_O)
 
 
@@ -207,7 +206,6 @@ class BFloat16Weight:
         return cls(packed(rounded_OI) if has_bfloat16_product() else rounded_OI.float(), len(weight_OI))
 
     def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
-        """Return ``x W^T + b`` (T, O)."""
         return in_parts(lambda rows_TI: self._rounded(rows_TI.bfloat16(), bias_O), x_TI, self.outputs).float()
 
     def _rounded(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:

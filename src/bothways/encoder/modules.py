@@ -97,7 +97,6 @@ class Dropout(nn.Module):
         self.rate = rate
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return values of the same shape."""
         return dropout(values, self.rate) if self.training and self.rate else values
 
 
@@ -105,7 +104,6 @@ class Norm(nn.LayerNorm):
     """`torch.nn.LayerNorm` without its checks of the arguments, which take as long as the norm of a short text."""
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
-        """Map (T, H) to (T, H)."""
         return torch.layer_norm(hidden_TH, self.normalized_shape, self.weight, self.bias, self.eps)
 
 

@@ -98,7 +98,6 @@ class ConfigKeys:
     defaults: Settings = field(default_factory=dict)
 
     def __call__(self, settings: Settings) -> EncoderConfig:
-        """Return the encoder that a ``config.json`` describes."""
         reader = SettingsReader.of(settings, self.defaults)
         hidden, positions = reader.integer(self.hidden), reader.integer(self.positions)
         width = reader.integer(self.embedding) if self.embedding else hidden

@@ -123,7 +123,6 @@ class GraphRunner:
         self.budget = budget
 
     def run(self, windows: Sequence[TokenIds]) -> list[Row]:
-        """Return the outputs for each window, in order: (K), or (n, K)."""
         found: dict[int, Row] = {}
         for batch in by_padded_budget([len(window.ids) for window in windows], self.budget.tokens):
             rows = self._graph.rows([windows[index] for index in batch])
@@ -146,7 +145,6 @@ class GraphScorer:
         self._refused: dict[Among, NDArray[np.bool_]] = {}
 
     def answers(self, queries: Sequence[Query]) -> list[RankedTokens]:
-        """Return one answer for each query, in order."""
         found = {index: self._answer(queries[index].wanted, logs_V) for index, logs_V in self.logs(queries)}
         return [found[index] for index in range(len(queries))]
 

@@ -29,7 +29,6 @@ class MaskedLMScorer:
         self._refused: dict[Among, Tensor] = {}
 
     def answers(self, queries: Sequence[Query]) -> list[RankedTokens]:
-        """Return one answer for each query, in order."""
         return self._runner.run(queries)
 
     def _computed(self, packed: Packed, queries: Sequence[Query]) -> list[RankedTokens]:

@@ -122,11 +122,9 @@ class SDPA:
     name = "sdpa"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse anything but plain products over whole sequences."""
         return request.unmet()
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Return the context of every token, (T, N, D)."""
         heads, width = call.qkv_T3ND.shape[2:]
         runs = call.batch.once(runs_of_equal_length)
         contexts = []
@@ -168,11 +166,9 @@ class Grouped:
     name = "grouped"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse anything but plain products over whole sequences."""
         return request.unmet()
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Return the context of every token, (T, N, D)."""
         groups = call.packed.once(_groups, call.qkv_T3ND.shape[2], call.qkv_T3ND.dtype)
         parts = call.qkv_T3ND.split_with_sizes([group.tokens for group in groups])
         return torch.cat([_attend_group(part, group, call) for part, group in zip(parts, groups, strict=True)])

@@ -34,7 +34,6 @@ class VarLen:
     name = "varlen"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse all but half precision on a GPU with flash attention, with a head width that the kernels support."""
         unmet = request.unmet(local=True)
         if unmet is not None:
             return unmet
@@ -51,7 +50,6 @@ class VarLen:
         return None
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Return the context of every token, (T, N, D)."""
         q_TND, k_TND, v_TND = call.qkv_T3ND.unbind(1)
         starts, longest = call.batch.cu_seqlens, call.batch.max_length
         seen = (-1, -1) if call.reach is None else (call.reach, call.reach)
@@ -88,7 +86,6 @@ class Flex:
     name = "flex"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse CPUs, attention weights and dropout."""
         if request.device != "cuda":
             return f"it needs a CUDA device, not {request.device!r}"
         unmet = request.unmet(local=True, relative=True)
@@ -101,7 +98,6 @@ class Flex:
         return None
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Return the context of every token, (T, N, D)."""
         q_NTD, k_NTD, v_NTD = (part.transpose(0, 1) for part in call.qkv_T3ND.unbind(1))
         context_1NTD = _kernel(q_NTD.device.type)(
             q_NTD[None],

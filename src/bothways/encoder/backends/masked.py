@@ -19,11 +19,9 @@ class Reference:
     name = "reference"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse padding."""
         return request.unmet(weights=True, local=True, relative=True, ordered=True)
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Return the context of every token, (T, N, D)."""
         contexts, start = [], 0
         for sequence_n3ND in call.qkv_T3ND.split_with_sizes(list(call.packed.lengths)):
             length = len(sequence_n3ND)
@@ -52,11 +50,9 @@ class Padded:
     name = "padded"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse to return attention weights."""
         return request.unmet(padding=True, local=True, relative=True, ordered=True)
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Return the context of every token, (T, N, D)."""
         q_BNSD, k_BNSD, v_BNSD = call.batch.padded(call.qkv_T3ND).permute(2, 0, 3, 1, 4)
         mask = call.batch.once(_seen, call.reach)
         if call.order_T is not None:
@@ -92,11 +88,9 @@ class Local:
     name = "local"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse all but local windows."""
         return request.unmet(local=True) or (None if request.local else "it is for local windows")
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Return the context of every token, (T, N, D)."""
         assert call.reach is not None  # checked by `refusal`
         parts = call.qkv_T3ND.split_with_sizes(list(call.packed.lengths))
         return torch.cat([_sequence(part, call, call.reach) for part in parts])

@@ -34,13 +34,11 @@ class Skewed:
     name = "skewed"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """Refuse attention weights, and patterns in which a token does not see its whole sequence."""
         return request.unmet(relative=True, ordered=True) or (
             None if request.relative else "it is for scores that depend on distances"
         )
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """Return the context of every token, (T, N, D)."""
         relative = call.relative
         assert relative is not None  # checked by `refusal`
         q_TND = call.qkv_T3ND[:, 0]
