@@ -271,12 +271,9 @@ def test_a_misspelt_class_is_answered_with_the_nearest(files, trained):
 
 
 def test_an_option_value_that_only_the_model_can_judge_is_bad_usage(files):
-    data = files / "test.jsonl.gz"
-    fails(
-        2,
-        "between 1 and the model's 18",
-        *("embed", files / "tiny", "--data", data, "--output", files / "v.npy", "--max-length", 10_000),
-    )
+    words = ("embed", files / "tiny", "--data", files / "test.jsonl.gz", "--output", files / "v.npy", "--max-length")
+    fails(2, "between 1 and the model's 18", *words, 10_000)
+    fails(2, "stride must lie between 0 and 5, got 6", *words, 6, "--stride", 6)
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "32"), ("1024", "1024")])

@@ -50,12 +50,6 @@ def test_the_column_id_names_the_texts_where_there_is_one_and_fields_come_back(b
     assert hit == {"rank": 1, "id": "d3", "text": "w11 w13 w15", "fields": {"lang": "fr", "year": 2010}}
 
 
-def test_texts_without_a_column_id_are_numbered(files, tmp_path):
-    data = write_jsonl(tmp_path / "texts.jsonl", [{"text": "w5"}, {"text": "w6"}])
-    call("search", "build", "--model", files / "tiny", "--data", data, "--output", tmp_path / "index")
-    assert found(tmp_path / "index", "w6", "--mode", "lexical") == ["1"]
-
-
 @pytest.mark.parametrize("mode", [["dense"], ["hybrid"], ["hybrid", "--fusion", "reciprocal"], ["lexical"]])
 def test_every_mode_finds_a_text_by_itself(built_once, mode):
     hits = call("search", "query", built_once, "w6 w8 w10", "--mode", *mode, "--json").json()

@@ -154,25 +154,6 @@ def test_predict_reads_standard_input_compressed_or_not(run, monkeypatch, conten
     assert len(call("predict", run, "--data", "-", *more).lines()) == 2
 
 
-def test_every_format_gives_the_same_predictions(run, tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    made = rows(6, 9)
-    write_jsonl(tmp_path / "a.jsonl", made)
-    write_jsonl(tmp_path / "a.jsonl.gz", made)
-    for name, delimiter in (("a.csv", ","), ("a.tsv", "\t")):
-        with (tmp_path / name).open("w", newline="") as stream:
-            writer = csv.DictWriter(stream, made[0], delimiter=delimiter)
-            writer.writeheader()
-            writer.writerows(made)
-    pq.write_table(pa.Table.from_pylist(made), tmp_path / "a.parquet")
-    outcomes = [call("predict", run, "--data", path) for path in sorted(tmp_path.iterdir())]
-    assert len(outcomes) == 5
-    assert {outcome.code for outcome in outcomes} == {0}
-    assert len({outcome.out for outcome in outcomes}) == 1
-
-
 def test_keep_loses_no_column_of_the_input(run, test_data):
     first = call("predict", run, "--data", test_data, "--keep").lines()[0]
     row = rows(1, 2)[0]

@@ -4,9 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
-from command_line import call, ok, read_jsonl, rows, write_jsonl
+from command_line import call, names, ok, read_jsonl, rows, short_training, write_jsonl
 
 from classifier_cases import without_dropout
 
@@ -29,6 +31,13 @@ def losses_of(folder):
     return [line["score"] for line in lines if line["event"] == "epoch"]
 
 
+def test_a_process_that_is_not_the_first_writes_and_says_nothing(files, tmp_path, monkeypatch):
+    monkeypatch.setattr("bothways.training.workers.joined", lambda: nullcontext(SimpleNamespace(rank=1)))
+    outcome = call(*short_training(files, tmp_path / "run", "--no-checkpoints"))
+    assert (outcome.code, outcome.out, outcome.err, names(tmp_path)) == (0, "", "", [])
+
+
+@pytest.mark.slow
 def test_pre_training_by_torchrun_equals_that_of_one_process(tmp_path):
     (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS))
     data = ("--data", tmp_path / "texts.txt")
@@ -49,46 +58,37 @@ def test_pre_training_by_torchrun_equals_that_of_one_process(tmp_path):
     assert found[1] == pytest.approx(found[0], abs=1e-5)
 
 
-@pytest.mark.slow
-def test_fine_tuning_goes_through_the_same_door(files, tmp_path):
+@pytest.fixture
+def data(files, tmp_path):
+    """Rows to train on and to validate on, and a model without dropout, which each process would draw for itself."""
     train, test = (write_jsonl(tmp_path / f"{name}.jsonl", rows(count, 3)) for name, count in (("a", 60), ("b", 20)))
-    model = without_dropout(shutil.copytree(files / "tiny", tmp_path / "model"))
-    words = ("train", "classification", "--model", model, "--train", train, "--validation", test)
-    words += ("--epochs", 2, "--device", "cpu", "--quiet", "--output")
-    found = []
-    for count, more in ((1, ()), (2, ()), (2, ("--shard",)), (4, ("--shard",))):
+    return train, test, without_dropout(shutil.copytree(files / "tiny", tmp_path / "model"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["train", "distill a task", "distill an encoder", "adapt"])
+def test_other_trainings_go_through_the_same_door(data, tmp_path, kind):
+    train, test, model = data
+    supervised = ("train", "classification", "--model", model, "--train", train, "--validation", test)
+    short, teacher = ("--data", train, "--batch-size", 8), tmp_path / "classifier"
+    if kind == "distill a task":
+        ok(*supervised, "--epochs", 1, "--device", "cpu", "--output", teacher)
+    words = {
+        "train": (*supervised, "--epochs", 2),
+        "distill a task": ("distill", "--updates", 12, *short, "--validation", test, "--teacher", teacher),
+        "distill an encoder": ("distill", "--updates", 12, *short, "--teacher", model),
+        "adapt": ("adapt", "--model", model, "--validation", test, "--epochs", 2, *short),
+    }[kind]
+    found, sharded = [], [(2, ("--shard",)), (4, ("--shard",))] * (kind == "train")
+    for count, more in ((1, ()), (2, ()), *sharded):
         output = tmp_path / f"run {count} {len(more)}"
-        run = torchrun(count, *words, output, *more)
+        run = torchrun(count, *words, "--device", "cpu", "--quiet", "--output", output, *more)
         assert run.returncode == 0, run.stderr
         assert run.stdout.count("saved in") == 1
         found.append(losses_of(output))
-    assert len(found[0]) == 3
+    assert len(found[0]) > 1
     for scores in found[1:]:
         assert scores == pytest.approx(found[0], abs=1e-5)
-    again = torchrun(2, *words, tmp_path / "run 2 0")
-    assert again.returncode != 0
-    assert "already exists" in again.stderr
-
-
-@pytest.mark.slow
-def test_distilling_and_adapting_go_through_the_same_door(files, tmp_path):
-    train, test = (write_jsonl(tmp_path / f"{name}.jsonl", rows(count, 3)) for name, count in (("a", 60), ("b", 20)))
-    model = without_dropout(shutil.copytree(files / "tiny", tmp_path / "model"))
-    teacher = ("train", "classification", "--model", model, "--train", train, "--validation", test, "--epochs", 1)
-    made = torchrun(1, *teacher, "--device", "cpu", "--quiet", "--output", tmp_path / "classifier")
-    assert made.returncode == 0, made.stderr
-    short = ("--data", train, "--batch-size", 8, "--device", "cpu", "--quiet")
-    for name, words in {
-        "task": ("distill", "--teacher", tmp_path / "classifier", "--validation", test, "--updates", 12),
-        "encoder": ("distill", "--teacher", model, "--updates", 12),
-        "adapted": ("adapt", "--model", model, "--validation", test, "--epochs", 2),
-    }.items():
-        found = []
-        for count in (1, 2):
-            output = tmp_path / f"{name} {count}"
-            run = torchrun(count, *words, *short, "--output", output)
-            assert run.returncode == 0, run.stderr
-            assert run.stdout.count("saved in") == 1
-            found.append(losses_of(output))
-        assert len(found[0]) > 1
-        assert found[1] == pytest.approx(found[0], abs=1e-5), name
+    if kind == "train":
+        again = torchrun(2, *words, "--output", tmp_path / "run 2 0")
+        assert (again.returncode != 0, "already exists" in again.stderr) == (True, True)

@@ -71,7 +71,7 @@ def made(minilm_folder, tmp_path_factory):
     for package in ("faiss", "altair", "vl_convert"):
         pytest.importorskip(package)
     output, lines = tmp_path_factory.mktemp("made") / "demo run", []
-    settings = DemoSettings(epochs=1, epochs_of_two_labels=1, rows=ROWS, resamples=50)
+    settings = DemoSettings(epochs=1, epochs_of_two_labels=1, rows=ROWS, resamples=50, shots=2)
     with pytest.MonkeyPatch.context() as patch:  # nor need the classifier of a few texts be good
         patch.setattr(contrastive, "_UPDATES_OF_FEW", 1)
         patch.setattr(head_training, "_AFTER_CONTRAST", 1)
@@ -174,32 +174,30 @@ def test_where_nothing_is_lost_the_demo_may_write(tmp_path, kind):
     check_replaceable(tmp_path / "demo")
 
 
-@pytest.mark.parametrize("content", [None, "not JSON", "[]", '{"made_by": "another"}'])
-def test_a_folder_that_is_something_else_is_refused_and_left(tmp_path, content):
-    (tmp_path / "thesis.txt").write_text("years of work")
-    if content is not None:
-        (tmp_path / "demo.json").write_text(content)
-    with pytest.raises(OutputExists, match="no demo made"):
-        bothways.demo.run(tmp_path, show=silent)
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+@pytest.mark.parametrize("content", [None, "not JSON", "[]", '{"made_by": "another"}', "a demo", "a file"])
+def test_what_is_something_else_is_refused_and_left(tmp_path, content):
+    output, said = tmp_path / "demo", "no demo made"
+    if content == "a file":
+        output.write_text(content)
+        said = "is a file"
+    else:
+        demo_folder(output)
+        (output / "thesis.txt").write_text("years of work")
+        if content is None:
+            (output / "demo.json").unlink()
+        elif content == "a demo":
+            said = r"more than the demo made: thesis\.txt"
+        else:
+            (output / "demo.json").write_text(content)
+    with pytest.raises(OutputExists, match=said):
+        bothways.demo.run(output, show=silent)
+    assert output.is_file() or (output / "thesis.txt").read_text() == "years of work"
 
 
 def test_the_current_folder_is_no_place_for_the_demo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match="must name a folder of its own"):
         check_replaceable(Path())
-
-
-def test_a_demo_folder_with_something_added_is_refused(tmp_path):
-    (demo_folder(tmp_path / "demo") / "notes.txt").write_text("mine")
-    with pytest.raises(OutputExists, match=r"more than the demo made: notes\.txt"):
-        bothways.demo.run(tmp_path / "demo", show=silent)
-
-
-def test_a_file_in_the_way_is_refused(tmp_path):
-    (tmp_path / "demo").write_text("a file")
-    with pytest.raises(OutputExists, match="is a file"):
-        bothways.demo.run(tmp_path / "demo", show=silent)
 
 
 def test_an_earlier_demo_stays_if_the_new_one_fails(tmp_path, monkeypatch):
@@ -249,53 +247,47 @@ def test_the_change_by_calibration_is_the_difference_of_the_likelihoods():
     assert change.high == pytest.approx(np.log(0.5 / 0.4))
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (Estimate(-0.1, -0.2, -0.05), "calibration helped on texts that it was not fitted on"),
-        (Estimate(-0.1, -0.2, 0.05), "helped a little here, but that may be chance"),
-        (Estimate(0.1, -0.05, 0.2), "did not help on these test texts"),
-        (Estimate(0.1, 0.05, 0.2), "made the probabilities of the test texts worse"),
-    ],
-)
-def test_the_words_on_calibration_follow_the_figures(change, said):
-    assert said in words("likelihood", change)
-
-
-@pytest.mark.parametrize(
-    ("temperature", "said"),
-    [
-        (Temperature(0.85), "validation texts: 0.85, below 1, so stated confidence rises. The predicted"),
-        (Temperature(1.0), "validation texts: 1.00, so nothing changes. The predicted"),
-        (Temperature(1.5), "validation texts: 1.50, above 1, so it falls. The predicted"),
-        (
-            Temperature(1.5, 0.25),
-            "and less for the others (by the power 0.25 of the entropy). The predicted",
-        ),
-    ],
-)
-def test_the_words_on_the_temperature_follow_its_value(temperature, said):
+def calibrated(temperature, *change):
     figures = SimpleNamespace(n=9, ece=Estimate(0.1, 0.0, 0.2))
-    change = Estimate(-0.1, -0.2, -0.05)
-    tested = SimpleNamespace(temperature=temperature, before=figures, after=figures, nll_change=change)
-    assert said in words("calibration", tested, 84)
+    (changed,) = change or (Estimate(-0.1, -0.2, -0.05),)
+    tested = SimpleNamespace(temperature=Temperature(*temperature), before=figures, after=figures, nll_change=changed)
+    return words("calibration", tested, 84)
+
+
+def mistaken(shown, *probabilities):
+    wrong = [("text", "b", SimpleNamespace(label="a", probability=each)) for each in probabilities]
+    return words("mistakes", SimpleNamespace(mistakes=wrong, after=SimpleNamespace(n=9)), shown)
+
+
+def confused(*confusion):
+    return story.most_confused(SimpleNamespace(labels=("a", "b"), confusion=confusion))
 
 
 @pytest.mark.parametrize(
-    ("probabilities", "shown", "said"),
+    ("tell", "figures", "said"),
     [
-        ([], 0, "There were none: all 9 test texts"),
-        ([0.95], 1, "The only mistake on the test texts, by calibrated probability. The model gave"),
-        ([0.95, 0.5], 2, "All 2 mistakes on the test texts"),
-        ([0.95, 0.5], 1, "The 1 most confident of 2 mistakes on the test texts"),
-        ([0.8, 0.5], 2, "or more in none of them"),
-        ([0.95, 0.5], 2, "or more in one of them"),
-        ([0.95, 0.9], 2, "or more in 2 of them"),
+        (calibrated, [(0.85,)], "validation texts: 0.85, below 1, so stated confidence rises. The predicted"),
+        (calibrated, [(1.0,)], "validation texts: 1.00, so nothing changes. The predicted"),
+        (calibrated, [(1.5,)], "validation texts: 1.50, above 1, so it falls. The predicted"),
+        (calibrated, [(1.5, 0.25)], "and less for the others (by the power 0.25 of the entropy). The predicted"),
+        (calibrated, [(1.5,)], "calibration helped on texts that it was not fitted on"),
+        (calibrated, [(1.5,), Estimate(-0.1, -0.2, 0.05)], "helped a little here, but that may be chance"),
+        (calibrated, [(1.5,), Estimate(0.1, -0.05, 0.2)], "did not help on these test texts"),
+        (calibrated, [(1.5,), Estimate(0.1, 0.05, 0.2)], "made the probabilities of the test texts worse"),
+        (mistaken, [0], "There were none: all 9 test texts"),
+        (mistaken, [1, 0.95], "The only mistake on the test texts, by calibrated probability. The model gave"),
+        (mistaken, [2, 0.95, 0.5], "All 2 mistakes on the test texts"),
+        (mistaken, [1, 0.95, 0.5], "The 1 most confident of 2 mistakes on the test texts"),
+        (mistaken, [2, 0.8, 0.5], "or more in none of them"),
+        (mistaken, [2, 0.95, 0.5], "or more in one of them"),
+        (mistaken, [2, 0.95, 0.9], "or more in 2 of them"),
+        (confused, [(3, 0), (0, 2)], "No test text got a wrong label."),
+        (confused, [(3, 1), (2, 2)], "2 texts of b labelled a"),
+        (confused, [(3, 1), (1, 2)], "One of the most frequent"),
     ],
 )
-def test_the_words_on_mistakes_count_them(probabilities, shown, said):
-    wrong = [("text", "b", SimpleNamespace(label="a", probability=each)) for each in probabilities]
-    assert said in words("mistakes", SimpleNamespace(mistakes=wrong, after=SimpleNamespace(n=9)), shown)
+def test_the_words_follow_the_figures(tell, figures, said):
+    assert said in tell(*figures)
 
 
 def test_the_words_on_training_name_a_higher_epoch_that_was_not_kept():
@@ -315,18 +307,6 @@ def test_the_attention_example_reads_to_the_right_only_without_the_mask(minilm_f
     assert not np.triu(causal(encoder_SS), 1).any()
     said = " ".join(block.text for block in story.attention_blocks(attention) if isinstance(block, Paragraph))
     assert f"“it” reads mostly from “cat” ({encoder_SS[pronoun, noun]:.2f})" in said
-
-
-@pytest.mark.parametrize(
-    ("confusion", "said"),
-    [
-        (((3, 0), (0, 2)), "No test text got a wrong label."),
-        (((3, 1), (2, 2)), "2 texts of b labelled a"),
-        (((3, 1), (1, 2)), "One of the most frequent"),
-    ],
-)
-def test_the_words_on_confusions_follow_the_counts(confusion, said):
-    assert said in story.most_confused(SimpleNamespace(labels=("a", "b"), confusion=confusion))
 
 
 def test_the_headlines_hold_one_that_fits_no_category_and_are_in_no_file():
