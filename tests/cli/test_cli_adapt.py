@@ -124,11 +124,3 @@ def test_a_family_without_such_a_head_is_refused(texts, tmp_path):
         "do not predict masked tokens",
         *("adapt", "--model", tmp_path / "xlnet", "--data", texts, "--output", tmp_path / "run"),
     )
-
-
-def test_standard_input_for_both_is_refused(files, tmp_path):
-    fails(
-        2,
-        "--data and --validation cannot both",
-        *("adapt", "--model", files / "tiny", "--data", "-", "--validation", "-", "--output", tmp_path / "r"),
-    )

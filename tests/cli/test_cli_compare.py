@@ -79,10 +79,6 @@ def test_a_comparison_that_makes_no_sense_is_used_wrongly(files, other, words, m
     fails(2, message, "tokenize", *(word.format(tiny=files / "tiny", other=other) for word in words))
 
 
-def test_a_model_that_is_not_there_is_named(files):
-    fails(1, "nobody/nothing", "tokenize", "w6", "--compare", files / "tiny", "nobody/nothing")
-
-
 def test_a_pinned_name_is_looked_up_at_its_commit(files):
     outcome = fails(1, "download", "tokenize", "w6", "--compare", files / "tiny", "nobody/nothing@" + "0" * 40)
     assert "@" not in outcome.err

@@ -148,15 +148,6 @@ def test_predict_gives_sets_with_a_promise(run):
     assert "label_set" not in plain
 
 
-@pytest.mark.parametrize("coverage", ["0", "1", "1.5", "much"])
-def test_a_coverage_that_is_no_share_is_bad_usage(run, coverage):
-    assert call("predict", run, "w6", "--coverage", coverage).code == 2
-
-
-def test_a_coverage_that_too_few_held_out_rows_can_promise_says_so(run):
-    fails(1, "held-out rows", "predict", run, "w6", "--coverage", 0.999)
-
-
 def test_evaluate_says_how_texts_from_elsewhere_are_told(files, run, others):
     words = ("evaluate", run, "--data", files / "test.jsonl.gz", "--out-of-domain", others, "--resamples", 50)
     given = call(*words, "--json").json()
@@ -238,10 +229,6 @@ def test_numbers_have_a_page_and_no_detector(files, others, tmp_path):
     )
     (found,) = call("predict", tmp_path / "run", "w6 w8", "--coverage", 0.5).lines()
     assert found["low"] < found["value"] < found["high"]
-
-
-def test_two_standard_inputs_are_bad_usage(run):
-    assert call("evaluate", run, "--data", "-", "--out-of-domain", "-").code == 2
 
 
 def test_few_texts_have_a_border_against_texts_from_elsewhere(tmp_path, monkeypatch):

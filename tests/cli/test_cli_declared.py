@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 import pytest
-from command_line import call, fails
+from command_line import call
 
 from bothways.cli.options import given_of, group_of, options_of
 from bothways.tasks.registry import SPECS
@@ -75,16 +75,6 @@ def test_every_task_has_a_command_with_its_columns_options_and_example(monkeypat
     names += [each.name for each in options_of(spec.fit_options)]
     assert [name for name in names if f"--{name.replace('_', '-')} " not in out] == []
     assert all(json.dumps(name) in out for name in spec.example)
-
-
-def test_options_of_other_tasks_are_refused_by_their_models(files, run):
-    data = files / "test.jsonl.gz"
-    for words, said in (
-        (("evaluate", run, "--data", data, "--scheme", "BIO"), "--scheme can be given for models that tag words"),
-        (("predict", run, "w5", "--beam", 2), "--beam can be given for models that fill masks, but this one does not"),
-        (("predict", run, "w5", "--dimensions", 2), "--dimensions can be given for models that compare vectors"),
-    ):
-        fails(2, said, *words)
 
 
 def test_probabilities_are_asked_for_as_the_head_gives_them(run):

@@ -60,20 +60,6 @@ def test_an_ensemble_has_operating_points(run, data):
     assert point.recall.value >= 0.5
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--at-label", "odd"), "--at-label names the class for --at-precision or --at-recall"),
-        (("--at-precision", 0.9, "--at-label", "ood"), "expected a class of 'even' and 'odd', got 'ood'"),
-        (("--at-precision", 0), "--at-precision"),
-        (("--at-recall", 1.1), "--at-recall"),
-        (("--at-precision", 0.9, "--task", "ranking"), "cannot be used with --task ranking"),
-    ],
-)
-def test_what_makes_no_sense_is_bad_usage(run, words, said):
-    fails(2, said, "evaluate", run, "--data", "no.jsonl", *words)
-
-
 def test_a_model_of_no_two_classes_is_refused_before_the_data_are_read(files, tmp_path):
     data = write_jsonl(tmp_path / "data.jsonl", [{**row, "label": float(at)} for at, row in enumerate(rows(20, 0))])
     words = ("--train", data, "--epochs", 1, "--output", tmp_path / "run", "--target", "regression", "--quiet")

@@ -261,21 +261,6 @@ def test_a_misspelt_name_is_answered_with_the_nearest(files, monkeypatch, words,
     assert not Path("misspelt").exists()
 
 
-def test_a_misspelt_class_is_answered_with_the_nearest(files, trained):
-    fails(
-        2,
-        "Did you mean 'even'?",
-        *("evaluate", files / "runs" / "x", "--data", files / "test.jsonl.gz", "--at-recall", 0.9),
-        *("--at-label", "evn"),
-    )
-
-
-def test_an_option_value_that_only_the_model_can_judge_is_bad_usage(files):
-    words = ("embed", files / "tiny", "--data", files / "test.jsonl.gz", "--output", files / "v.npy", "--max-length")
-    fails(2, "between 1 and the model's 18", *words, 10_000)
-    fails(2, "stride must lie between 0 and 5, got 6", *words, 6, "--stride", 6)
-
-
 @pytest.mark.parametrize(("before", "after"), [(None, "32"), ("1024", "1024")])
 def test_what_is_compiled_for_each_shape_of_a_batch_is_not_kept_for_ever(monkeypatch, before, after):
     name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
@@ -342,14 +327,6 @@ def test_an_error_cannot_steer_the_terminal(tmp_path):
     assert outcome.code == 1
     assert "\x1b" not in outcome.err
     assert "x1b[31mred" in outcome.err
-
-
-def test_an_output_that_cannot_be_written_is_a_clear_failure(files, run):
-    fails(
-        1,
-        ("a file is in the way of a folder", "Choose another path"),
-        *("predict", run, "w6 w8", "--output", files / "test.jsonl.gz" / "out.jsonl"),
-    )
 
 
 def test_overwriting_is_offered_only_where_it_would_help(files, run, index, tmp_path):

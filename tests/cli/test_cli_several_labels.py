@@ -53,11 +53,3 @@ def test_a_threshold_is_given_to_a_training(files, data, tmp_path):
     outcome = call(*start, *words, "--target", "regression", "--overwrite")
     assert outcome.code == 1
     assert "expected a finite number" in outcome.err or "thresholds are for multi-label models" in outcome.err
-
-
-def test_a_threshold_of_one_label_is_bad_usage(run, files):
-    fails(
-        2,
-        "--threshold: 0.3 was given, but this model predicts one label",
-        *("evaluate", run, "--data", files / "test.jsonl.gz", "--threshold", 0.3),
-    )

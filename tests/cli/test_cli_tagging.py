@@ -169,11 +169,6 @@ def test_tags_that_are_almost_those_of_spans_are_learnt_as_plain_ones_on_request
     assert call(*train, "--scheme", "plain").json()["scheme"] == "plain"
 
 
-def test_an_unknown_scheme_is_bad_usage(files, data, tmp_path):
-    words = ("train", "tagging", "--model", files / "tiny", "--train", data / "t.jsonl.gz", "--output", tmp_path / "r")
-    assert call(*words, "--scheme", "BMES").code == 2
-
-
 def test_help_shows_a_row_of_the_data():
     out = call("train", "tagging", "--help").out
     assert '"tags": ["B-PER", "I-PER", "O"]' in out

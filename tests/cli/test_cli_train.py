@@ -114,10 +114,6 @@ def test_overwrite_replaces_a_run_but_never_a_folder_of_other_things(files, tmp_
     assert (tmp_path / "letters" / "dear.txt").read_text() == "Dear"
 
 
-def test_an_output_that_cannot_be_made_is_refused_before_any_work(files, tmp_path):
-    fails(1, "a file is in the way of a folder", *short_training(files, files / "train.jsonl.gz" / "run"))
-
-
 # --- data that are not usable ---
 
 
@@ -283,12 +279,6 @@ def test_ctrl_c_while_the_last_checkpoint_is_written_ends_as_interrupted(files, 
     ok("predict", tmp_path / "run", "w6 w8")
     ok(*short_training(files, tmp_path / "run", "--resume"))
     assert names(tmp_path) == ["run"]
-
-
-def test_standard_input_cannot_be_read_twice(files, tmp_path):
-    words = ("train", "classification", "--model", files / "tiny", "--train", "-", "--validation", "-")
-    fails(2, "cannot both be standard input", *words, "--output", tmp_path / "run")
-    assert names(tmp_path) == []
 
 
 def test_class_weights_are_an_option_and_a_majority_is_named(files, tmp_path):

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 
@@ -27,6 +28,54 @@ def test_data(files):
 
 def as_stdin(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+REFUSED = [
+    (1, "held-out rows", "predict {run} w6 --coverage 0.999"),
+    (1, "--on-overflow window", "predict {run} '" + "w6 " * 40 + "' --on-overflow error"),
+    (1, "a file is in the way of a folder. Choose another path.", "predict {run} w6 --output {data}/out.jsonl"),
+    (1, "a file is in the way of a folder", "train classification --model {tiny} --train {data} --output {data}/run"),
+    (1, "Did you mean 'label'?", "evaluate {run} --data {data} --label lable"),
+    (1, "evaluate it with the task 'similarity'", "evaluate {tiny} --data {data}"),
+    (1, "On the command line: bothways train --help.", "evaluate {tiny} --data {data}"),
+    (1, "nobody/nothing", "tokenize w6 --compare {tiny} nobody/nothing"),
+    (2, "so leave out the task 'rankin'. Did you mean --task ranking?", "evaluate {run} --data {data} --task rankin"),
+    (2, "Did you mean 'even'?", "evaluate {run} --data {data} --at-recall 0.9 --at-label evn"),
+    (
+        2,
+        "--at-label names the class for --at-precision",
+        "evaluate {run} --data no.jsonl --at-label odd",
+    ),
+    (2, "of 'even' and 'odd', got 'ood'", "evaluate {run} --data no.jsonl --at-precision 0.9 --at-label ood"),
+    (2, "cannot be used with --task ranking", "evaluate {run} --data no.jsonl --at-precision 0.9 --task ranking"),
+    (2, "--at-precision", "evaluate {run} --data no.jsonl --at-precision 0"),
+    (2, "--at-recall", "evaluate {run} --data no.jsonl --at-recall 1.1"),
+    (
+        2,
+        "--threshold: 0.3 was given, but this model",
+        "evaluate {run} --data {data} --threshold 0.3",
+    ),
+    (2, "--scheme can be given for models that tag words", "evaluate {run} --data {data} --scheme BIO"),
+    (2, "--beam can be given for models that fill masks, but this one does not", "predict {run} w5 --beam 2"),
+    (2, "--dimensions can be given for models that compare vectors", "predict {run} w5 --dimensions 2"),
+    (2, "--pooling and --dimensions can be given", "evaluate {run} --data {data} --dimensions 8 --pooling cls"),
+    (2, "between 1 and 24, got 25", "embed {tiny} --data {data} --output v.npy --dimensions 25"),
+    (2, "between 1 and the model's 18", "embed {tiny} --data {data} --output v.npy --max-length 10000"),
+    (2, "between 0 and 5, got 6", "embed {tiny} --data {data} --output v.npy --max-length 6 --stride 6"),
+    (2, "cannot both be standard input", "evaluate {run} --data - --out-of-domain -"),
+    (2, "cannot both be standard input", "adapt --model {tiny} --data - --validation - --output r"),
+    (2, "cannot both be standard input", "train classification --model {tiny} --train - --validation - --output r"),
+    (2, "BMES", "train tagging --model {tiny} --train {data} --output r --scheme BMES"),
+    *((2, "--coverage", f"predict {{run}} w6 --coverage {each}") for each in ("0", "1", "1.5", "much")),
+]
+
+
+@pytest.mark.parametrize(("code", "said", "line"), REFUSED)
+def test_what_is_refused_says_why_and_leaves_nothing(files, run, test_data, tmp_path, monkeypatch, code, said, line):
+    monkeypatch.chdir(tmp_path)
+    words = (word.format(run=run, tiny=files / "tiny", data=test_data) for word in shlex.split(line))
+    fails(code, said, *words)
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- evaluate ---
@@ -53,10 +102,6 @@ def test_an_unknown_label_at_evaluation_is_named_with_its_row(run, tmp_path):
     outcome = call("evaluate", run, "--data", data)
     assert outcome.code == 1
     assert re.search(r"line 2 of '.*' is labelled 'prime'", outcome.err)
-
-
-def test_a_missing_column_is_named_with_those_there_are(run, test_data):
-    fails(1, "Did you mean 'label'?", "evaluate", run, "--data", test_data, "--label", "lable")
 
 
 def test_columns_are_those_of_the_training_unless_others_are_named(files, run, test_data, tmp_path):
@@ -93,10 +138,6 @@ def test_a_row_is_named_by_its_file_and_line_also_with_a_format_given(run, tmp_p
     outcome = call("evaluate", run, "--data", tmp_path / "d.data", "--format", "csv")
     assert "line 3 of " in outcome.err
     assert "d.data" in outcome.err
-
-
-def test_a_model_without_a_head_says_what_to_run(files, test_data):
-    fails(1, "bothways train --help", "evaluate", files / "tiny", "--data", test_data)
 
 
 def test_a_truncated_model_is_refused(run, test_data, tmp_path):
@@ -228,32 +269,12 @@ def test_a_bad_row_leaves_the_old_output_alone(run, tmp_path):
     assert (tmp_path / "out.jsonl").read_text() == "old\n"
 
 
-def test_a_long_text_is_refused_when_asked_to_with_a_hint(run):
-    fails(1, "--on-overflow window", "predict", run, "w6 " * 40, "--on-overflow", "error")
-
-
 def test_no_hint_is_given_that_would_not_help(files, tmp_path):
     rows = [{"question": "w6 " * 40, "context": f"w7 w{number}", "answers": []} for number in range(10, 16)]
     data = write_jsonl(tmp_path / "d.jsonl", rows)
     words = ("train", "question-answering", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run")
     outcome = fails(1, "leaves no room", *words, "--device", "cpu")
     assert "--on-overflow" not in outcome.err
-
-
-def test_a_misspelt_evaluation_is_answered_with_the_nearest(run, test_data):
-    fails(
-        2,
-        "so leave out the task 'rankin'. Did you mean --task ranking?",
-        *("evaluate", run, "--data", test_data, "--task", "rankin"),
-    )
-
-
-def test_an_encoder_without_a_task_is_told_what_can_be_done(files, test_data):
-    fails(
-        1,
-        ("evaluate it with the task 'similarity'", "On the command line: bothways train --help."),
-        *("evaluate", files / "tiny", "--data", test_data),
-    )
 
 
 # --- embed ---

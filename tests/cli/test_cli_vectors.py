@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from command_line import call, fails, ok, saved_of, write_jsonl
+from command_line import call, ok, saved_of, write_jsonl
 
 from bothways.tasks import SentenceEmbedder
 
@@ -108,16 +108,3 @@ def test_vectors_that_rank_or_are_compared_are_cut_as_well(files, scored, tmp_pa
     compared = call(*words, *CUT, "--json", "--resamples", 20, "--device", "cpu").json()
     alone = figures(files / "tiny", "--data", scored, "--task", "similarity", *CUT)
     assert compared["spearman_a"] == pytest.approx(alone["spearman"])
-
-
-def test_vectors_are_asked_only_of_models_that_compare_them_and_have_them(files, scored, run):
-    fails(
-        2,
-        "--pooling and --dimensions can be given for models that compare vectors",
-        *("evaluate", run, "--data", scored, "--dimensions", 8, "--pooling", "cls"),
-    )
-    fails(
-        2,
-        "dimensions must lie between 1 and 24, got 25",
-        *("evaluate", files / "tiny", "--data", scored, "--task", "similarity", "--dimensions", 25),
-    )
