@@ -94,6 +94,7 @@ def test_a_recommendation_in_json_has_the_same():
     assert advised["left_out"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_catalogue")
 def test_a_measured_recommendation_gives_clean_json():
     outcome = ok("recommend", "--task", "search", "--measure", "--most", 1, "--json")

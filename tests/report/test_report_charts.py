@@ -10,10 +10,12 @@ from bothways.evaluation.outcomes import expected_calibration_error, reliability
 from bothways.evaluation.report import ReliabilityBin
 from bothways.report import (
     Bar,
+    Page,
     bars,
     confusion_matrix,
     learning_curve,
     reliability_diagram,
+    render,
 )
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -60,10 +62,7 @@ def test_confusion_matrix_colours_go_by_the_share_of_the_row_not_by_the_count():
     few, many = (shapes(confusion_matrix(["a", "b"], m), "role-mark") for m in ([[3, 1], [1, 3]], [[300, 100], [1, 3]]))
     assert [cell.get("fill") for cell in few] == [cell.get("fill") for cell in many]
     assert few[0].get("fill") != few[1].get("fill")
-
-
-def test_a_class_without_texts_has_a_row_of_zeros():
-    assert texts(confusion_matrix(["a", "b"], [[0, 0], [1, 2]])).count("0") == 2
+    assert texts(confusion_matrix(["a", "b"], [[0, 0], [1, 2]])).count("0") == 2  # of a class without texts
 
 
 @pytest.mark.parametrize(
@@ -175,11 +174,12 @@ def test_the_same_data_give_the_same_drawing_whatever_theme_is_set():
         assert confusion_matrix(["a", "b"], [[1, 2], [3, 4]]) == first
 
 
-@pytest.mark.parametrize("absent", ["altair", "vl_convert"])
-def test_without_the_extra_a_chart_says_what_to_install(monkeypatch, absent):
+@pytest.mark.parametrize("absent", ["altair", "vl_convert", "jinja2"])
+def test_without_the_extra_charts_and_pages_say_what_to_install(monkeypatch, absent):
     monkeypatch.setitem(sys.modules, absent, None)
-    with pytest.raises(MissingDependency, match=r"pip install 'bothways\[report\]'"):
-        bars([Bar("a", 1.0)])
+    for draw in (lambda: bars([Bar("a", 1.0)]), lambda: render(Page("Title", "", ()))):
+        with pytest.raises(MissingDependency, match=r"pip install 'bothways\[report\]'"):
+            draw()
 
 
 def test_importing_the_report_loads_neither_altair_nor_torch():
