@@ -10,29 +10,41 @@ import sys
 import pytest
 
 from bothways import open_trained
-from bothways.checkpoints import load
+from bothways.checkpoints import load, open_checkpoint
 from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.export import export
+from bothways.export.answers import rows_of_task
 from bothways.tasks.registry import SPECS, task_class
 from contract_cases import as_embedder, rows
-from everyday import some_of
+from everyday import slow, some_of
 from task_cases import CASES, LONG, close, fitted, plain
 from tiny_models import TINY, edit_config, write_checkpoint
 
-TASKS = list(SPECS)
-every_task = pytest.mark.parametrize("name", TASKS)
+# The graph for pairs is that for texts.
+EVERY_DAY = [name for name in SPECS if name != "pairs"]
+every_task = pytest.mark.parametrize("name", some_of(SPECS, *EVERY_DAY))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_layer():
+    """How long an export takes depends on the layers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TINY, "bert", {**TINY["bert"], "num_hidden_layers": 1})
+        yield
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """The folder of a tiny bare BERT of one layer without dropout; how long an export takes depends on the layers."""
+def base(one_layer, tmp_path_factory):
+    """The folder of a tiny bare BERT without dropout."""
     folder = tmp_path_factory.mktemp("tiny") / "base"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(TINY, "bert", {**TINY["bert"], "num_hidden_layers": 1})
-        write_checkpoint(folder)
+    write_checkpoint(folder)
     edit_config(folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     return folder
+
+
+# The classifier's graph has the hidden states that its detector reads.
+OPTIONS = {"classification": {"detector": "mahalanobis_layers", "calibration": "temperature"}}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +54,8 @@ def exports(base, tmp_path_factory):
 
     def make(name):
         if name not in made:
-            model = fitted(base, name)
+            case = CASES[name]
+            model = fitted(base, name, case.rows(48), case.rows(24), **OPTIONS.get(name, {}))
             model.save(folder / "saved" / name)
             written = export(folder / "saved" / name, folder / name, format="onnx")
             assert written.largest_difference < 1e-4
@@ -93,8 +106,9 @@ assert not ABSENT & set(sys.modules)
 """
 
 
-def test_every_task_answers_and_is_evaluated_where_torch_is_not_installed(exports):
-    asked = {name: (str(exports(name)[1]), CASES[name].questions(), CASES[name].rows(12)) for name in TASKS}
+@pytest.mark.parametrize("names", [EVERY_DAY, slow(list(SPECS))], ids=["all graphs", "all tasks"])
+def test_every_task_answers_and_is_evaluated_where_torch_is_not_installed(exports, names):
+    asked = {name: (str(exports(name)[1]), CASES[name].questions(), CASES[name].rows(12)) for name in names}
     model, folder = exports("classification")
     command = [sys.executable, "-c", ALONE, folder, "w5 w6", LONG]
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False)
@@ -179,11 +193,14 @@ def test_damage_is_noticed(exports, tmp_path):
         task_class(SPECS["classification"]).from_pretrained(tmp_path / "less")
 
 
-def test_an_export_for_other_programs_alone_says_so(base, tmp_path):
+def test_an_export_for_other_programs_alone_says_so(exports, tmp_path):
     write_checkpoint(tmp_path / "model", architecture="BertForPreTraining")
-    export(tmp_path / "model", tmp_path / "onnx", format="onnx", head="next_sentence")
+    assert rows_of_task(open_checkpoint(tmp_path / "model"), "next_sentence") is None
+    folder = shutil.copytree(exports("classification")[1], tmp_path / "onnx")
+    described = json.loads((folder / "export.json").read_text())
+    (folder / "export.json").write_text(json.dumps({**described, "rows": None}))
     with pytest.raises(NotFitted, match="bothways cannot predict with"):
-        task_class(SPECS["classification"]).from_pretrained(tmp_path / "onnx")
+        task_class(SPECS["classification"]).from_pretrained(folder)
 
 
 # --- further kinds of models ---
@@ -199,11 +216,14 @@ def test_other_targets(base, tmp_path, target):
 
 
 @pytest.mark.parametrize("detector", some_of(["neighbours", "mahalanobis_layers"], "mahalanobis_layers"))
-def test_confidence_that_reads_hidden_states(base, tmp_path, detector):
-    data = rows("single", 48)
-    options = {"detector": detector, "calibration": "temperature"}
-    model = fitted(base, "classification", data, rows("single", 24), **options)
-    found = exported(model, tmp_path)
+def test_confidence_that_reads_hidden_states(base, exports, tmp_path, detector):
+    if detector == OPTIONS["classification"]["detector"]:
+        model, folder = exports("classification")
+        found = open_trained(folder)
+    else:
+        options = {**OPTIONS["classification"], "detector": detector}
+        model = fitted(base, "classification", rows("single", 48), rows("single", 24), **options)
+        found = exported(model, tmp_path)
     asked = [{"text": text} for text in ("w5 w6", "w20", "w60 w61 w62", LONG)]
     ours, theirs = (
         [plain(each) for each in one.predict_stream(read_rows(asked), coverage=0.8)] for one in (model, found)
