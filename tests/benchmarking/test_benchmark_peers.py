@@ -81,25 +81,6 @@ def test_scores_of_validation_rows_are_those_that_ours_chooses_by():
     assert score("tagging", tagged, answers, span_f1) == pytest.approx((2 / 3, share_error(2 / 3, 1.5)))
 
 
-@pytest.fixture
-def tiny(tmp_path_factory):
-    """Write a random BERT with MiniLM's tokenizer."""
-    import shutil
-
-    import torch
-    import transformers
-    from benchmarks.harness import minilm_folder
-
-    pytest.importorskip("accelerate", reason="transformers' Trainer asks for it")
-    folder = tmp_path_factory.mktemp("tiny") / "bert"
-    shutil.copytree(minilm_folder(), folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    torch.manual_seed(0)
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = transformers.BertConfig(vocab_size=30_522, **shape)
-    transformers.BertModel(config).save_pretrained(folder)
-    return folder
-
-
 def test_the_trainer_ends_with_the_weights_of_the_kept_epoch(minilm_folder, tiny, monkeypatch):
     rows = [{"text_a": f"word {n}", "text_b": "other", "label": "ab"[n % 2]} for n in range(8)]
     data = TaskData("pairs", rows, rows[:4], rows, 3, label_metrics)

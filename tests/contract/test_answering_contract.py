@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from answering_cases import long_question, questions, stored, write_pair_tokenizer
-from bothways import Ensemble
 from bothways.compose.opening import open_trained
-from bothways.data import read_rows
 from bothways.tasks import QuestionAnswerer
 from bothways.training.options import AdamW
 from contract_cases import tiny_settings, write_pretrained
@@ -75,26 +73,6 @@ def test_a_saved_answerer_predicts_the_same_to_the_bit(fitted, model_type):
     assert again.card == answerer.card
     assert again.predict(PAIRS) == answerer.predict(PAIRS)
     assert stored(folder)["no_answer_threshold"] == answerer.fitted.outputs.threshold
-
-
-@every_family
-def test_an_ensemble_of_equal_answerers_answers_as_one(fitted, model_type):
-    answerer, folder = fitted(model_type)
-    found = list(Ensemble.of([folder, folder], device="cpu").predict_stream(read_rows(ROWS)))
-    for each, alone in zip(found, answerer.predict(PAIRS), strict=True):
-        together = each.together
-        assert (together.answer, together.start, together.end) == (alone.answer, alone.start, alone.end)
-        assert together.probability == pytest.approx(alone.probability, abs=1e-5)
-        assert together.tokens_read == alone.tokens_read
-        assert each.disagreement.differing == 0
-
-
-@every_family
-def test_saving_again_writes_the_same_weights(fitted, model_type, tmp_path):
-    _, folder = fitted(model_type)
-    QuestionAnswerer.from_pretrained(folder, device="cpu").save(tmp_path / "again")
-    for name in ("model.safetensors", "config.json", "tokenizer.json", "bothways.json"):
-        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes(), name
 
 
 @every_family

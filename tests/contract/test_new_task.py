@@ -21,7 +21,7 @@ from bothways.tasks import PairClassifier, compare
 from bothways.tasks.registry import SPECS
 from classifier_cases import rows, without_dropout
 from pair_cases import pairs
-from tiny_models import write_checkpoint
+from tiny_models import TINY, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
 ROOM = Path(__file__).with_name("verdict_task.py")
@@ -45,6 +45,9 @@ def members(tmp_path_factory):
     folder, saved = tmp_path_factory.mktemp("members"), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SPECS, "verdicts", VERDICTS)
+        patch.setitem(
+            TINY, "bert", {**TINY["bert"], "num_hidden_layers": 1}
+        )  # an export takes as long as it has layers
         for seed, family in enumerate(("bert", "distilbert")):
             write_checkpoint(folder / family, family, seed=seed)
             model = Moderator.from_pretrained(without_dropout(folder / family), device="cpu")

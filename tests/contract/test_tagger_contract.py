@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from bothways import Ensemble
-from bothways.data import TaggedRow, read_rows
+from bothways.data import read_rows
 from bothways.families import FAMILIES
 from bothways.tasks import TextTagger
-from bothways.text import Words
 from bothways.training.options import AdamW
 from contract_cases import padding_side, write_pretrained
 from everyday import some_of
@@ -93,27 +92,7 @@ def test_a_saved_tagger_predicts_the_same_to_the_bit(fitted, model_type, kind):
     assert again.predict(texts) == tagger.predict(texts)
 
 
-@every_family
-def test_saving_again_writes_the_same_weights(fitted, model_type, kind, tmp_path):
-    _, folder = fitted(model_type, kind)
-    TextTagger.from_pretrained(folder, device="cpu").save(tmp_path / "again")
-    for name in ("model.safetensors", "config.json", "tokenizer.json"):
-        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes(), name
-
-
-@every_family
-def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch(fitted, model_type, kind):
-    tagger, _ = fitted(model_type, kind)
-    texts = [*(row["tokens"] for row in rows(kind)), LONG]
-    together = tagger.predict(texts)
-    for text, answer in zip(texts, together, strict=True):
-        [alone] = tagger.predict([text])
-        assert alone.tags == answer.tags
-        expected = pytest.approx([word.probability for word in alone.words], abs=1e-5)
-        assert [word.probability for word in answer.words] == expected
-
-
-@every_family
+@pytest.mark.parametrize(("model_type", "kind"), EVERY_DAY)
 def test_an_ensemble_of_equal_taggers_answers_as_one(fitted, model_type, kind):
     tagger, folder = fitted(model_type, kind)
     texts = [*(row["tokens"] for row in rows(kind)), LONG]
@@ -167,10 +146,3 @@ def assert_same_logits(tagger, model, data, model_type):
         for logits_SC, text in zip(theirs, encoded, strict=True)
     ]
     torch.testing.assert_close(torch.from_numpy(ours_MC).float(), torch.cat(words), rtol=0, atol=1e-5)
-
-
-def test_rows_of_this_test_have_a_tag_for_each_word():
-    for kind in KINDS:
-        for row in rows(kind):
-            tagged = TaggedRow(Words.of_list(row["tokens"]), tuple(row["tags"]))
-            assert len(tagged.words) == len(tagged.label)
