@@ -141,12 +141,17 @@ def with_reasons(
 ) -> Ranked:
     """Return the figures of a candidate with reasons; ``free_mb`` is the free memory of the machine."""
     figures, card, lineage = candidate.figures, candidate.card, candidate.card.lineage
-    reasons = [_accuracy_reason(candidate, yardstick), _arithmetic_reason(figures)]
+    _, baseline = find_config(BASELINE)
+    ratio = figures.flops_per_token / flops_per_token(baseline, TEXT_TOKENS)
+    arithmetic = f"{figures.flops_per_token / 1e6:,.0f} MFLOPs a token, {ratio:.2f} times BERT-base"
+    reasons = [_accuracy_reason(candidate, yardstick), arithmetic]
     if figures.latency_ms is not None and figures.tokens_per_second is not None:
         speed = f"{figures.latency_ms:,.1f} ms for one text, {figures.tokens_per_second:,.0f} tokens a second"
         reasons.append(f"measured here: {speed}, {figures.memory_mb:,.0f} MB at the most")
     else:
-        reasons.append(f"about {figures.memory_mb:,.0f} MB to read one text{_training_memory(figures, free_mb)}")
+        too_much = ", which are not free here" if free_mb is not None and figures.training_mb > free_mb else ""
+        tuning = f"more than {figures.training_mb:,.0f} MB to fine-tune it{too_much}"
+        reasons.append(f"about {figures.memory_mb:,.0f} MB to read one text, {tuning}")
         if figures.estimated_latency_ms is not None and figures.estimated_tokens_per_second is not None:
             reasons.append(
                 f"estimated here: {figures.estimated_latency_ms:,.1f} ms for one text, "
@@ -163,22 +168,11 @@ def with_reasons(
     return replace(figures, reasons=tuple(reasons))
 
 
-def _training_memory(figures: Ranked, free_mb: float | None) -> str:
-    too_much = free_mb is not None and figures.training_mb > free_mb
-    return f", more than {figures.training_mb:,.0f} MB to fine-tune it" + ", which are not free here" * too_much
-
-
 def _accuracy_reason(candidate: ModelCandidate, yardstick: Measure) -> str:
     if candidate.score is None:
         return f"no published value for {yardstick} in the catalogue"
     source = published_facts().sources[candidate.score.source]
     return f"{yardstick.benchmark} {yardstick.split} accuracy {candidate.score.value:g} ({source})"
-
-
-def _arithmetic_reason(figures: Ranked) -> str:
-    _, baseline = find_config(BASELINE)
-    ratio = figures.flops_per_token / flops_per_token(baseline, TEXT_TOKENS)
-    return f"{figures.flops_per_token / 1e6:,.0f} MFLOPs a token, {ratio:.2f} times BERT-base"
 
 
 def _price_reason(candidate: ModelCandidate, better: ModelCandidate | None) -> str:

@@ -14,7 +14,7 @@ from bothways.advice.costs import (
 )
 from bothways.advice.hardware import Hardware
 from bothways.advice.local_models import LocalModel
-from bothways.advice.measuring import Measured, job_for, measure
+from bothways.advice.measuring import job_for, measure
 from bothways.advice.ranking import (
     CONSTRAINTS,
     MAX_TEXT_TOKENS,
@@ -229,22 +229,18 @@ def _measured(
             except BothwaysError as error:
                 left_out.append(LeftOut(name, f"could not be measured: {error}"))
             else:
-                figures = _with_measurement(candidate.figures, found)
-                latency, limit = figures.latency_ms or 0.0, limits.latency_ms
+                (speed,), limit = found.speeds, limits.latency_ms
+                latency, rate = speed.latency_ms, speed.tokens_per_second
+                memory = candidate.figures.memory_mb if found.peak_bytes is None else found.peak_bytes / 1e6
                 if limit is not None and latency > limit:
                     left_out.append(LeftOut(name, f"takes {latency:,.0f} ms for one text, more than {limit:,.0f}"))
-                elif excess := limits.excess(figures.memory_mb, "took"):
+                elif excess := limits.excess(memory, "took"):
                     left_out.append(LeftOut(name, excess))
                 else:
+                    figures = replace(candidate.figures, memory_mb=memory, latency_ms=latency, tokens_per_second=rate)
                     fitting.append(replace(candidate, figures=figures))
             bar.advance(1)
     return fitting, left_out
-
-
-def _with_measurement(figures: Ranked, found: Measured) -> Ranked:
-    (speed,) = found.speeds
-    memory = figures.memory_mb if found.peak_bytes is None else found.peak_bytes / 1e6
-    return replace(figures, memory_mb=memory, latency_ms=speed.latency_ms, tokens_per_second=speed.tokens_per_second)
 
 
 def _here(
