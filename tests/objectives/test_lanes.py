@@ -225,51 +225,6 @@ def test_memories_do_not_depend_on_micro_batches(models, xlnet, source):
         torch.testing.assert_close(memory, found[1][1][name], rtol=0, atol=1e-5)
 
 
-def changed_tokens(ids, places):
-    """Other words at some places."""
-    ids[places] = 5 + (ids[places] - 4) % 40
-
-
-def test_predictions_see_no_target_and_nothing_of_the_next_update(models, xlnet, source):
-    """To the bit: not that of their own place, with memories as without, and no memory knows what is predicted next."""
-    _, ours = models
-    runs = []
-    for change in (False, True):
-        objective = objective_of(ours, xlnet, source)
-        objective.carry({})
-        first, second = ([*batches(update)] for update in islice(objective.updates(0, 0), 2))
-        for batch in first:
-            ours(batch)
-        carried = objective.carried()
-        logits = []
-        for batch in second:
-            if change:
-                # The last target in the order of each sequence: no other prediction may see it, nor its own.
-                for rows in batch.rows_M.split(batch.counts):
-                    changed_tokens(batch.packed.ids_T, rows[batch.order_T[rows].argmax()])
-            logits.append(ours(batch).detach())
-        runs.append((carried, logits))
-    assert runs[0][0].keys() == runs[1][0].keys() != set()
-    assert all(torch.equal(runs[1][0][name], memory) for name, memory in runs[0][0].items())
-    assert all(torch.equal(one, other) for one, other in zip(runs[0][1], runs[1][1], strict=True))
-
-
-def test_predictions_depend_on_the_memory_of_their_own_sequence(models, xlnet, source):
-    _, ours = models
-    objective = objective_of(ours, xlnet, source)
-    first, second = ([*batches(update)] for update in islice(objective.updates(0, 0), 2))
-    (batch,) = second
-    logits = []
-    for scale in (1.0, 1.5):
-        for each in first:
-            ours(each)
-        objective.carry({name: memory * scale for name, memory in objective.carried().items()})
-        logits.append(ours(batch).detach())
-    has_memory = torch.tensor([each.read > 0 for each in batch.links])[batch.packed.sequence_T[batch.rows_M]]
-    assert torch.equal((logits[0] != logits[1]).any(1), has_memory)
-    assert 0 < has_memory.sum() < len(has_memory)
-
-
 def test_a_memory_is_no_longer_than_asked_for_and_has_no_gradient(models, xlnet, source):
     _, ours = models
     objective = objective_of(ours, xlnet, source)

@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-import transformers
-from pretraining_cases import HEADS, TEXTS, corpus_of, interrupted_after
+from pretraining_cases import HEADS, TEXTS, interrupted_after
 
 from bothways import load
 from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.errors import InvalidInput, NotFitted, OutputExists
 from bothways.families import FAMILIES
 from bothways.pretraining.pretrainer import GENERATOR, Pretrainer
-from bothways.pretraining.recipes import RECIPES, MaskedLanguageModelling, find_recipe, scaled
+from bothways.pretraining.recipes import RECIPES, MaskedLanguageModelling
 from bothways.pretraining.runs import course_options
 from bothways.training.options import AdamW, Lamb
 from everyday import some_of
@@ -140,25 +139,3 @@ def test_of_one_document_nothing_is_held_out_and_none_is_left_for_next_sentences
     assert pretrainer.fit(single["bpe"], updates=2, show_progress=False).validations == ()
     assert pretrainer.fitted.card["metrics"] is None
     assert FAMILIES["roberta"] is pretrainer.fitted.model.family
-
-
-def test_xlnet(tmp_path):
-    texts = ["\n".join(f"the cat number {row * 7 + line} sat on the mat" for line in range(9)) for row in range(12)]
-    tokenizer, corpus = corpus_of(tmp_path, "unigram", texts)
-    recipe = scaled(find_recipe("xlnet"), "tiny").changed(updates=6, batch=4, length=32)
-    pretrainer = Pretrainer(recipe, tokenizer, device="cpu")
-    record = pretrainer.fit(corpus, seed=0, show_progress=False)
-    assert record.updates == 6
-    assert record.validations[-1].metrics.keys() == {"loss", "perplexity", "accuracy"}
-    assert record.validations[-1].metrics["loss"] < record.validations[0].metrics["loss"]
-    pretrainer.save(tmp_path / "model")
-    theirs = transformers.XLNetLMHeadModel.from_pretrained(tmp_path / "model").eval()
-    ours = load(tmp_path / "model", heads=["permutation_lm"], device="cpu")
-    blank = pretrainer.fitted.model.encoder.embedding.blank
-    assert blank.abs().sum() > 0
-    assert torch.equal(theirs.transformer.mask_emb.flatten(), blank)
-    ids = torch.tensor([[*range(10, 20)]])
-    with torch.no_grad():
-        expected = theirs(ids).logits
-        found = ours.apply_head("permutation_lm", input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-    assert torch.allclose(found, expected, atol=1e-5)
