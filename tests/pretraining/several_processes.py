@@ -1,6 +1,6 @@
-"""Pre-training in several processes, sharded or not: ``several_processes.py FOLDER COUNTS RECIPE...``.
+"""Pre-training in several processes, sharded or not: ``several_processes.py FOLDER COUNTS LAYOUTS RECIPE``.
 
-Each recipe is trained by one process, then by as many as each of the counts (``2,4``) says, without dropout; prints a
+A recipe is trained by one process, then by as many as each of the counts (``2,4``) says, without dropout; prints a
 line of JSON for each. A run of several processes stops halfway and is resumed by the number before it, or by as many.
 """
 
@@ -74,12 +74,12 @@ class Runs:
         found = [json.loads((self.folder / f"{place} {rank}.json").read_text()) for rank in range(count)]
         print(json.dumps({"name": self.name, "place": place, "codes": codes, "found": found}), flush=True)
 
-    def run_all(self, counts):
+    def run_all(self, counts, layouts):
         """Train by one process; by others up to the middle, and on from there by as many and by the number before."""
         self.run(1, self.name)
         for before, count in zip([1, *counts], counts, strict=False):
-            for shard in (False, True):
-                stopped = f"{self.name} {count} {'sharded' if shard else 'whole'}"
+            for layout in layouts:
+                shard, stopped = layout == "sharded", f"{self.name} {count} {layout}"
                 self.run(count, stopped, stop=True, shard=shard)
                 for again in (before, count):
                     place = f"{stopped}, resumed by {again}"
@@ -88,13 +88,12 @@ class Runs:
                     self.run(again, place, shard=shard, resume=True, activation_checkpointing=shard)
 
 
-def main(folder, counts, names):
+def main(folder, counts, layouts, name):
     torch.set_num_threads(1)
     # Each process would draw its own.
     switch_off_dropout(pytest.MonkeyPatch())
-    for name in names:
-        Runs(folder, name).run_all([int(count) for count in counts.split(",")])
+    Runs(folder, name).run_all([int(count) for count in counts.split(",")], layouts.split(","))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -34,12 +34,16 @@ def test_a_run_that_was_killed_equals_one_that_was_not(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "counts"), [("electra", [2]), *(pytest.param(name, [2, 4], marks=pytest.mark.slow) for name in RECIPES)]
+    ("name", "counts", "layouts"),
+    [
+        ("electra", "2", "sharded"),
+        *(pytest.param(name, "2,4", "whole,sharded", marks=pytest.mark.slow) for name in RECIPES),
+    ],
 )
-def test_the_course_does_not_depend_on_the_number_of_processes(name, counts, tmp_path):
-    alone, *others = reports("several_processes.py", tmp_path, ",".join(map(str, counts)), name)
+def test_the_course_does_not_depend_on_the_number_of_processes(name, counts, layouts, tmp_path):
+    alone, *others = reports("several_processes.py", tmp_path, counts, layouts, name)
     (alone,) = alone["found"]
-    assert len(others) == 6 * len(counts)
+    assert len(others) == 3 * len(counts.split(",")) * len(layouts.split(","))
     for run in others:
         assert set(run["codes"]) == {0}, run["place"]
         for found in run["found"]:
