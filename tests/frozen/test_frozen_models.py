@@ -85,18 +85,12 @@ def differences(expected, found, where=""):
 
 
 @frozen("kind")
-def test_a_saved_model_answers_as_it_did(name):
-    case = stored(name)
-    model = opened(MODELS, name, case)
-    for call in case["calls"]:
-        assert differences(call["answer"], answer_of(model, call)) == [], (call["method"], call["options"])
-
-
-@frozen("kind")
-def test_a_saved_model_is_opened_as_what_it_is(name):
+def test_a_saved_model_is_opened_as_what_it_is_and_answers_as_it_did(name):
     case = stored(name)
     model = open_trained(MODELS / case.get("folder", name), task=case.get("part"), device="cpu")
     assert type(model).__name__ == case["kind"]
+    for call in case["calls"]:
+        assert differences(call["answer"], answer_of(model, call)) == [], (call["method"], call["options"])
 
 
 @frozen("queries")
