@@ -107,11 +107,11 @@ class MaskedLM(PretrainingModel):
         return counted if self.relation is None else {**counted, RELATION: len(batch.pairs_P)}
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, UnitLosses]:
-        if self.decoder is not None:
-            hidden_MH = self.decoder(self.encoder, batch.packed, batch.rows_M, batch.counts)
-            return {MASKED: self._predictions(hidden_MH, batch)}
         if self.relation is None:
-            hidden_MH = self.encoder(batch.packed, rows=SelectedRows(batch.rows_M))
+            if self.decoder is None:
+                hidden_MH = self.encoder(batch.packed, rows=SelectedRows(batch.rows_M))
+            else:
+                hidden_MH = self.decoder(self.encoder, batch.packed, batch.rows_M, batch.counts)
             return {MASKED: self._predictions(hidden_MH, batch)}
         first_P = batch.packed.first_tokens_B[batch.pairs_P]
         selected = SelectedRows(torch.cat([batch.rows_M, first_P]))

@@ -1,6 +1,6 @@
 """Pre-training by a recipe, from a corpus to an encoder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
@@ -54,26 +54,25 @@ _REPLACED: HeadName = "replaced_token"
 _PERMUTED: HeadName = "permutation_lm"
 
 
-Kept = Callable[[], tuple[PretrainedEncoder, PretrainedEncoder | None]]
-"""Returns the encoder and, if there is one, the generator to save after the training."""
-
-
 def assemble(
     recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: torch.device, warmup: BatchWarmup | None = None
-) -> tuple[CorpusRun, Kept]:
-    """Draw a recipe's model and put its training together; the seed draws weights, pairs of segments and targets."""
+) -> tuple[CorpusRun, PretrainedEncoder | None]:
+    """Draw a recipe's model, and its generator if it has one, and put the training together.
+
+    The seed draws weights, pairs of segments and targets.
+    """
     family = FAMILIES[recipe.recipe.family]
     _check_heads(family, recipe.task)
     assembly = _Assembly(recipe, family, tokenizer.with_template(family.tokenizer.template), seed, device, warmup)
     match recipe.task:
         case MaskedLanguageModelling() as task:
-            return assembly.masked(task)
+            return assembly.masked(task), None
         case ReplacedTokenDetection() as task:
             return assembly.replaced(task)
         case PermutationLanguageModelling() as task:
-            return assembly.permuted(task)
+            return assembly.permuted(task), None
         case DistilledMaskedLM(masking=masking):  # without a teacher, masked language modelling is left
-            return assembly.masked(MaskedLanguageModelling(masking))
+            return assembly.masked(MaskedLanguageModelling(masking)), None
 
 
 def _check_heads(family: Family, task: PretrainingTask) -> None:
@@ -103,7 +102,7 @@ class _Assembly:
     device: torch.device
     warmup: BatchWarmup | None
 
-    def masked(self, task: MaskedLanguageModelling) -> tuple[CorpusRun, Kept]:
+    def masked(self, task: MaskedLanguageModelling) -> CorpusRun:
         name = task.relation
         heads: tuple[HeadName, ...] = ("masked_lm",) if name is None else ("masked_lm", name)
         model = self._drawn(settings_over(self.recipe, self.tokenizer), *heads)
@@ -114,9 +113,9 @@ class _Assembly:
         relation = None if name is None else _score_head(model.heads[name])
         trained = MaskedLM(model.encoder, masked_lm_head(model), relation, decoder)
         pairs = None if name is None else _RELATIONS[name]
-        return self._run(model, trained, self._masker(task.masking), pairs), lambda: (model, None)
+        return self._run(model, trained, self._masker(task.masking), pairs)
 
-    def replaced(self, task: ReplacedTokenDetection) -> tuple[CorpusRun, Kept]:
+    def replaced(self, task: ReplacedTokenDetection) -> tuple[CorpusRun, PretrainedEncoder]:
         settings = settings_over(self.recipe, self.tokenizer)
         stored: tuple[HeadName, ...] = (_REPLACED,) if _REPLACED in self.family.heads else ()
         model = self._drawn(settings, *stored)
@@ -129,19 +128,13 @@ class _Assembly:
                 head = _score_head(new_head(model.config, kind)).to(self.device)
         filler, sharing = masked_lm_head(generator), _SHARING[task.embeddings]
         trained = ReplacedTokens(generator.encoder, filler, model.encoder, head, embeddings=sharing, weight=task.weight)
+        return self._run(model, trained, self._masker(task.masking)), generator
 
-        def kept() -> tuple[PretrainedEncoder, PretrainedEncoder]:
-            ours, theirs = trained.separate()[::-1]
-            return replace(model, encoder=ours), replace(generator, encoder=theirs)
-
-        return self._run(model, trained, self._masker(task.masking)), kept
-
-    def permuted(self, task: PermutationLanguageModelling) -> tuple[CorpusRun, Kept]:
+    def permuted(self, task: PermutationLanguageModelling) -> CorpusRun:
         model = self._drawn(settings_over(self.recipe, self.tokenizer), _PERMUTED)
         trained = PermutationLM(model.encoder, masked_lm_head(model, _PERMUTED))
         permuter = Permuter(self.tokenizer, Permutation(partial=task.partial), self.seed)
-        run = self._run(model, trained, permuter, EitherDocument(), task.memory)
-        return run, lambda: (model, None)
+        return self._run(model, trained, permuter, EitherDocument(), task.memory)
 
     def _drawn(self, settings: dict[str, object], *heads: HeadName, more: int = 0) -> PretrainedEncoder:
         model = new_model(self.family, settings, self.tokenizer, heads, seed=self.seed + more)
@@ -231,11 +224,15 @@ class Pretrainer:
         check_no_epochs(options)
         recipe = self.recipe.changed(updates=options.get("updates"), batch=options.get("batch_size"))
         training = course_options(recipe.course, options)
-        run, kept = assemble(recipe, self.tokenizer, training.seed, self.device, batch_warmup)
+        run, generator = assemble(recipe, self.tokenizer, training.seed, self.device, batch_warmup)
         named = {"recipe": recipe.recipe.name, "scale": recipe.scale}
         record = run.train(corpus, training, named)
         card = {**named, "source": recipe.recipe.source, **card_of(corpus, record)}
-        self._pretrained = Pretrained(*kept(), card)
+        model = run.model
+        if generator is not None and isinstance(run.trained, ReplacedTokens):
+            theirs, ours = run.trained.separate()
+            model, generator = replace(model, encoder=ours), replace(generator, encoder=theirs)
+        self._pretrained = Pretrained(model, generator, card)
         return record
 
     @property

@@ -56,7 +56,8 @@ class TaskDistiller:
     """
 
     def __init__(self, teacher: HeadTask, student: Student, loss: SoftLoss | None = None) -> None:
-        _check_distilled(teacher.spec, teacher.name)
+        if not _distilled(teacher.spec):
+            raise _not_distilled(teacher.name, teacher.spec.name)
         check_vocabulary(student.model, teacher.model)
         self.teacher = teacher
         self.student = student
@@ -156,15 +157,9 @@ def task_to_distill(folder: Path, name: str) -> str | None:
         task = task_of_heads(folder)
     if task in (None, EMBEDDING.name, MASKED_LM.name):
         return None
-    if task not in SPECS:
+    if task not in SPECS or not _distilled(SPECS[task]):
         raise _not_distilled(name, str(task))
-    _check_distilled(SPECS[task], name)
     return task
-
-
-def _check_distilled(spec: TaskSpec, name: str) -> None:
-    if not _distilled(spec):
-        raise _not_distilled(name, spec.name)
 
 
 def _distilled(spec: TaskSpec) -> bool:
