@@ -18,12 +18,13 @@ from bothways.errors import InvalidInput
 from bothways.text.files import write_tokenizer
 from bothways.text.recipes import TRAINED, Role
 
-_ROLES: tuple[Role, ...] = ("pad", "unk", "cls", "sep", "mask")
+# By rising id.
+_SPECIAL: dict[Role, str] = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _AT_ONCE = 1000
 _CONTINUED = "##"
 
 # Bytes, or the letters that are kept for WordPiece and Unigram, have to fit besides the special tokens.
-LEAST_VOCABULARY: Mapping[TokenizerKind, int] = {"wordpiece": 64, "bpe": 256 + len(_ROLES), "unigram": 64}
+LEAST_VOCABULARY: Mapping[TokenizerKind, int] = {"wordpiece": 64, "bpe": 256 + len(_SPECIAL), "unigram": 64}
 MOST_LETTERS = 1000
 LONGEST_TEXT = 100_000
 
@@ -47,7 +48,7 @@ def train_tokenizer(
     lowered = kind == "wordpiece" if lowercase is None else lowercase
     tokenizer = _TRAINED[kind](_Blocks(texts), vocabulary, lowered)
     tokenizer.add_special_tokens(_special_tokens(lstrip=kind != "wordpiece"))
-    ids = [(content, tokenizer.token_to_id(content)) for content in (_content("cls"), _content("sep"))]
+    ids = [(_SPECIAL[role], tokenizer.token_to_id(_SPECIAL[role])) for role in ("cls", "sep")]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
     )
@@ -85,11 +86,9 @@ class _Blocks:
 
 def _special_tokens(*, lstrip: bool = False) -> list[AddedToken]:
     """Return the special tokens; the mask takes in the space before it if spaces are part of words."""
-    named = TRAINED.special.named()
     return [
-        AddedToken(token.content, lstrip=lstrip and role == "mask", normalized=False, special=True)
-        for role in _ROLES
-        if (token := named[role]) is not None
+        AddedToken(content, lstrip=lstrip and role == "mask", normalized=False, special=True)
+        for role, content in _SPECIAL.items()
     ]
 
 
@@ -99,7 +98,7 @@ def _wordpiece(blocks: _Blocks, vocabulary: int, lowercase: bool) -> tokenizers.
     The library numbers letters inside of words in the order of a hash table, and breaks ties by that number. Giving
     them in a fixed order, as temporary special tokens, makes the result reproducible.
     """
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=_content("unk")))
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=_SPECIAL["unk"]))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
     )
@@ -119,7 +118,7 @@ def _wordpiece(blocks: _Blocks, vocabulary: int, lowercase: bool) -> tokenizers.
     )
     tokenizer.train_from_iterator(blocks, trainer)
     tokens = tokenizer.get_vocab()
-    tokenizer.model = models.WordPiece(vocab=tokens, unk_token=_content("unk"), max_input_chars_per_word=100)
+    tokenizer.model = models.WordPiece(vocab=tokens, unk_token=_SPECIAL["unk"], max_input_chars_per_word=100)
     # Special tokens cannot be removed from a tokenizer, so a new one is built without them.
     plain = tokenizers.Tokenizer(tokenizer.model)
     plain.normalizer, plain.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
@@ -152,7 +151,7 @@ def _unigram(blocks: _Blocks, vocabulary: int, lowercase: bool) -> tokenizers.To
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(
-        vocab_size=vocabulary, special_tokens=_special_tokens(), unk_token=_content("unk"), show_progress=False
+        vocab_size=vocabulary, special_tokens=_special_tokens(), unk_token=_SPECIAL["unk"], show_progress=False
     )
     tokenizer.train_from_iterator(blocks, trainer)
     return tokenizer
@@ -167,8 +166,3 @@ _TRAINED: Mapping[TokenizerKind, Callable[[_Blocks, int, bool], tokenizers.Token
     "bpe": _byte_level,
     "unigram": _unigram,
 }
-
-
-def _content(role: Role) -> str:
-    token = TRAINED.special.named()[role]
-    return "" if token is None else token.content
