@@ -31,11 +31,6 @@ class Severity(IntEnum):
         """One sentence on what a finding of this severity means for the model."""
         return _MEANINGS[self]
 
-    @classmethod
-    def of(cls, label: str) -> "Severity":
-        """Return the severity with a label such as ``"high"``."""
-        return cls[label.upper()]
-
 
 _MEANINGS = {
     Severity.INFO: "a measurement worth knowing; nothing is wrong",

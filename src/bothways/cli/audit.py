@@ -150,7 +150,7 @@ def audit(
     given |= {"seed": seed, "time_limit": f"{time_limit:g}"}
     options = [part for key, value in given.items() if value is not None for part in (opt.spelled(key), str(value))]
     _write(report, chosen_format, output, shlex.join(["bothways", "audit", run, *options]))
-    if report.at_least(Severity.of(fail_on)):
+    if report.at_least(Severity[fail_on.upper()]):
         return FAILED
     return _NO_VERDICT if report.verdict == "error" else 0
 
