@@ -136,6 +136,7 @@ class MaskedLMDistillation(PretrainingModel):
 
     def __init__(self, student: MaskedLM, teacher: MaskedLM, loss: TripleLoss) -> None:
         super().__init__()
+        _check_vocabulary(student.encoder, teacher.encoder)
         self.student = student
         self.loss = loss
         self.projection = _projection(student.encoder, teacher.encoder)
@@ -183,6 +184,7 @@ class StateDistillation(PretrainingModel):
         self, student: Encoder, teacher: Encoder, layers: Sequence[int], pool: Pool, loss: StateLoss = StateLoss()
     ) -> None:
         super().__init__()
+        _check_vocabulary(student, teacher)
         if len(layers) != student.config.layers or not all(0 <= each < teacher.config.layers for each in layers):
             raise InvalidInput(
                 f"expected {student.config.layers} layers from 0 to {teacher.config.layers - 1} to learn from, got "
@@ -260,3 +262,10 @@ def _projection(student: Encoder, teacher: Encoder) -> nn.Module:
 
 def _positive(weights: Mapping[str, float], names: Mapping[str, str] | None = None) -> dict[str, float]:
     return {name if names is None else names[name]: weight for name, weight in weights.items() if weight > 0}
+
+
+def _check_vocabulary(student: Encoder, teacher: Encoder) -> None:
+    # Tables of one tokenizer may have been padded to different sizes.
+    sizes = student.config.vocabulary, teacher.config.vocabulary
+    if sizes[0] != sizes[1]:
+        raise InvalidInput(f"expected a student with its teacher's vocabulary, got {sizes[0]} and {sizes[1]} tokens.")

@@ -213,8 +213,9 @@ class Pretrainer:
         Args:
             corpus: Training text. A part of its documents is held out for validation.
             batch_warmup: Growth of the batch at the beginning, instead of the recipe's.
-            options: Fields of `TrainingOptions`; a batch size other than the recipe's also changes its rate. The length
-                is a number of updates or tokens, not of epochs.
+            options: Fields of `TrainingOptions`; a batch size other than the recipe's also changes its rate, and an
+                optimizer replaces the recipe's with all its values. The length is a number of updates or tokens, not of
+                epochs.
 
         Raises:
             InvalidInput: The corpus is empty, of another tokenizer or has too few documents for the recipe, or an
