@@ -17,6 +17,7 @@ from bothways.report import (
     reliability_diagram,
     render,
 )
+from bothways.report.charts import reliability_panel
 
 SVG = "{http://www.w3.org/2000/svg}"
 ODD_LABELS = ["<s>", "##ing", 'say "hi" & <b>bye</b>', "it's \\ {{x}}", "", "a\nb\x00", "the", "the", "中文", "x" * 200]
@@ -100,8 +101,7 @@ def test_a_reliability_diagram_names_the_calibration_error_of_each_side():
 def test_reliability_bins_without_texts_are_left_out():
     filled = ReliabilityBin(0.5, 0.6, 10, 0.55, 0.4)
     empty = ReliabilityBin(0.6, 0.7, 0, float("nan"), float("nan"))
-    with_empty, without = reliability_diagram([filled, empty], [filled], ("same", "same"))
-    assert with_empty == without
+    assert reliability_panel([filled, empty], "same") == reliability_panel([filled], "same")
     with pytest.raises(InvalidInput, match="at least one bin"):
         reliability_diagram([filled], [empty])
 

@@ -172,12 +172,7 @@ class Entrance:
         return Read(tuple(targets) * copies, windows, tuple(map(Places.of, windows)), packed)
 
     def run(self, read: Read, points: Sequence[float] | None = None) -> EntranceRun:
-        """Compute the scores of inputs.
-
-        Args:
-            read: The inputs.
-            points: The position of each copy on the line from the baseline (0) to the input (1). Default: all at 1.
-        """
+        """Compute the scores of inputs, each copy at its point of the line from the baseline (0) to the input (1)."""
         self._points, self._readings = None if points is None else tuple(points), []
         with torch.inference_mode(mode=False), torch.enable_grad():
             given: Tensor = self.module(read.packed)

@@ -41,12 +41,7 @@ class LabelsOfTexts(Protocol):
 
 
 def explain_targets(model: AnyTask, inputs: Iterable[object], target: Target | None = None) -> list[ExplainTarget]:
-    """Return inputs of a model, each with the score that is explained.
-
-    Args:
-        model: A trained model of one task.
-        inputs: Its inputs.
-        target: The score to explain. Default: that of the model's own prediction.
+    """Return inputs of a model, each with the score that is explained, by default that of the model's own prediction.
 
     Raises:
         NotFitted: The model was not trained for its task.
@@ -82,13 +77,7 @@ def explain_targets(model: AnyTask, inputs: Iterable[object], target: Target | N
     return found
 
 
-def scores_of(
-    model: AnyTask,
-    targets: Sequence[ExplainTarget],
-    *,
-    description: str = "scoring",
-    show_progress: bool | None = None,
-) -> NDArray[np.float64]:
+def scores_of(model: AnyTask, targets: Sequence[ExplainTarget], *, description: str = "scoring") -> NDArray[np.float64]:
     """Return the scores (N) of targets by the model's own predictions, windows of long texts merged as it does.
 
     Raises:
@@ -101,7 +90,7 @@ def scores_of(
         for number, each in enumerate(targets)
     ]
     if not any(isinstance(each, SpanTarget) for each in targets):
-        found = score_inputs(fitted, values, description=description, show_progress=show_progress)
+        found = score_inputs(fitted, values, description=description)
         if isinstance(fitted, TrainedEmbedder):
             return np.array([float(each.logits_RC[0, 0]) for each in found])
         return _numbers(targets, [torch.from_numpy(each.logits_RC) for each in found])
@@ -110,7 +99,7 @@ def scores_of(
             f"expected one model for the score of an answer, got the ensemble {model.name!r}: explain its members."
         )
     texts = [text for value in values for text in fitted.outputs.texts(value)]
-    read = fitted.backend.runner.run(texts, description=description, total=len(texts), show_progress=show_progress)
+    read = fitted.backend.runner.run(texts, description=description, total=len(texts))
     rows = []
     for target, given in zip(targets, read, strict=True):
         if not isinstance(given, TokenOutputs):

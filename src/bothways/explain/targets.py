@@ -194,10 +194,7 @@ class Remaining:
 def overlapping(spans: Sequence[tuple[int, int]], places: Places, sequence: int = 0) -> NDArray[np.int64]:
     """Return for each token (n) the first span of a sequence that shares a character with it; -1 for none.
 
-    Args:
-        spans: Starts and ends of words, in order.
-        places: Places of the tokens.
-        sequence: The sequence of the spans.
+    Spans are starts and ends of words, in order.
     """
     starts, ends = np.array(spans).T
     found_n = np.minimum(np.searchsorted(ends, places.begins_n, side="right"), len(ends) - 1)

@@ -146,19 +146,14 @@ def learning_curve(
     return tuple(panels)
 
 
-def reliability_diagram(
-    before_bins: Sequence[ReliabilityBin],
-    after_bins: Sequence[ReliabilityBin],
-    titles: tuple[str, str] = ("Before calibration", "After calibration"),
-) -> tuple[str, str]:
+def reliability_diagram(before_bins: Sequence[ReliabilityBin], after_bins: Sequence[ReliabilityBin]) -> tuple[str, str]:
     """Draw accuracy against confidence, before and after calibration; see `reliability_panel`.
 
     Args:
         before_bins: Bins of the uncalibrated probabilities.
         after_bins: Bins of the calibrated ones.
-        titles: The titles of the two diagrams.
     """
-    return reliability_panel(before_bins, titles[0]), reliability_panel(after_bins, titles[1])
+    return reliability_panel(before_bins, "Before calibration"), reliability_panel(after_bins, "After calibration")
 
 
 def reliability_panel(bins: Sequence[ReliabilityBin], title: str) -> str:
@@ -192,13 +187,7 @@ def reliability_panel(bins: Sequence[ReliabilityBin], title: str) -> str:
 
 
 def scatter(points: Sequence[tuple[float, float]], x_title: str, y_title: str) -> str:
-    """Draw points and a dashed diagonal; if there are more than `MAX_POINTS`, draw a random sample of them.
-
-    Args:
-        points: Pairs of finite numbers.
-        x_title: Title of the first number.
-        y_title: Title of the second.
-    """
+    """Draw points and a dashed diagonal; if there are more than `MAX_POINTS`, draw a random sample of them."""
     require_extra("drawing points")
     import altair as alt
 

@@ -27,13 +27,9 @@ _FONT = f'font-family="{FONT}"'
 
 
 def token_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str, *, width: float = WIDTH / 2 - 8) -> str:
-    """Draw the attention of each token (row) to each token (column); the shade follows the square root of the weight.
+    """Draw the attention of each token (row) to each token (column), from 0 to 1, in a drawing this many pixels wide.
 
-    Args:
-        tokens: The S tokens.
-        weights_SS: (S, S) weights from 0 to 1.
-        title: A line above.
-        width: Width of the drawing, in pixels.
+    The shade follows the square root of the weight.
     """
     given_SS = _checked(np.asarray(weights_SS, dtype=np.float64)[None, None], len(tokens))[0, 0]
     named = list(range(0, len(tokens), -(-len(tokens) // _LABELS)))
@@ -54,22 +50,16 @@ def token_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str, *, w
     return _svg(parts, max(room + side + 4, 120.0), top + side + 4)
 
 
-def head_grid(weights_LNSS: npt.ArrayLike, *, title: str = "") -> str:
-    """Draw the maps of all heads, a row for each layer.
-
-    Args:
-        weights_LNSS: (L, N, S, S) weights from 0 to 1.
-        title: A line above.
-    """
+def head_grid(weights_LNSS: npt.ArrayLike) -> str:
+    """Draw the maps of all heads, with weights from 0 to 1, a row for each layer."""
     given = np.asarray(weights_LNSS, dtype=np.float64)
     if given.ndim != 4:
         raise InvalidInput(f"expected attention weights of a shape of (L, N, S, S), got {given.shape}.")
     given = _checked(given, given.shape[-1])
     layers, heads = given.shape[:2]
-    left, top, gap = 54.0, 40.0 if title else 22.0, 4.0
+    left, top, gap = 54.0, 22.0, 4.0
     side = min(90.0, (WIDTH - left) / heads - gap)
-    parts = [_text(0, 12, title, 12, weight=600)] if title else []
-    parts += [
+    parts = [
         _text(left + head * (side + gap) + side / 2, top - 6, str(head), 10, anchor="middle") for head in range(heads)
     ]
     for layer in range(layers):
@@ -82,13 +72,9 @@ def head_grid(weights_LNSS: npt.ArrayLike, *, title: str = "") -> str:
 
 
 def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, breaks: Sequence[int] = ()) -> str:
-    """Draw a text with each word shaded by its contribution, for or against.
+    """Draw a text with each word shaded by its contribution, for or against; words with NaN are underlined with dots.
 
-    Args:
-        words: The words.
-        weights_W: Their weights; words with NaN are underlined with dots.
-        title: A line above.
-        breaks: Indices of the words that start a new line.
+    ``breaks`` are the indices of the words that start a new line.
     """
     given_W = np.asarray(weights_W, dtype=np.float64)
     if not len(words) or given_W.shape != (len(words),):
@@ -124,10 +110,10 @@ def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, 
     return _svg(parts, widest, y + 18)
 
 
-def stacked(drawings: Sequence[str], *, gap: float = 18.0) -> str:
+def stacked(drawings: Sequence[str]) -> str:
     """Stack drawings of this module into one, on white, for use outside of a page."""
     boxes = [list(map(float, each.split('viewBox="', 1)[1].split('"', 1)[0].split()[2:])) for each in drawings]
-    margin = 16.0
+    margin, gap = 16.0, 18.0
     width, parts, y = max(box[0] for box in boxes), [], margin
     for (wide, high), each in zip(boxes, drawings, strict=True):
         placed = f'<svg x="{margin}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"'

@@ -115,15 +115,7 @@ TRAIN_NEXT = "bothways train classification --model {} --train train.jsonl --out
 
 
 def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", next_step: "NextStep") -> int:
-    """Train a model, save it, print a summary and return the exit code.
-
-    Args:
-        output: Folder for the trained model.
-        training: Options of `TRAINING`, or of a group like it.
-        run: Options of the run.
-        fit: Opens a task and fits it with these options.
-        next_step: The command to type next, with ``{}`` for the folder; or a function that returns it for the model.
-    """
+    """Train a model by ``fit``, save it, print a summary and return the exit code."""
     from bothways.training.workers import joined
 
     given = opt.given_of(training)
