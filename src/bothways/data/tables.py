@@ -99,10 +99,6 @@ def _pandas_rows(frame: Any, name: str) -> Iterator[Mapping[str, object]]:  # no
         yield dict(zip(columns, cells, strict=True))
 
 
-def _polars_rows(frame: Any, _: str) -> Iterator[Mapping[str, object]]:  # noqa: ANN401
-    return iter(frame.iter_rows(named=True))
-
-
 def _arrow_rows(table: Any, name: str) -> Iterator[Mapping[str, object]]:  # noqa: ANN401
     check_columns(table.schema.names, name)
     for start in range(0, table.num_rows, _ROWS_AT_ONCE):
@@ -153,7 +149,7 @@ def _listed(array: Any) -> Any:  # noqa: ANN401
 
 _TABLES: Mapping[str, Callable[[Any, str], Iterator[Mapping[str, object]]]] = {
     "pandas.DataFrame": _pandas_rows,
-    "polars.DataFrame": _polars_rows,
+    "polars.DataFrame": lambda frame, _: iter(frame.iter_rows(named=True)),
     "pyarrow.Table": _arrow_rows,
     "pyarrow.RecordBatch": _arrow_rows,
     "datasets.Dataset": _dataset_rows,

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.data.windows import digest_of
 from bothways.errors import InvalidInput
 from bothways.storage import new_file
 from bothways.text import TextTokenizer
@@ -168,10 +169,7 @@ class Pieces:
         return len(self.groups) - 1
 
     def digest(self) -> str:
-        sums = hashlib.sha256()
-        for array in (self.shard_P, self.begin_P, self.length_P, self.document_P, self.groups):
-            sums.update(array.data)
-        return sums.hexdigest()
+        return digest_of(self.shard_P, self.begin_P, self.length_P, self.document_P, self.groups)
 
     def of_groups(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the pieces of some groups, group by group."""
