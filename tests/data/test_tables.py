@@ -33,15 +33,12 @@ def table(request):
 
 
 def test_a_table_gives_the_rows_of_a_list_of_dicts_as_values_of_python(table):
-    read = list(read_rows(table(COLUMNS)))
+    source = table(COLUMNS)
+    read = list(read_rows(source))
     assert [row.values for row in read] == ROWS
+    assert list(read_rows(source)) == read
     assert {type(value) for row in read for value in row.values.values()} == {str, int, float}
     assert [row.number for row in read] == [1, 2, 3]
-
-
-def test_a_table_can_be_read_again(table):
-    source = table(COLUMNS)
-    assert list(read_rows(source)) == list(read_rows(source))
 
 
 def test_a_text_that_is_missing_is_refused_with_its_row(table):
