@@ -161,7 +161,9 @@ def test_a_calibrated_ensemble_promises_sets_of_labels(animals, tmp_path):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
     scored = ensemble.score(HELD)
     combined_NC, truth_N = scored.logits, scored.truth
-    held_out_NC = HeldOutRows.from_arrays(combined_NC, truth_N).held_out_probabilities("temperature")
+    held_out_NC = np.empty_like(combined_NC)
+    for numbers_B, stated_BC in HeldOutRows.from_arrays(combined_NC, truth_N).held_out("temperature", 0):
+        held_out_NC[numbers_B] = stated_BC
     scores_N = np.sort(1 - held_out_NC[np.arange(len(HELD)), truth_N])
     threshold = scores_N[math.ceil(0.8 * (len(HELD) + 1)) - 1]
     texts = [row["text"] for row in rows(12, first=50)]

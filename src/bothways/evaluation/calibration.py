@@ -182,7 +182,9 @@ class HeldOutRows:
         nll: dict[CalibrationMethod, FloatArray] = {}
         right: dict[CalibrationMethod, int] = {}
         for method in METHODS:
-            probabilities_NC = _filled(drawn, drawn.blocks(method, fold_N))
+            probabilities_NC = np.empty_like(drawn.logits_NC)
+            for numbers_B, probabilities_BC in drawn.blocks(method, fold_N):
+                probabilities_NC[numbers_B] = probabilities_BC
             nll[method] = nll_per_row(drawn.labels_N, probabilities_NC)
             right[method] = int((probabilities_NC.argmax(1) == drawn.labels_N).sum())
         gain_N = nll["temperature"] - nll["isotonic"]
@@ -201,10 +203,6 @@ class HeldOutRows:
         fold_N = np.full(len(self.labels_N), -1) if few else _folds(self.labels_N, np.random.default_rng(seed))
         return self.blocks(method, fold_N)
 
-    def held_out_probabilities(self, method: CalibrationMethod, seed: int = 0) -> FloatArray:
-        """Return the probabilities (N, C) of `held_out` for all rows at once."""
-        return _filled(self, self.held_out(method, seed))
-
     def blocks(
         self, method: CalibrationMethod, fold_N: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
@@ -217,13 +215,6 @@ class HeldOutRows:
             numbers_M = np.flatnonzero(fold_N == fold)
             for rows in row_blocks(len(numbers_M), self.logits_NC.shape[1]):
                 yield numbers_M[rows], fitted.apply(self.logits_NC[numbers_M[rows]])
-
-
-def _filled(rows: HeldOutRows, blocks: Iterator[tuple[NDArray[np.int64], FloatArray]]) -> FloatArray:
-    probabilities_NC = np.empty_like(rows.logits_NC)
-    for numbers_B, probabilities_BC in blocks:
-        probabilities_NC[numbers_B] = probabilities_BC
-    return probabilities_NC
 
 
 def _no_choice(labels_N: IntArray, classes: int) -> str:
