@@ -94,7 +94,8 @@ def test_overconfidence_is_found_and_what_was_not_learnt_is_said(tmp_path, monke
 
 
 def test_a_calibrated_model_passes_without_labels_and_with_them(tmp_path, monkeypatch):
-    classifier = trained(tmp_path / "base", monkeypatch, rows_of_opinions(200), validation=rows_of_opinions(60, seed=2))
+    options = {"validation": rows_of_opinions(60, seed=2), "calibration": "temperature", "detector": "max_softmax"}
+    classifier = trained(tmp_path / "base", monkeypatch, rows_of_opinions(200), **options)
     rows = rows_of_opinions(80, seed=3)
     report, found = audited(CONFIDENCE, classifier, rows)
     assert report.verdict == "pass"
@@ -103,8 +104,6 @@ def test_a_calibrated_model_passes_without_labels_and_with_them(tmp_path, monkey
     unlabelled, found = audited(CONFIDENCE, classifier, [{"text": row["text"]} for row in rows])
     assert unlabelled.verdict == "pass"
     assert "labels" in found["confidence-distribution"].evidence.details["calibration_not_measured"]
-    one_class = [row for row in rows if row["label"] == "bad"][:3]
-    assert audited(CONFIDENCE, classifier, one_class)[0].verdict == "pass"
 
 
 INJECTION = "ContextInjection"
