@@ -63,10 +63,10 @@ def imported(module, name):
     return text(module) + text(name) + b"\x93"
 
 
-def called(module, name, *arguments):
+def called(module, name, *arguments, then=b""):
     """A pickle that imports a function by STACK_GLOBAL and calls it."""
     call = {0: b")R", 1: b"\x85R", 2: b"\x86R"}[len(arguments)]
-    return assembled(imported(module, name) + b"".join(arguments) + call)
+    return assembled(imported(module, name) + b"".join(arguments) + call + then)
 
 
 def in_bytes(content):
@@ -74,6 +74,7 @@ def in_bytes(content):
 
 
 CODE = pickle.dumps(Runs(os.getcwd))
+GETCWD = imported("os", "getcwd") + b")R"
 PLAIN = pickle.dumps({"a": 1})
 
 
@@ -121,11 +122,7 @@ code(
     assembled(text("collections") + b"q\x05" + text("os") + b"q\x00" + text("getcwd") + b"q\x09h\x00h\x09\x93)R"),
 )
 code("pip_main", "CVE-2025-1716", called("pip", "main"))
-code(
-    "resolve_name",
-    "GHSA-vvpj-8cmc-gx39",
-    assembled(imported("pkgutil", "resolve_name") + text("os:getcwd") + b"\x85R)R"),
-)
+code("resolve_name", "GHSA-vvpj-8cmc-gx39", called("pkgutil", "resolve_name", text("os:getcwd"), then=b")R"))
 code("import_module", "picklescan issue 66", called("importlib", "import_module", text("os")))
 code("asyncio_submodule", "CVE-2025-10157", called("asyncio.unix_events", "_UnixSubprocessTransport._start"))
 code("standard_library", "CVE-2026-56315", called("uuid", "_get_command_stdout"))
@@ -138,7 +135,7 @@ code("file_handler", "CVE-2026-56304", called("logging", "FileHandler", text("ma
 code("subinterpreter", "fickling GHSA-mhc9-48gj-9gp3", assembled(imported("_interpreters", "create") + b")R}b"))
 code("pty_spawn", "fickling CVE-2025-67748", b"(cpty\nspawn\nS'id'\no.")
 code("builtins_eval", "fickling CVE-2026-22612", called("builtins", "eval", text("print(1)")))
-code("popped_call", "fickling GHSA-mxhj-88fx-4pcv", assembled(imported("os", "getcwd") + b")R", b"0N"))
+code("popped_call", "fickling GHSA-mxhj-88fx-4pcv", assembled(GETCWD, b"0N"))
 entered("numpy_gadget", "pickle-import", "CVE-2025-71372", called("numpy.f2py.crackfortran", "getlincoef"))
 entered(
     "torch_gadget",
@@ -153,12 +150,7 @@ code(
     "CWE-915",
     assembled(imported("torch.nn.parameter", "Parameter") + b"N}" + text("__new__") + b"Ns\x86b"),
 )
-code(
-    "broken_stream",
-    "nullifAI (ReversingLabs)",
-    assembled(imported("os", "getcwd") + b")R", b"\xff\xff\xff"),
-    "pytorch_model.bin",
-)
+code("broken_stream", "nullifAI (ReversingLabs)", assembled(GETCWD, b"\xff\xff\xff"), "pytorch_model.bin")
 entered(
     "unparsable_stream",
     "pickle-broken",
@@ -186,12 +178,8 @@ entered("pickle_called_safetensors", "pickle-hidden", "CVE-2025-1889, CVE-2025-1
 entered("pickle_called_json", "pickle-hidden", "CVE-2025-1889", b"cos\ngetcwd\n(tR.", "config.json")
 code("pickle_called_dat", "CVE-2025-1889", CODE, "weights.dat")
 _OBJECTS = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
-code(
-    "numpy_objects",
-    "CVE-2019-6446",
-    b"\x93NUMPY\x01\x00" + struct.pack("<H", len(_OBJECTS)) + _OBJECTS + CODE,
-    "vectors.npy",
-)
+_NUMPY = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(_OBJECTS)) + _OBJECTS
+code("numpy_objects", "CVE-2019-6446", _NUMPY + CODE, "vectors.npy")
 code("compressed_pickle", "CVE-2020-13092", gzip.compress(CODE), "head.joblib")
 
 # --- archives ---
