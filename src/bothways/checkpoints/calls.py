@@ -26,17 +26,11 @@ Group = Sequence[Text]
 
 @dataclass(frozen=True, slots=True)
 class PaddedIds:
-    """Token ids as the ecosystem's models take them.
+    """Token ids as the ecosystem's models take them."""
 
-    Attributes:
-        input_ids: (B, S), or (G, K, S) for groups of choices.
-        attention_mask: 1 for real tokens, in the same shape; all real when None.
-        token_type_ids: Segment ids in the same shape; all 0 when None.
-    """
-
-    input_ids: Tensor
-    attention_mask: Tensor | None = None
-    token_type_ids: Tensor | None = None
+    input_ids: Tensor  # (B, S), or (G, K, S) for groups of choices
+    attention_mask: Tensor | None = None  # 1 for real tokens, in the same shape; all real when None
+    token_type_ids: Tensor | None = None  # segment ids in the same shape; all 0 when None
 
     def rows(self) -> "PaddedIds":
         """Return groups (G, K, S) as rows (G K, S)."""

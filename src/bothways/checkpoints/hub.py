@@ -196,18 +196,12 @@ def recorded_commit(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A model in an installed package or the local hub cache.
+    """A model in an installed package or the local hub cache."""
 
-    Attributes:
-        name: Its name for `locate`.
-        commit: Its commit on the hub, or None.
-        by_name: True if `locate` needs the name only; otherwise it needs the commit too.
-    """
-
-    name: str
+    name: str  # its name for `locate`
     folder: Path
-    commit: str | None
-    by_name: bool
+    commit: str | None  # its commit on the hub
+    by_name: bool  # True if `locate` needs the name only; otherwise it needs the commit too
 
 
 def cached_models() -> Iterator[CachedModel]:

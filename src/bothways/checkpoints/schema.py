@@ -153,21 +153,14 @@ class StoredVectors(Stored):
 
 
 class StoredGraph(_Part):
-    """The output of an exported graph for a task: values for each window, or for each of its tokens.
+    """The output of an exported graph for a task: values for each window, or for each of its tokens."""
 
-    Attributes:
-        head: The head that computes them; None for vectors.
-        per_token: True if there is an output for each token.
-        size: Number of the head's outputs, or of a vector's dimensions.
-        width: Number of values in a row: the outputs, then the input of an out-of-domain detector if there is one.
-        pooling: The pooling of tokens to vectors.
-    """
-
-    head: HeadName | None
+    head: HeadName | None  # the head that computes them; None for vectors
     per_token: bool
-    size: int = Field(ge=1)
+    size: int = Field(ge=1)  # number of the head's outputs, or of a vector's dimensions
+    # Number of values in a row: the outputs, then the input of an out-of-domain detector if there is one.
     width: int = Field(ge=1)
-    pooling: Pooling | None = None
+    pooling: Pooling | None = None  # the pooling of tokens to vectors
 
 
 class StoredHead(Stored):

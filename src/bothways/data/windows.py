@@ -23,19 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredPlaces:
-    """Places of the tokens of all windows in their texts, see `Places`.
+    """Places of the tokens of all windows in their texts, see `Places`."""
 
-    Attributes:
-        begins_T: The character at which each token begins.
-        ends_T: The character behind each token's last.
-        sequences_T: Number of each token's text in a pair; -1 for special tokens.
-        starts_W: Position of each window in its text, in tokens.
-    """
-
-    begins_T: NDArray[np.int32]
-    ends_T: NDArray[np.int32]
-    sequences_T: NDArray[np.int8]
-    starts_W: NDArray[np.int64]
+    begins_T: NDArray[np.int32]  # the character at which each token begins
+    ends_T: NDArray[np.int32]  # the character behind each token's last
+    sequences_T: NDArray[np.int8]  # number of each token's text in a pair; -1 for special tokens
+    starts_W: NDArray[np.int64]  # position of each window in its text, in tokens
 
     @classmethod
     def of(cls, places: Sequence[Places]) -> StoredPlaces:

@@ -48,17 +48,11 @@ class TextsRead:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The score of the model on held-out data.
+    """The score of the model on held-out data."""
 
-    Attributes:
-        metrics: Metrics by name, for the log and the record.
-        score: Criterion of early stopping and of the epoch to keep; higher is better.
-        standard_error: Standard error of the score over held-out rows; 0 if unknown.
-    """
-
-    metrics: Mapping[str, float]
-    score: float
-    standard_error: float = 0.0
+    metrics: Mapping[str, float]  # metrics by name, for the log and the record
+    score: float  # criterion of early stopping and of the epoch to keep; higher is better
+    standard_error: float = 0.0  # standard error of the score over held-out rows; 0 if unknown
 
 
 @dataclass(frozen=True)
