@@ -66,10 +66,7 @@ MODULES = {
     )
 }
 # Members of the classes of `bothways` that other packages call and users do not need.
-INTERNAL = (
-    *("backend", "fit_options", "fitted", "score", "spec"),
-    "has_own_label_columns",
-)
+INTERNAL = ("backend", "facts", "fit_options", "fitted", "score", "spec")
 # Pages from files of the repository that lie outside docs/.
 PAGES = {
     "README.md": "index.md",

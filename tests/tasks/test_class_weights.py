@@ -140,17 +140,17 @@ def test_the_standard_error_of_balanced_accuracy_is_that_of_a_mean_of_shares():
 
 def test_a_run_is_not_resumed_with_other_weights(tiny_bert, tmp_path):
     options = {"checkpoints": tmp_path / "run", "checkpoint_every_updates": 1, "epochs": 1}
-    fitted(tiny_bert, rows(), class_weights="balanced", **options)
+    fitted(tiny_bert, rows(40), class_weights="balanced", **options)
     with pytest.raises(InvalidInput, match="class weights"):
-        fitted(tiny_bert, rows(), **options, resume=True)
+        fitted(tiny_bert, rows(40), **options, resume=True)
 
 
 def test_several_labels_and_tasks_take_class_weights(tiny_bert):
-    data = [{**row, "label": [row["label"]]} for row in rows()]
+    data = [{**row, "label": [row["label"]]} for row in rows(40)]
     both = MultiTask.from_pretrained(tiny_bert, device="cpu")
     parts = {
         "sets": TaskData(data, data, target="multi", class_weights="balanced"),
-        "one": TaskData(rows(), rows(60), class_weights="balanced"),
+        "one": TaskData(rows(40), rows(40), class_weights="balanced"),
     }
     both.fit(parts, **{**QUICK, "epochs": 1})
     assert [part.card["class_weights"] for part in both.parts.values()] == ["balanced"] * 2

@@ -253,7 +253,7 @@ def fitted(base, case, **options):
 
 
 # The golden losses of tests/training have every loss every day.
-@pytest.mark.parametrize("case", some_of(CASES, "labelled texts by margin", "a teacher"))
+@pytest.mark.parametrize("case", some_of(CASES, "a teacher"))
 def test_a_few_rows_are_learnt_by_heart(base, case):
     embedder, record = fitted(without_dropout(base), case)
     metric, least = CASES[case][3:]
@@ -332,7 +332,7 @@ def same(first, second):
 
 def test_two_runs_of_one_seed_are_equal_to_the_bit(base):
     edit_config(base, hidden_dropout_prob=0.2)
-    runs = [fitted(base, "labelled texts", epochs=2, seed=seed, max_tokens=20) for seed in (1, 1, 2)]
+    runs = [fitted(base, "labelled texts", epochs=1, seed=seed, max_tokens=20) for seed in (1, 1, 2)]
     first, second, other = (weights(embedder) for embedder, _ in runs)
     # These name the first place where two runs part, if they ever do.
     assert not any(record.interrupted for _, record in runs)

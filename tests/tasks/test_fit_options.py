@@ -2,17 +2,8 @@
 
 import pytest
 
-from bothways import MultiTask
 from bothways.errors import InvalidInput
 from bothways.tasks import TextClassifier
-
-
-def test_an_option_that_there_is_not_is_named_with_the_method(base):
-    with pytest.raises(TypeError, match=r"^MultiTask\.fit\(\) got an unexpected .* 'learn_rate'") as caught:
-        MultiTask.from_pretrained(base, device="cpu").fit({}, learn_rate=1e-4)
-    assert "learning_rate" in str(caught.value)
-    assert "TrainingOptions" not in str(caught.value)
-
 
 UNUSABLE = [
     ({"seed": -1}, "`seed` must be a whole number, at least 0"),

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bothways import PairClassifier, TextClassifier, TextTagger
 from bothways.data import Example
@@ -206,26 +204,6 @@ def test_a_row_of_each_class_is_enough_whatever_the_size_of_the_vectors(spread):
 
 
 # What it is fitted to
-
-
-@given(
-    st.lists(st.integers(1, 50), min_size=1, max_size=60),
-    st.integers(1, 30),
-    st.integers(0, 3),
-    st.integers(1, 400),
-    st.integers(1, 4000),
-)
-def test_as_many_windows_are_drawn_as_the_limits_have_room_for(lengths, outputs, seed, most_rows, most_scores):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear_start, "_MOST_ROWS", most_rows)
-        patch.setattr(linear_start, "_MOST_SCORES", most_scores)
-        rows_W = np.array(lengths)
-        drawn = linear_start._drawn(rows_W, outputs, seed)
-        assert drawn.tolist() == linear_start._drawn(rows_W, outputs, seed).tolist() == sorted(set(drawn.tolist()))
-    room = min(most_rows, most_scores / outputs)
-    assert len(drawn) == 1 or rows_W[drawn].sum() <= room
-    if rows_W.sum() <= room:
-        assert drawn.tolist() == list(range(len(lengths)))
 
 
 def prepared(task, data, **options):

@@ -14,7 +14,7 @@ from bothways.compose.opening import open_trained
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, TextTooLong
 from bothways.tasks import QuestionAnswerer, TextClassifier, compare
 from bothways.tasks.question_answering.outputs import no_answer_index
-from bothways.tasks.question_answering.spec import LONGEST_ANSWER, AnswerOpening, AnswerPrediction
+from bothways.tasks.question_answering.spec import LONGEST_ANSWER, AnswerOpening
 from bothways.training.options import AdamW
 from tiny_models import edit_config, write_checkpoint
 
@@ -269,12 +269,6 @@ def test_calibration_that_is_not_there_is_not_made_up(tiny_bert):
     assert answerer.fitted.outputs.confidence.temperature is None
     with pytest.raises(NotCalibrated, match="is not calibrated"):
         answerer.predict(ASKED, calibrated=True)
-
-
-@pytest.mark.parametrize("values", [{"max_answer_tokens": 0}, {"top": 0}])
-def test_settings_out_of_range_are_refused(values):
-    with pytest.raises(InvalidInput, match="must be at least 1"):
-        AnswerPrediction(**values)
 
 
 def test_answers_longer_than_a_saved_model_may_have_are_refused(tiny_bert):

@@ -6,18 +6,17 @@ import shutil
 import pytest
 
 from bothways.errors import UnknownModel
-from bothways.tasks import SentenceEmbedder, TextClassifier, TextTagger
+from bothways.tasks import SentenceEmbedder, TextClassifier
 
 TEXTS = ["w5 w6 w7", "w8 w9", "w10 w5 w6 w11"]
 ROWS = [{"text": f"w{5 + number % 2} w{10 + number}", "label": "ab"[number % 2]} for number in range(12)]
-TAGGED = [{"tokens": ["w5", f"w{9 + number}"], "tags": ["B-A", "O"]} for number in range(12)]
 PAIRS = [{"text_a": f"w{5 + number}", "text_b": f"w{6 + number}", "score": number / 12} for number in range(12)]
 
 
 @pytest.mark.parametrize(
     ("task", "rows"),
-    [(TextClassifier, ROWS), (TextTagger, TAGGED), (SentenceEmbedder, PAIRS)],
-    ids=["text", "tags", "vectors"],
+    [(TextClassifier, ROWS), (SentenceEmbedder, PAIRS)],
+    ids=["text", "vectors"],
 )
 def test_a_trained_model_predicts_the_same_without_the_folder_it_started_from(base, task, rows):
     model = task.from_pretrained(base, device="cpu")

@@ -17,7 +17,7 @@ from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import OperatingPoint, Report
 from bothways.evaluation.thresholds import operating_point
 from bothways.tasks.outputs import AnyOutputs, scores_of_others
-from bothways.tasks.scores import ScoredRows, Scores, texts_read
+from bothways.tasks.scores import ScoredRows, Scores, logits_of_all, texts_read
 from bothways.tasks.spec import PredictArguments
 from bothways.tasks.task import AnyTask, InputT, PredictionT, Task, TrainedT
 
@@ -35,8 +35,7 @@ class BinaryOutputs(Protocol):
 
 def stated_probabilities(outputs: AnyOutputs, scores: Sequence[Scores[object]]) -> NDArray[np.float64]:
     """Return the probabilities of the labels of scored rows (N, C), calibrated if the model is."""
-    logits_NC = np.concatenate([each.logits_RC for each in scores])
-    return outputs.row_target.probabilities(logits_NC, outputs.confidence.calibration)
+    return outputs.row_target.probabilities(logits_of_all(scores), outputs.confidence.calibration)
 
 
 def predict_or_none(

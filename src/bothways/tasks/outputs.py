@@ -250,11 +250,6 @@ class TrainedHead(Generic[OutputsT]):
     card: Card = field(default_factory=dict)
     issues: tuple[LabelIssue, ...] = ()
 
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self.backend.name
-
     def score_blocks(self, inputs: Iterable[InputT], options: object = None) -> Iterator[list[Scores[object]]]:
         """Yield the scores of any number of inputs, block by block; this runs the model."""
         outputs = self.outputs

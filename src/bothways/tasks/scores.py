@@ -116,7 +116,12 @@ class ScoredRows:
     @property
     def logits(self) -> NDArray[np.float64]:
         """Uncalibrated logits of all rows, concatenated."""
-        return np.concatenate([each.logits_RC for each in self.scores])
+        return logits_of_all(self.scores)
+
+
+def logits_of_all(scores: Iterable[Scores[object]]) -> NDArray[np.float64]:
+    """Return the uncalibrated logits of the rows of all inputs, concatenated."""
+    return np.concatenate([each.logits_RC for each in scores])
 
 
 def texts_read(reads: Iterable[TokensRead]) -> TextsRead:

@@ -306,7 +306,7 @@ def multitask(
 
     def next_step(model: "MultiTask") -> str:
         # Tasks that read the same column of labels cannot be evaluated on the same rows.
-        one = "{}" if model.has_own_label_columns else f"{{}} --task {next(iter(model.parts))}"
+        one = "{}" if model.fitted.columns.has_own_label_columns else f"{{}} --task {next(iter(model.parts))}"
         return runs.EVALUATE_NEXT.format(one)
 
     return runs.train_and_save(output, training, run, fit, next_step)

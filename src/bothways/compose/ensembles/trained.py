@@ -118,11 +118,6 @@ class EnsembleColumns(JointColumns):
         """The noun for a single input."""
         return self.columns[0].one
 
-    @property
-    def alike(self) -> bool:
-        """True if all members read the same columns."""
-        return all(columns == self.columns[0] for columns in self.columns)
-
     def read(self, row: Row) -> MemberInputs:
         """Return the input of a row for each member; an error names the member that reads another column."""
         first = self.columns[0].read(row)
@@ -157,7 +152,7 @@ class EnsembleColumns(JointColumns):
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return rows in which each member finds the texts in its own columns."""
         own = [columns.rows_of(texts) for columns in self.columns]
-        if self.alike:
+        if len(set(self.columns)) == 1:
             return own[0]
         rows = [_joined(same) for same in zip(*own, strict=True)]
         for columns, expected in zip(self.columns, own, strict=True):

@@ -11,6 +11,7 @@ Shapes: K tasks, U updates of an epoch.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,10 +77,7 @@ class TaggingData(TaskData):
 class Proportional:
     """Every row of each task once per epoch (T = 1)."""
 
-    @property
-    def exponent(self) -> float:
-        """1 / T."""
-        return 1.0
+    exponent: ClassVar[float] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +107,7 @@ class Tempered:
 class Uniform:
     """Uniform sampling: the same number of updates for each task."""
 
-    @property
-    def exponent(self) -> float:
-        """1 / T."""
-        return 0.0
+    exponent: ClassVar[float] = 0.0
 
 
 Sampling = Proportional | Tempered | Uniform

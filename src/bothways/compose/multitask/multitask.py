@@ -88,11 +88,6 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
         """Columns of the first task that reads plain inputs; the default ones before a fit."""
         return self.spec.columns if self._fitted is None else self._fitted.columns.first
 
-    @property
-    def has_own_label_columns(self) -> bool:
-        """True if each task has a label column of its own, so that a row can have the labels of all tasks."""
-        return self.fitted.columns.has_own_label_columns
-
     def part(self, name: str) -> HeadTask:
         """Return one of the tasks as a model of its own.
 

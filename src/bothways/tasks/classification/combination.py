@@ -16,7 +16,6 @@ from bothways.evaluation.calibration import ConformalInterval, ConformalSets, He
 from bothways.tasks.classification.outputs import (
     LabelOutputs,
     LabelScores,
-    logits_of_all,
     stored_thresholds,
     with_stored_thresholds,
 )
@@ -31,6 +30,7 @@ from bothways.tasks.heads.targets import (
     calibrated_logits,
     without_thresholds,
 )
+from bothways.tasks.scores import logits_of_all
 from bothways.text.windows import Text
 
 

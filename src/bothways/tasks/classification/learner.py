@@ -26,7 +26,6 @@ from bothways.tasks.card import BALANCED, COVERAGE_IS_APPROXIMATE, EPOCH_AND_CAL
 from bothways.tasks.classification.outputs import (
     LabelOutputs,
     LabelScores,
-    logits_of_all,
     read_labelled,
     stored_thresholds,
 )
@@ -57,6 +56,7 @@ from bothways.tasks.heads.targets import (
     without_thresholds,
 )
 from bothways.tasks.outputs import check_merge
+from bothways.tasks.scores import logits_of_all
 from bothways.tasks.spec import options_of
 from bothways.tasks.torch_backend import HeadModel, TorchBackend, reads_mean
 

@@ -30,7 +30,6 @@ from bothways.tasks.classification.spec import LabelOpening, LabelPrediction
 from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
 from bothways.tasks.heads.targets import (
     Classification,
-    Logits,
     MultiLabel,
     Prediction,
     Regression,
@@ -42,7 +41,7 @@ from bothways.tasks.heads.targets import (
     uncalibrated_target,
 )
 from bothways.tasks.outputs import Outputs, check_merge, merge_windows
-from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.scores import Scores, TokensRead, logits_of_all, texts_read
 from bothways.tasks.spec import options_of
 from bothways.text.windows import Text
 
@@ -211,11 +210,6 @@ def read_labelled(
             return read_examples(data, text=columns, label=columns.label, convert=target.convert)
         case _:
             raise TypeError(f"expected columns of texts or pairs, got {type(columns).__name__}")
-
-
-def logits_of_all(scores: Sequence[Scores[object]]) -> Logits:
-    """Return the logits of all inputs (N, C)."""
-    return np.concatenate([each.logits_RC for each in scores])
 
 
 def _with_top(prediction: Prediction, top: int) -> Prediction:

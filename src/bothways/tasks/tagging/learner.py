@@ -33,6 +33,7 @@ from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.linear_start import STRENGTH
 from bothways.tasks.heads.objective import LabelLoss, LossUnits, StoredInputs
 from bothways.tasks.heads.splits import TrainingData, hold_out
+from bothways.tasks.scores import logits_of_all
 from bothways.tasks.spec import options_of
 from bothways.tasks.tagging.outputs import (
     TagExample,
@@ -40,7 +41,6 @@ from bothways.tasks.tagging.outputs import (
     TrueTags,
     WordScores,
     read_in_scheme,
-    scores_of_words,
     tagged_examples,
 )
 from bothways.tasks.tagging.spec import TagColumns, TagFitting
@@ -104,7 +104,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
     def validate(self, scores: Sequence[WordScores], truth: TrueTags) -> Validation:
         """Return metrics on held-out texts; the score is span F1, or accuracy for plain tags."""
         tag_set = self.outputs.tag_set
-        scores_MC, truth_M, lengths = scores_of_words(scores), np.concatenate(truth), [len(each) for each in truth]
+        scores_MC, truth_M, lengths = logits_of_all(scores), np.concatenate(truth), [len(each) for each in truth]
         predicted_M = tag_set.decode(scores_MC, lengths)
         nll = negative_log_likelihood(truth_M, apply_temperature(scores_MC, 1.0))
         metrics = {"accuracy": float((predicted_M == truth_M).mean()), "nll": nll}
@@ -157,12 +157,12 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
     @override
     def decided(self, scores: Sequence[WordScores]) -> TrueTags:
         lengths = [len(each.places) for each in scores]
-        return np.split(self.outputs.tag_set.decode(scores_of_words(scores), lengths), np.cumsum(lengths)[:-1])
+        return np.split(self.outputs.tag_set.decode(logits_of_all(scores), lengths), np.cumsum(lengths)[:-1])
 
 
 def with_temperature(outputs: TagOutputs, scores: Sequence[WordScores], truth: TrueTags) -> TagOutputs:
     """Return outputs with a temperature fitted on held-out scores."""
-    temperature = Temperature(fit_temperature(scores_of_words(scores), np.concatenate(truth)))
+    temperature = Temperature(fit_temperature(logits_of_all(scores), np.concatenate(truth)))
     return replace(outputs, confidence=Confidence(temperature))
 
 

@@ -31,7 +31,7 @@ from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.targets import SingleLabel
 from bothways.tasks.outputs import Outputs
-from bothways.tasks.scores import Count, Probability, Scores, TaskPrediction, TokensRead, texts_read
+from bothways.tasks.scores import Count, Probability, Scores, TaskPrediction, TokensRead, logits_of_all, texts_read
 from bothways.tasks.spec import options_of
 from bothways.tasks.tagging.spec import TagColumns, TagData, TagOpening, TagPrediction
 from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
@@ -180,7 +180,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         for start in range(0, len(scores), CHUNK):
             chunk = scores[start : start + CHUNK]
             lengths = [len(each.places) for each in chunk]
-            tags_M, probabilities_M = self.tag_set.best(scores_of_words(chunk), lengths, temperature)
+            tags_M, probabilities_M = self.tag_set.best(logits_of_all(chunk), lengths, temperature)
             tags = [self.tag_set.labels[number] for number in tags_M.tolist()]
             found += taggings(chunk, tags, probabilities_M.tolist(), self.tag_set)
         return found if given.scheme is None else [each.in_scheme(given.scheme) for each in found]
@@ -200,7 +200,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         """Return the best valid tags beside the true ones."""
         temperature = None if calibrated is False else self.confidence.temperature
         lengths = [len(each) for each in truth]
-        predicted_M, probability_M = self.tag_set.best(scores_of_words(scores), lengths, temperature)
+        predicted_M, probability_M = self.tag_set.best(logits_of_all(scores), lengths, temperature)
         texts_M = np.repeat(np.arange(len(lengths)), lengths)
         return TaggedWords(np.concatenate(truth), predicted_M, probability_M, texts_M)
 
@@ -291,11 +291,6 @@ def _log_softmax(logits_MC: NDArray[np.float64]) -> NDArray[np.float64]:
     shifted_MC = logits_MC - logits_MC.max(axis=1, keepdims=True)
     normal_MC: NDArray[np.float64] = shifted_MC - np.log(np.exp(shifted_MC).sum(axis=1, keepdims=True))
     return normal_MC
-
-
-def scores_of_words(scores: Sequence[WordScores]) -> NDArray[np.float64]:
-    """Return the scores of the words of all texts (M, C)."""
-    return np.concatenate([each.logits_RC for each in scores])
 
 
 def tagged_examples(data: Source, columns: TagColumns) -> list[TagExample]:
