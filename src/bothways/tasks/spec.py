@@ -202,8 +202,8 @@ class PredictArguments(TypedDict, total=False):
     beam: int
 
 
-class EvaluateArguments(TypedDict, total=False):
-    """Columns and options of `evaluate` and `score` for all tasks; the spec of a task names its own."""
+class DataArguments(TypedDict, total=False):
+    """Columns, and options of reading labelled data, for all tasks; the spec of a task names its own."""
 
     text: str | tuple[str, ...] | None
     text_a: str | None
@@ -226,33 +226,16 @@ class EvaluateArguments(TypedDict, total=False):
 
 if TYPE_CHECKING:
 
-    class FitArguments(TrainingArguments, total=False):
+    class FitArguments(TrainingArguments, DataArguments, total=False):
         """Columns and options of `fit` for all tasks; the spec of a task names its own."""
 
-        text: str | tuple[str, ...]
-        text_a: str
-        text_b: str
-        label: str | None
-        score: str | None
-        tokens: str
-        tags: str
-        question: str
-        context: str
-        answers: str
-        choices: str | tuple[str, ...]
-        anchor: str
-        positive: str
-        negative: str | tuple[str, ...]
-        columns: AnyColumns | None
         target: TargetKind | None
         class_weights: ClassWeights | None
-        scheme: Scheme | None
         calibration: CalibrationChoice | None
         detector: DetectorChoice | None
         in_domain_share: float
         loss: Any  # one of the task's own
         pairs_per_text: int
-        masking: Masking | None
 
 
 def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: tuple[str, ...] = ()) -> OptionsT:

@@ -29,7 +29,7 @@ from bothways.tasks.columns import AnyColumns, column_names, inputs_of, parse, r
 from bothways.tasks.opening import OpenArguments, open_backend, with_weights
 from bothways.tasks.outputs import TrainedHead, TrainedModel, outputs_type, score_blocks, score_rows, scores_of_others
 from bothways.tasks.scores import Classified, ScoredRows, texts_read, warn_of_cut
-from bothways.tasks.spec import EvaluateArguments, PredictArguments, PredictOptions, TaskSpec, chosen
+from bothways.tasks.spec import DataArguments, PredictArguments, PredictOptions, TaskSpec, chosen
 from bothways.threads import loading
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         *,
         seed: int = 0,
         show_progress: bool | None = None,
-        **options: Unpack[EvaluateArguments],
+        **options: Unpack[DataArguments],
     ) -> ScoredRows:
         """Return the scores and the truth of labelled rows, before any decision.
 
@@ -353,7 +353,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
-        **options: Unpack[EvaluateArguments],
+        **options: Unpack[DataArguments],
     ) -> Report:
         """Return metrics on labelled rows, with 95 % bootstrap intervals.
 
