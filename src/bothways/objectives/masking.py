@@ -5,7 +5,7 @@ mask, 10 % another token, and 10 % stay as they are (Devlin et al. 2018, arXiv:1
 whole words, in spans or in n-grams of words. Static masking repeats the masks of the first epoch (Liu et al. 2019,
 arXiv:1907.11692, section 4.1).
 
-Shapes: n tokens of a sequence, M chosen ones, U words or whole units, V vocabulary, W sequences.
+Shapes: n tokens of a sequence, M chosen ones, U words or whole units, V vocabulary, W windows.
 """
 
 import math
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.choices import MaskUnit
+from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
 from bothways.text import TextTokenizer
 
@@ -186,16 +187,6 @@ class Masking:
         return {**asdict(self), "unit": {"name": self.unit.name, **asdict(self.unit)}}
 
 
-class TokenSequences(Protocol):
-    """Tokens of many sequences, end to end; ``starts`` has the start of each, then T (W + 1)."""
-
-    @property
-    def ids_T(self) -> NDArray[np.int32]: ...
-
-    @property
-    def starts(self) -> NDArray[np.int64]: ...
-
-
 class Masker:
     """Masks sequences of one tokenizer."""
 
@@ -224,10 +215,10 @@ class Masker:
     def validation(self, ids_n: NDArray[np.int32], sequence: int) -> MaskedTokens:
         return self._masked(ids_n, np.random.default_rng([self.seed, 1, sequence]))
 
-    def ordinary_tokens(self, sequences: TokenSequences) -> NDArray[np.int64]:
-        """Return the number of ordinary tokens in each sequence (W)."""
-        totals = np.concatenate([[0], np.cumsum(~self._kinds.special_V[sequences.ids_T])])
-        counts_W: NDArray[np.int64] = np.diff(totals[sequences.starts])
+    def ordinary_tokens(self, store: WindowStore) -> NDArray[np.int64]:
+        """Return the number of ordinary tokens in each window (W)."""
+        totals = np.concatenate([[0], np.cumsum(~self._kinds.special_V[store.ids_T])])
+        counts_W: NDArray[np.int64] = np.diff(totals[store.starts])
         return counts_W
 
     def _masked(self, ids_n: NDArray[np.int32], draw: np.random.Generator) -> MaskedTokens:
