@@ -26,7 +26,7 @@ _LONG = {
     "distilbert": {"n_layers": 2},
     "albert": {"num_hidden_layers": 2},
     # Log buckets that are still wide at the longest distances, up to their very last limit.
-    "deberta-v2": {"max_relative_positions": POSITIONS, "position_buckets": 64},
+    "deberta-v2": {"max_relative_positions": POSITIONS, "position_buckets": 64, "num_hidden_layers": 1},
     # Distances beyond the span share a row.
     "deberta": {"max_relative_positions": 300},
     "xlnet": {"n_layer": 1},
