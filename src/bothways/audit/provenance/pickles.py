@@ -204,7 +204,7 @@ def is_pickle(part: FilePart, check: Check, *, calls: int) -> bool:
     return ended or (named and machine.calls >= calls)
 
 
-def scan_pickles(part: FilePart, place: str, check: Check, inspect: Inspect, depth: int = 0) -> Iterator[Finding]:
+def scan_pickles(part: FilePart, place: str, check: Check, inspect: Inspect, depth: int) -> Iterator[Finding]:
     """Yield the faults of a file of one or several pickles."""
     if depth > _MAX_DEPTH:
         yield fault("pickle-broken", place, "pickles nested deeper than any program saves them")
