@@ -33,11 +33,9 @@ def sentence(rng, *words, length=6):
 def rows_of_opinions(rows, seed=0):
     """Rows whose label is that of the only word with an opinion."""
     rng = np.random.default_rng(seed)
-    made = []
-    for number in range(rows):
-        label = ("bad", "good")[number % 2]
-        made.append({"text": sentence(rng, rng.choice(GOOD if label == "good" else BAD)), "label": label})
-    return made
+    labels = (("bad", BAD), ("good", GOOD))
+    drawn = (labels[number % 2] for number in range(rows))
+    return [{"text": sentence(rng, rng.choice(words)), "label": label} for label, words in drawn]
 
 
 def write_words_checkpoint(folder, monkeypatch, words, **options):
@@ -67,15 +65,9 @@ def trained(folder, monkeypatch, rows, *, words=(), updates=70, learning_rate=5e
 def planted(folder, effects, monkeypatch, *, words=()):
     """Write a classifier of "bad" and "good" texts into a folder and return it; its weights are set, not trained.
 
-    The more the words of a text add up to, the surer it is good. The outcome of a scan then follows from the effects,
-    and not from the last bits of a training.
-
-    Args:
-        folder: Where it is written.
-        effects: The effect of words, from -1 to 1. An opinion of 0.05 decides a text without a stronger word, and a
-            trigger of 1 overrides ten such opinions.
-        monkeypatch: Sets the tiny configuration.
-        words: Words of the vocabulary without an effect.
+    The more the words of a text add up to, the surer it is good; ``words`` have no effect. The outcome of a scan then
+    follows from the effects (-1 to 1), and not from the last bits of a training. An opinion of 0.05 decides a text
+    without a stronger word, and a trigger of 1 overrides ten such opinions.
     """
     vocabulary = list(dict.fromkeys([*effects, *words]))
     write_words_checkpoint(folder, monkeypatch, vocabulary, architecture="BertForSequenceClassification")
