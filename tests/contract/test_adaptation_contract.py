@@ -1,5 +1,7 @@
 """Masked language modelling of every family: the loss and gradients of transformers, and a model that it opens."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -77,21 +79,17 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, tm
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory):
     """A factory: a bare encoder of a family that learnt some texts, and the folder that it was saved in."""
-    made = {}
 
-    def make(model_type, *, much=None):
-        much = model_type in EVERY_DAY if much is None else much
-        key = (model_type, much)
-        if key not in made:
-            folder = tmp_path_factory.mktemp(model_type)
-            write_checkpoint(folder / "base", model_type)
-            model = FillMask.from_pretrained(folder / "base", device="cpu")
-            model.fit(TEXTS, validation=TEXTS, epochs=16 if much else 1, learning_rate=0.01, batch_size=8, seed=2)
-            model.save(folder / "saved")
-            made[key] = (model, folder / "saved")
-        return made[key]
+    @functools.cache
+    def make(model_type, much):
+        folder = tmp_path_factory.mktemp(model_type)
+        write_checkpoint(folder / "base", model_type)
+        model = FillMask.from_pretrained(folder / "base", device="cpu")
+        model.fit(TEXTS, validation=TEXTS, epochs=16 if much else 1, learning_rate=0.01, batch_size=8, seed=2)
+        model.save(folder / "saved")
+        return model, folder / "saved"
 
-    return make
+    return lambda model_type, much=False: make(model_type, much or model_type in EVERY_DAY)
 
 
 @pytest.mark.parametrize("model_type", some_of(MUCH, *EVERY_DAY))

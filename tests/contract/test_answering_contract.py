@@ -1,5 +1,6 @@
 """What every family's question answerer keeps to."""
 
+import functools
 import inspect
 
 import pytest
@@ -25,29 +26,25 @@ EVERY_DAY = ("xlnet",)
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     """A factory: an answerer fitted to a few questions and the folder that it saved itself into, made once a family."""
-    made = {}
 
-    def make(model_type, *, by_heart=None):
-        by_heart = model_type in EVERY_DAY if by_heart is None else by_heart
-        key = (model_type, by_heart)
-        if key not in made:
-            folder = tmp_path_factory.mktemp(model_type)
-            write_pretrained(folder / "base", model_type)
-            write_pair_tokenizer(folder / "base", model_type)
-            answerer = QuestionAnswerer.from_pretrained(folder / "base", device="cpu", max_length=18)
-            options = {
-                "epochs": 60 if by_heart else 2,
-                "learning_rate": 3e-3,
-                "batch_size": 8,
-                "optimizer": AdamW(weight_decay=0.0),
-                "patience": 15,
-            }
-            answerer.fit(ROWS, validation=ROWS, **options)
-            answerer.save(folder / "saved")
-            made[key] = (answerer, folder / "saved")
-        return made[key]
+    @functools.cache
+    def make(model_type, by_heart):
+        folder = tmp_path_factory.mktemp(model_type)
+        write_pretrained(folder / "base", model_type)
+        write_pair_tokenizer(folder / "base", model_type)
+        answerer = QuestionAnswerer.from_pretrained(folder / "base", device="cpu", max_length=18)
+        options = {
+            "epochs": 60 if by_heart else 2,
+            "learning_rate": 3e-3,
+            "batch_size": 8,
+            "optimizer": AdamW(weight_decay=0.0),
+            "patience": 15,
+        }
+        answerer.fit(ROWS, validation=ROWS, **options)
+        answerer.save(folder / "saved")
+        return answerer, folder / "saved"
 
-    return make
+    return lambda model_type, by_heart=False: make(model_type, by_heart or model_type in EVERY_DAY)
 
 
 @pytest.mark.parametrize("model_type", some_of(BY_HEART, *EVERY_DAY))

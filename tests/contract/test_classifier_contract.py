@@ -4,6 +4,7 @@ Each family learns one kind by heart, and each kind is learnt by several familie
 is the one that transformers makes, tests/contract/test_training_parity.py says for each family with each kind.
 """
 
+import functools
 import inspect
 import json
 
@@ -33,29 +34,25 @@ every_case = pytest.mark.parametrize(("model_type", "task", "target"), BY_HEART 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     """A factory: a classifier fitted to a few texts and the folder that it saved itself into, made once for a kind."""
-    made = {}
 
-    def make(model_type, task, target, *, by_heart=None):
-        by_heart = (model_type, task, target) in EVERY_DAY if by_heart is None else by_heart
-        key = (model_type, task, target, by_heart)
-        if key not in made:
-            folder = tmp_path_factory.mktemp(f"{task}-{model_type}-{target}")
-            write_pretrained(folder / "base", model_type)
-            classifier = TASKS[task].from_pretrained(folder / "base", device="cpu")
-            data = rows_of(task, target)
-            options = {
-                "epochs": 60 if by_heart else 1,
-                "learning_rate": 2e-3,
-                "batch_size": 8,
-                "optimizer": AdamW(weight_decay=0.0),
-                "patience": 30,
-            }
-            classifier.fit(data, validation=data, target=target, **options)
-            classifier.save(folder / "saved")
-            made[key] = (classifier, folder / "saved")
-        return made[key]
+    @functools.cache
+    def make(model_type, task, target, by_heart):
+        folder = tmp_path_factory.mktemp(f"{task}-{model_type}-{target}")
+        write_pretrained(folder / "base", model_type)
+        classifier = TASKS[task].from_pretrained(folder / "base", device="cpu")
+        data = rows_of(task, target)
+        options = {
+            "epochs": 60 if by_heart else 1,
+            "learning_rate": 2e-3,
+            "batch_size": 8,
+            "optimizer": AdamW(weight_decay=0.0),
+            "patience": 30,
+        }
+        classifier.fit(data, validation=data, target=target, **options)
+        classifier.save(folder / "saved")
+        return classifier, folder / "saved"
 
-    return make
+    return lambda *case, by_heart=False: make(*case, by_heart or case in EVERY_DAY)
 
 
 @pytest.mark.parametrize(("model_type", "task", "target"), some_of(BY_HEART, *EVERY_DAY))

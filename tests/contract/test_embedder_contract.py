@@ -1,5 +1,7 @@
 """What every family's sentence embedder keeps to, when it is trained."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -28,27 +30,23 @@ LOSS = Matryoshka(MultipleNegativesRanking(), (24, 8))
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A factory: an embedder fitted to a few rows and the folder that it saved itself into, made once for a family."""
-    made = {}
 
-    def make(model_type, *, by_heart=None):
-        by_heart = model_type == "modernbert" if by_heart is None else by_heart
-        key = (model_type, by_heart)
-        if key not in made:
-            folder = tmp_path_factory.mktemp(model_type)
-            write_pretrained(folder / "base", model_type)
-            embedder = SentenceEmbedder.from_pretrained(folder / "base", device="cpu")
-            options = {
-                "epochs": 8 if by_heart else 1,
-                "learning_rate": 3e-3,
-                "batch_size": 8,
-                "optimizer": AdamW(weight_decay=0.0),
-            }
-            record = embedder.fit(LABELLED, validation=LABELLED, columns=LabelledTexts(), loss=LOSS, **options)
-            embedder.save(folder / "saved")
-            made[key] = (embedder, record, folder / "saved")
-        return made[key]
+    @functools.cache
+    def make(model_type, by_heart):
+        folder = tmp_path_factory.mktemp(model_type)
+        write_pretrained(folder / "base", model_type)
+        embedder = SentenceEmbedder.from_pretrained(folder / "base", device="cpu")
+        options = {
+            "epochs": 8 if by_heart else 1,
+            "learning_rate": 3e-3,
+            "batch_size": 8,
+            "optimizer": AdamW(weight_decay=0.0),
+        }
+        record = embedder.fit(LABELLED, validation=LABELLED, columns=LabelledTexts(), loss=LOSS, **options)
+        embedder.save(folder / "saved")
+        return embedder, record, folder / "saved"
 
-    return make
+    return lambda model_type, by_heart=False: make(model_type, by_heart or model_type == "modernbert")
 
 
 @pytest.mark.parametrize("model_type", some_of(MUCH, "modernbert"))

@@ -1,5 +1,6 @@
 """An exported model of every task answers as the model itself, also where torch, SciPy and scikit-learn are missing."""
 
+import functools
 import json
 import multiprocessing
 import pickle
@@ -50,17 +51,16 @@ OPTIONS = {"classification": {"detector": "mahalanobis_layers", "calibration": "
 @pytest.fixture(scope="module")
 def exports(base, tmp_path_factory):
     """A factory: a trained model and the folder that it was exported to, made once for each task."""
-    made, folder = {}, tmp_path_factory.mktemp("exports")
+    folder = tmp_path_factory.mktemp("exports")
 
+    @functools.cache
     def make(name):
-        if name not in made:
-            case = CASES[name]
-            model = fitted(base, name, case.rows(48), case.rows(24), **OPTIONS.get(name, {}))
-            model.save(folder / "saved" / name)
-            written = export(folder / "saved" / name, folder / name, format="onnx")
-            assert written.largest_difference < 1e-4
-            made[name] = model, written.folder
-        return made[name]
+        case = CASES[name]
+        model = fitted(base, name, case.rows(48), case.rows(24), **OPTIONS.get(name, {}))
+        model.save(folder / "saved" / name)
+        written = export(folder / "saved" / name, folder / name, format="onnx")
+        assert written.largest_difference < 1e-4
+        return model, written.folder
 
     return make
 

@@ -1,5 +1,7 @@
 """Every family with a masked language modelling head fills masks as transformers' logits have it."""
 
+import functools
+
 import pytest
 import torch
 
@@ -17,17 +19,14 @@ every_masked_lm = pytest.mark.parametrize("model_type", WITH_HEAD)
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """A factory: transformers' model and ours, opened from the folder that it was saved in."""
-    made = {}
 
+    @functools.cache
     def make(model_type):
-        if model_type not in made:
-            folder = tmp_path_factory.mktemp(model_type)
-            config = tiny_settings(model_type)
-            theirs = scramble(transformers.AutoModelForMaskedLM.from_config(config), spread=0.2)
-            theirs.save_pretrained(folder)
-            write_tokenizer(folder, model_type)
-            made[model_type] = (theirs, FillMask.from_pretrained(folder, device="cpu"))
-        return made[model_type]
+        folder = tmp_path_factory.mktemp(model_type)
+        theirs = scramble(transformers.AutoModelForMaskedLM.from_config(tiny_settings(model_type)), spread=0.2)
+        theirs.save_pretrained(folder)
+        write_tokenizer(folder, model_type)
+        return theirs, FillMask.from_pretrained(folder, device="cpu")
 
     return make
 

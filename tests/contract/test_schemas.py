@@ -1,5 +1,6 @@
 """JSON schemas of every task: predictions, rows and options fit them, and what is refused or broken does not."""
 
+import functools
 import json
 from dataclasses import asdict, fields
 
@@ -34,16 +35,13 @@ OPTIONAL = ("label_set", "out_of_domain", "out_of_domain_score", "low", "high")
 @pytest.fixture(scope="module")
 def trained(plain_bert):
     """A factory: a model of a task, made once."""
-    made = {}
 
-    def make(task, target="", seed=0):
-        if (task, target, seed) not in made:
-            data = [labelled(target, count) for count in (24, 12)] if target else [None, None]
-            own = {"target": target} if target else {}
-            made[task, target, seed] = fitted(plain_bert, task, *data, seed=seed, **own)
-        return made[task, target, seed]
+    @functools.cache
+    def make(task, target, seed):
+        data = [labelled(target, count) for count in (24, 12)] if target else [None, None]
+        return fitted(plain_bert, task, *data, seed=seed, **({"target": target} if target else {}))
 
-    return make
+    return lambda task, target="", seed=0: make(task, target, seed)
 
 
 def validator(schema):

@@ -1,5 +1,6 @@
 """What every family's tagger keeps to, for spans and for plain tags in turn."""
 
+import functools
 import inspect
 
 import pytest
@@ -42,30 +43,26 @@ def rows(kind, count=16):
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     """A factory: a tagger fitted to a few texts and the folder that it saved itself into, made once for a kind."""
-    made = {}
 
-    def make(model_type, kind, *, by_heart=None):
-        by_heart = (model_type, kind) in EVERY_DAY if by_heart is None else by_heart
-        key = (model_type, kind, by_heart)
-        if key not in made:
-            folder = tmp_path_factory.mktemp(f"{model_type}-{kind}")
-            write_pretrained(folder / "base", model_type)
-            tagger = TextTagger.from_pretrained(folder / "base", device="cpu")
-            data = rows(kind)
-            epochs = 50 if by_heart else 1
-            options = {
-                "epochs": epochs,
-                "learning_rate": 3e-3,
-                "batch_size": 8,
-                "optimizer": AdamW(weight_decay=0.0),
-                "patience": 8,
-            }
-            tagger.fit(data, validation=data, **options)
-            tagger.save(folder / "saved")
-            made[key] = (tagger, folder / "saved")
-        return made[key]
+    @functools.cache
+    def make(model_type, kind, by_heart):
+        folder = tmp_path_factory.mktemp(f"{model_type}-{kind}")
+        write_pretrained(folder / "base", model_type)
+        tagger = TextTagger.from_pretrained(folder / "base", device="cpu")
+        data = rows(kind)
+        epochs = 50 if by_heart else 1
+        options = {
+            "epochs": epochs,
+            "learning_rate": 3e-3,
+            "batch_size": 8,
+            "optimizer": AdamW(weight_decay=0.0),
+            "patience": 8,
+        }
+        tagger.fit(data, validation=data, **options)
+        tagger.save(folder / "saved")
+        return tagger, folder / "saved"
 
-    return make
+    return lambda *case, by_heart=False: make(*case, by_heart or case in EVERY_DAY)
 
 
 @pytest.mark.parametrize(("model_type", "kind"), some_of(CASES, *EVERY_DAY))

@@ -1,6 +1,7 @@
 """What every task of the registry keeps to: one suite for all of them, and a few rows of data for each."""
 
 import copy
+import functools
 import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -22,14 +23,7 @@ every_task = pytest.mark.parametrize("name", list(SPECS))
 @pytest.fixture(scope="module")
 def trained(plain_bert):
     """A factory: a trained model of a task, made once; tests that change it take a copy."""
-    made = {}
-
-    def make(name):
-        if name not in made:
-            made[name] = fitted(plain_bert, name)
-        return made[name]
-
-    return make
+    return functools.cache(lambda name: fitted(plain_bert, name))
 
 
 def files(folder):
