@@ -97,6 +97,7 @@ def test_its_predictions_are_explained(members):
     assert len(deleted.words) == 3
 
 
+@pytest.mark.slow  # every day: the exports of all tasks of the registry
 def test_an_exported_model_gives_the_same_answers(members, tmp_path):
     pytest.importorskip("onnxruntime")
     export(members[0], tmp_path / "onnx", format="onnx")
