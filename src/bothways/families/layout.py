@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING
 
 from bothways.encoder.config import (
@@ -31,7 +30,6 @@ from bothways.encoder.config import (
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnsupportedConfig
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -330,12 +328,14 @@ def check_numbers(name: str, value: Tensor) -> None:
     """
     import torch
 
-    exponents = _exponents()
-    if value.dtype not in exponents or value.layout != torch.strided:
+    known = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    if value.dtype not in known or value.layout != torch.strided:
         raise IncompatibleWeights(
             f"expected floating point weights in {name}, but they are {value.dtype}. Quantised weights are not read."
         )
-    kind, exponent = exponents[value.dtype]
+    kind = {8: torch.int64, 4: torch.int32, 2: torch.int16}[value.element_size()]
+    # The bits of the exponent (IEEE 754): infinity has no others, and infinities and NaN alone have all of them.
+    exponent = int(torch.tensor(torch.inf, dtype=value.dtype, device="cpu").view(kind))
     bits = value.detach().cpu().reshape(-1).view(kind).numpy()
     for start in range(0, len(bits), _BLOCK):
         if ((bits[start : start + _BLOCK] & exponent) == exponent).any():
@@ -343,22 +343,6 @@ def check_numbers(name: str, value: Tensor) -> None:
                 f"expected finite numbers in {name}, but one is infinite or NaN: the file is damaged, or its training "
                 "diverged. Get the model again from where it came."
             )
-
-
-@cache
-def _exponents() -> dict[torch.dtype, tuple[torch.dtype, int]]:
-    """Return for each type of weights the integer type of its size, and the bits of its exponent (IEEE 754).
-
-    Only infinities and NaN have all of these bits set.
-    """
-    import torch
-
-    return {
-        torch.float64: (torch.int64, 0x7FF0_0000_0000_0000),
-        torch.float32: (torch.int32, 0x7F80_0000),
-        torch.float16: (torch.int16, 0x7C00),
-        torch.bfloat16: (torch.int16, 0x7F80),
-    }
 
 
 def write_weights(
