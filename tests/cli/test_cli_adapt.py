@@ -119,8 +119,5 @@ def test_data_without_text_are_refused(files, tmp_path, content, said):
 
 def test_a_family_without_such_a_head_is_refused(texts, tmp_path):
     tiny_models.write_checkpoint(tmp_path / "xlnet", "xlnet")
-    fails(
-        2,
-        "do not predict masked tokens",
-        *("adapt", "--model", tmp_path / "xlnet", "--data", texts, "--output", tmp_path / "run"),
-    )
+    words = ("adapt", "--model", tmp_path / "xlnet", "--data", texts, "--output", tmp_path / "run")
+    fails(2, "do not predict masked tokens", *words)

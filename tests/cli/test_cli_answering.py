@@ -161,11 +161,8 @@ def test_answers_are_not_stacked(qa, data, tmp_path):
 
 
 def test_other_models_answer_no_questions(qa, run):
-    fails(
-        2,
-        "--max-answer-tokens can be given for models that answer questions",
-        *("predict", run, "w6 w8", "--max-answer-tokens", 3),
-    )
+    said = "--max-answer-tokens can be given for models that answer questions"
+    fails(2, said, "predict", run, "w6 w8", "--max-answer-tokens", 3)
     fails(2, "this model does not read --context", "predict", run, "w6 w8", "--context", "c")
     _, answerer = qa
     for words, said in (
@@ -179,11 +176,8 @@ def test_other_models_answer_no_questions(qa, run):
 def test_a_bad_answer_fails_with_its_line_and_id(files, tmp_path):
     bad = {**questions(1)[0], "id": "odd", "answers": [{"text": "w5", "start": 2}]}
     file = write_jsonl(tmp_path / "d.jsonl", [*questions(4), bad])
-    fails(
-        1,
-        ("line 5 of", "(id 'odd'): the answer 'w5' must stand at character 2"),
-        *("train", "question-answering", "--model", files / "tiny", "--train", file, "--output", tmp_path / "run"),
-    )
+    words = ("train", "question-answering", "--model", files / "tiny", "--train", file, "--output", tmp_path / "run")
+    fails(1, ("line 5 of", "(id 'odd'): the answer 'w5' must stand at character 2"), *words)
     assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
 
 

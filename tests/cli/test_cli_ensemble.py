@@ -56,11 +56,8 @@ def test_columns_are_named_for_all_members_alike(files, run, second, tmp_path):
     expected = call("evaluate", output, "--data", files / "validation.jsonl.gz", *names, "--json").json()
     assert found["accuracy"] == expected["accuracy"]
     assert [each["accuracy"] for each in found["members"]] == [each["accuracy"] for each in expected["members"]]
-    fails(
-        2,
-        "the members have no column argument 'tokens'. They have: text, label",
-        *("ensemble", run, second, "--tokens", "w", "--output", tmp_path / "other"),
-    )
+    said = "the members have no column argument 'tokens'. They have: text, label"
+    fails(2, said, "ensemble", run, second, "--tokens", "w", "--output", tmp_path / "other")
     fails(1, "no column 'text'", "ensemble", run, second, "--calibrate", renamed, "--output", tmp_path / "other")
 
 
@@ -81,14 +78,8 @@ def test_an_ensemble_is_refused_as_a_reranker_with_what_can_be_one(run, second, 
         (tmp_path / "ens", "is an ensemble, which does not rerank. Name one of its members"),
         (run, "is a model for classification. Name one, or train one"),
     ):
-        fails(
-            2,
-            (
-                "--reranker must be a single pair model, which reads query and passage together",
-                f"but '{folder}' {said}",
-            ),
-            *("search", "query", index, "w6 w8", "--reranker", folder),
-        )
+        single = "--reranker must be a single pair model, which reads query and passage together"
+        fails(2, (single, f"but '{folder}' {said}"), "search", "query", index, "w6 w8", "--reranker", folder)
 
 
 def test_an_output_that_is_there_is_replaced_on_request_only_where_it_is_an_ensemble(run, second, tmp_path):

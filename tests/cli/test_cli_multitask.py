@@ -158,11 +158,8 @@ def test_words_that_make_no_sense_are_bad_usage(files, task_files, tmp_path, mor
     ],
 )
 def test_standard_input_cannot_be_read_twice(files, tmp_path, given, named):
-    fails(
-        2,
-        (named, "cannot both be standard input"),
-        *("train", "multitask", "--model", files / "tiny", *given, "--output", tmp_path / "run"),
-    )
+    words = ("train", "multitask", "--model", files / "tiny", *given, "--output", tmp_path / "run")
+    fails(2, (named, "cannot both be standard input"), *words)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -172,11 +169,8 @@ def test_one_task_alone_is_refused_with_the_command_for_it(files, task_files, tm
 
 
 def test_unusable_data_are_named_with_their_task(files, task_files, tmp_path):
-    fails(
-        1,
-        ("task 'third'", "no column 'kind'"),
-        *words(files, task_files, tmp_path / "run", "--task", f"third={task_files / 's.jsonl.gz'}:text:kind"),
-    )
+    third = ("--task", f"third={task_files / 's.jsonl.gz'}:text:kind")
+    fails(1, ("task 'third'", "no column 'kind'"), *words(files, task_files, tmp_path / "run", *third))
 
 
 def test_labels_and_tags_are_trained_asked_and_evaluated_together(files, task_files, tmp_path):
@@ -223,7 +217,6 @@ def test_one_task_is_compared_with_a_model_of_that_task(files, multi, task_files
     fails(2, "each model has only one task", "compare", run, run, "--task", "sentiment", "--data", data, "--quiet")
     scored = tmp_path / "scored.csv"
     scored.write_text("text_a,text_b,score\n" + "".join(f"w5 w6,w{number},{number}\n" for number in range(6, 12)))
-    similar = call(
-        *("compare", files / "tiny", files / "tiny", "--task", "similarity", "--data", scored, "--json", "--quiet")
-    )
+    words = ("compare", files / "tiny", files / "tiny", "--task", "similarity", "--data", scored, "--json", "--quiet")
+    similar = call(*words)
     assert similar.json()["spearman_difference"] == 0

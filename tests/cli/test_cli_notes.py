@@ -31,46 +31,34 @@ def mislabelled(tmp_path_factory):
     return write_jsonl(tmp_path_factory.mktemp("notes") / "held out.jsonl", made)
 
 
-@pytest.fixture(scope="module")
-def classify(files, mislabelled, tmp_path_factory):
-    """A factory: the outcome of a training that is validated on them, and its folder."""
-
-    def make(*more):
-        output = tmp_path_factory.mktemp("notes") / "run"
-        usual = ("--epochs", 4, "--learning-rate", 0.01, "--validation", mislabelled)
-        return call(
-            *words_of("classification", files / "tiny", files / "train.jsonl.gz", output, *usual, *more)
-        ), output
-
-    return make
+def trained_on(files, mislabelled, output, *more):
+    """The outcome of a training that is validated on them, and its folder."""
+    usual = ("--epochs", 4, "--learning-rate", 0.01, "--validation", mislabelled, *more)
+    return call(*words_of("classification", files / "tiny", files / "train.jsonl.gz", output, *usual)), output
 
 
 @pytest.fixture(scope="module")
-def in_words(classify):
-    return classify()
+def in_words(files, mislabelled, tmp_path_factory):
+    return trained_on(files, mislabelled, tmp_path_factory.mktemp("notes") / "run")
 
 
 @pytest.fixture(scope="module")
-def as_json(classify):
-    return classify("--json")
+def as_json(files, mislabelled, tmp_path_factory):
+    return trained_on(files, mislabelled, tmp_path_factory.mktemp("notes") / "run", "--json")
 
 
-def test_the_labels_to_look_at_are_shown(in_words, as_json):
-    outcome, _ = in_words
+def test_the_labels_to_look_at_are_shown_and_the_next_step_is_the_last_line(in_words, as_json):
+    outcome, folder = in_words
     assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines()[-2:] == [
+        f"saved in     {folder}",
+        f"next         bothways evaluate {folder} --data test.csv  # your labelled test rows",
+    ]
     shown, found = starting(outcome.out, "look at"), as_json[0].json()["confident_mistakes"]
     assert len(shown) == 5 < len(found) == 10
     for line, each in zip(shown, found, strict=False):
         said = f"{each['label']!r}, but {each['predicted']!r} with {each['probability']:.3f}"
         assert line == f"look at      {each['where']}: {said}: {shorten(each['text'], 70, placeholder=' ...')}"
-
-
-def test_the_next_step_is_the_last_line(in_words):
-    outcome, folder = in_words
-    assert outcome.out.splitlines()[-2:] == [
-        f"saved in     {folder}",
-        f"next         bothways evaluate {folder} --data test.csv  # your labelled test rows",
-    ]
 
 
 def test_the_mistakes_are_rows_of_the_held_out_data(as_json, mislabelled):

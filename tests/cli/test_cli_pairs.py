@@ -87,11 +87,8 @@ def test_a_score_goes_with_no_label(files, pair_files, tmp_path, more):
 
 def test_a_pair_with_one_side_missing_is_refused_with_its_line(files, tmp_path):
     data = write_jsonl(tmp_path / "data.jsonl", [*pair_rows(4), {"text_a": "w5", "label": "same"}])
-    fails(
-        1,
-        ("line 5", "no column 'text_b'"),
-        *("train", "pairs", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run"),
-    )
+    words = ("train", "pairs", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run")
+    fails(1, ("line 5", "no column 'text_b'"), *words)
 
 
 # --- long texts ---
