@@ -113,13 +113,6 @@ def test_tags_that_change_have_another_checksum_and_texts_the_same(base):
     assert first["words"] == sum(len(row["tags"]) for row in tagged(12))
 
 
-def test_a_tenth_that_was_held_out_is_told_from_data_that_were_given(base):
-    made = opened(TextTagger, base)
-    made.fit(tagged(20), **ONCE)
-    assert made.card["validation"] == "a tenth of the training data"
-    assert made.card["data"]["validation"]["rows"] == 2
-
-
 @pytest.mark.parametrize("held", [scored(2), [{**row, "score": 1.0} for row in scored(5)]], ids=["two", "constant"])
 def test_held_out_pairs_without_a_correlation_train_and_leave_the_card_without_metrics(base, held):
     made = embedder(base, scored(12), held, ScoredPairs())

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bothways.errors import InvalidInput
 from bothways.tasks.embedding.outputs import EmbeddingRow, RowTexts, found_at, without_contrast
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, Triplets
 
@@ -59,8 +58,3 @@ def test_a_copy_with_another_label_is_no_wrong_answer():
 def test_labels_tell_something_where_there_is_a_right_and_a_wrong_answer(labels, words):
     assert without_contrast(LabelledTexts(), labels) == words
     assert without_contrast(Pairs(), [None]) is None
-
-
-def test_texts_without_another_of_their_label_find_nothing():
-    with pytest.raises(InvalidInput, match="every label occurs once; ranking needs"):
-        ranks(LabelledTexts(), [("a",), ("b",)], ["x", "y"])

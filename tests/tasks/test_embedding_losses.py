@@ -20,7 +20,7 @@ from bothways.tasks.embedding.losses import (
     unit,
 )
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
-from bothways.tasks.embedding.training import check_loss, usual_loss
+from bothways.tasks.embedding.training import check_loss
 
 ROWS, WIDTH = 9, 12
 
@@ -248,11 +248,6 @@ def test_a_loss_is_refused_where_the_data_cannot_teach_it(loss, kind):
 def test_a_setting_of_a_loss_out_of_range_is_refused(loss, words):
     with pytest.raises(InvalidInput, match=words):
         check_loss(loss, Triplets(), width=WIDTH)
-
-
-def test_texts_alone_have_no_usual_loss():
-    with pytest.raises(InvalidInput, match="give a teacher"):
-        usual_loss(PlainTexts())
 
 
 def test_a_loss_is_told_from_another_by_its_settings():

@@ -16,8 +16,8 @@ from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import OperatingPoint, Report
 from bothways.evaluation.thresholds import operating_point
-from bothways.tasks.outputs import AnyOutputs, scores_of_others
-from bothways.tasks.scores import ScoredRows, Scores, logits_of_all, texts_read
+from bothways.tasks.outputs import AnyOutputs, logits_of_all, scores_of_others
+from bothways.tasks.scores import ScoredRows, Scores, texts_read
 from bothways.tasks.spec import PredictArguments
 from bothways.tasks.task import AnyTask, InputT, PredictionT, Task, TrainedT
 

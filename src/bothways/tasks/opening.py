@@ -21,9 +21,12 @@ class LabelArguments(OpenOptions, total=False):
     threshold: float | None
 
 
-class OpenArguments(LabelArguments, total=False):
+class OpenArguments(OpenOptions, total=False):
     """Options of `from_pretrained` for all tasks: `OpenOptions`, and those that only some tasks have in their spec."""
 
+    labels: Sequence[str] | None
+    merge: Merge | None
+    threshold: float | None
     target: TargetKind | None
     scheme: Scheme | None
     max_answer_tokens: int | None

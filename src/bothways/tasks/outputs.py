@@ -221,6 +221,11 @@ def score_rows(
     return ScoredRows(tuple(score_inputs(fitted, inputs, description="evaluating", show_progress=show_progress)), truth)
 
 
+def logits_of_all(scores: Iterable[Scores[object]]) -> NDArray[np.float64]:
+    """Return the uncalibrated logits of the rows of all inputs, concatenated."""
+    return np.concatenate([each.logits_RC for each in scores])
+
+
 def scores_of_others(
     fitted: TrainedModel, name: str, others: Source, show_progress: bool | None
 ) -> list[Scores[object]]:

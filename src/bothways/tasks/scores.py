@@ -116,12 +116,7 @@ class ScoredRows:
     @property
     def logits(self) -> NDArray[np.float64]:
         """Uncalibrated logits of all rows, concatenated."""
-        return logits_of_all(self.scores)
-
-
-def logits_of_all(scores: Iterable[Scores[object]]) -> NDArray[np.float64]:
-    """Return the uncalibrated logits of the rows of all inputs, concatenated."""
-    return np.concatenate([each.logits_RC for each in scores])
+        return np.concatenate([each.logits_RC for each in self.scores])
 
 
 def texts_read(reads: Iterable[TokensRead]) -> TextsRead:

@@ -47,11 +47,7 @@ PredictionT = TypeVar("PredictionT", covariant=True)
 
 
 class Task(Generic[InputT, PredictionT, TrainedT]):
-    """A model, trained or not, with methods to open, fine-tune, predict, evaluate and save.
-
-    Attributes:
-        spec: The declarations of the task.
-    """
+    """A model, trained or not, with methods to open, fine-tune, predict, evaluate and save."""
 
     spec: TaskSpec
 

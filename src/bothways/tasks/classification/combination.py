@@ -30,7 +30,7 @@ from bothways.tasks.heads.targets import (
     calibrated_logits,
     without_thresholds,
 )
-from bothways.tasks.scores import logits_of_all
+from bothways.tasks.outputs import logits_of_all
 from bothways.text.windows import Text
 
 

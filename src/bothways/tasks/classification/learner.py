@@ -55,8 +55,7 @@ from bothways.tasks.heads.targets import (
     converter,
     without_thresholds,
 )
-from bothways.tasks.outputs import check_merge
-from bothways.tasks.scores import logits_of_all
+from bothways.tasks.outputs import check_merge, logits_of_all
 from bothways.tasks.spec import options_of
 from bothways.tasks.torch_backend import HeadModel, TorchBackend, reads_mean
 

@@ -40,8 +40,8 @@ from bothways.tasks.heads.targets import (
     at_threshold,
     uncalibrated_target,
 )
-from bothways.tasks.outputs import Outputs, check_merge, merge_windows
-from bothways.tasks.scores import Scores, TokensRead, logits_of_all, texts_read
+from bothways.tasks.outputs import Outputs, check_merge, logits_of_all, merge_windows
+from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.spec import options_of
 from bothways.text.windows import Text
 

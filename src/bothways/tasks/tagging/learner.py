@@ -33,7 +33,7 @@ from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.linear_start import STRENGTH
 from bothways.tasks.heads.objective import LabelLoss, LossUnits, StoredInputs
 from bothways.tasks.heads.splits import TrainingData, hold_out
-from bothways.tasks.scores import logits_of_all
+from bothways.tasks.outputs import logits_of_all
 from bothways.tasks.spec import options_of
 from bothways.tasks.tagging.outputs import (
     TagExample,

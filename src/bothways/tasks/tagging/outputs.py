@@ -30,8 +30,8 @@ from bothways.inference import Rows, TokenOutputs
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.targets import SingleLabel
-from bothways.tasks.outputs import Outputs
-from bothways.tasks.scores import Count, Probability, Scores, TaskPrediction, TokensRead, logits_of_all, texts_read
+from bothways.tasks.outputs import Outputs, logits_of_all
+from bothways.tasks.scores import Count, Probability, Scores, TaskPrediction, TokensRead, texts_read
 from bothways.tasks.spec import options_of
 from bothways.tasks.tagging.spec import TagColumns, TagData, TagOpening, TagPrediction
 from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
