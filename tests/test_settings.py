@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +40,7 @@ def made_by_ci(tmp_path):
     shutil.copy(REPOSITORY / ".ci" / "run", script)
     for name, lines in (
         ("make", 'echo "$*" >>"$MADE"'),
+        ("python", "exit 0"),
         ("git", 'case "$1" in rev-parse) echo false ;; rev-list) echo "$COMMITS" ;; esac'),
     ):
         (programs / name).write_text(f"#!/usr/bin/env bash\n{lines}\n")
@@ -51,7 +51,7 @@ def made_by_ci(tmp_path):
         log.unlink(missing_ok=True)
         environment = os.environ | {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHON": sys.executable,
+            "PYTHON": str(programs / "python"),
             "COMMITS": str(commits),
             "MADE": str(log),
         }

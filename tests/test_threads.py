@@ -88,32 +88,14 @@ for name, way in ways.items():
     started[name] = count() - before
 encoder = bothways.load(model)
 answer = forked(lambda: [*encoder(["some words"] * 50).last_hidden_state.shape, torch.get_num_threads()])
-print(json.dumps({"started": started, "forked": answer, "threads": torch.get_num_threads()}))
+loading = {"started": started, "forked": answer, "threads": torch.get_num_threads()}
 """
-
-
-@needs_proc
-def test_loading_starts_no_threads_and_a_forked_process_computes(minilm_folder, tmp_path):
-    embedder = SentenceEmbedder.from_pretrained(minilm_folder)
-    SemanticSearch.build(embedder, ["The cat sat.", "Rates rose."]).save(tmp_path / "index")
-    (tmp_path / "stored").write_bytes(pickle.dumps(embedder))
-    with torch.no_grad():
-        next(embedder.model.encoder.parameters()).add_(1.0)
-    (tmp_path / "whole").write_bytes(pickle.dumps(embedder))
-    found = run(LOADING, minilm_folder, tmp_path)
-    assert found == {
-        "started": dict.fromkeys(found["started"], 0),
-        "forked": [50, 4, 384, 2],
-        "threads": 2,
-    }
-
 
 USING = """
 import multiprocessing
-from bothways import SearchIndex, SentenceEmbedder
 
-embedder = SentenceEmbedder.from_pretrained(sys.argv[1])
-texts = [f"the words of text {number}" for number in range(60)]
+embedder = SentenceEmbedder.from_pretrained(model)
+texts = [f"the words of text {number}" for number in range(20)]
 rows = numpy.random.default_rng(0).normal(size=(2000, 384)).astype(numpy.float32)
 
 def computed(_=None):
@@ -125,7 +107,7 @@ def beside():
     thread.start()
     thread.join()
 
-expected, used = computed(), count()
+expected = computed()
 found = {"fork": forked(computed), "fork again": forked(computed), "parent": computed()}
 beside()
 with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -134,13 +116,35 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
 vectors = embedder.encode_stream(f"text {number}" for number in range(5000))
 next(vectors)
 refused = forked(lambda: len(list(vectors)))
-print(json.dumps({"used": used, "expected": expected, "found": found, "refused": refused}))
+print(json.dumps({"loading": loading, "using": {"expected": expected, "found": found, "refused": refused}}))
 """
 
 
+@pytest.fixture(scope="module")
+def in_a_process(minilm_folder, tmp_path_factory):
+    """What a process found that first loads in every way, and then computes and forks."""
+    folder, embedder = tmp_path_factory.mktemp("stored"), SentenceEmbedder.from_pretrained(minilm_folder)
+    SemanticSearch.build(embedder, ["The cat sat.", "Rates rose."]).save(folder / "index")
+    (folder / "stored").write_bytes(pickle.dumps(embedder))
+    with torch.no_grad():
+        next(embedder.model.encoder.parameters()).add_(1.0)
+    (folder / "whole").write_bytes(pickle.dumps(embedder))
+    return run(LOADING + USING, minilm_folder, folder)
+
+
 @needs_proc
-def test_after_a_use_a_forked_process_computes_the_same_with_as_many_threads(minilm_folder):
-    found = run(USING, minilm_folder)
+def test_loading_starts_no_threads_and_a_forked_process_computes(in_a_process):
+    found = in_a_process["loading"]
+    assert found == {
+        "started": dict.fromkeys(found["started"], 0),
+        "forked": [50, 4, 384, 2],
+        "threads": 2,
+    }
+
+
+@needs_proc
+def test_after_a_use_a_forked_process_computes_the_same_with_as_many_threads(in_a_process):
+    found = in_a_process["using"]
     assert found["expected"][2] == 2
     assert found["found"] == dict.fromkeys(found["found"], found["expected"])
     assert "call the model again in the forked process" in found["refused"]
