@@ -232,18 +232,21 @@ def test_confidence_that_reads_hidden_states(base, exports, tmp_path, detector):
     assert close(theirs, ours)
 
 
-@pytest.mark.parametrize(
-    "pooling", some_of(["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"], "weighted_mean")
-)
-def test_an_embedder_from_elsewhere(tmp_path, pooling):
-    write_checkpoint(tmp_path / "model")
-    as_embedder(tmp_path / "model", pooling)
-    export(tmp_path / "model", tmp_path / "onnx", format="onnx")
+@pytest.mark.parametrize("elsewhere", some_of([None, "mean", "cls", "max", "weighted_mean", "mean_sqrt_length"], None))
+def test_vectors_of_an_embedder_that_was_trained_here_or_comes_from_elsewhere(exports, tmp_path, elsewhere):
     kind, texts = task_class(SPECS["embedding"]), ["w5 w6", "w20", LONG]
-    model, found = kind.from_pretrained(tmp_path / "model", device="cpu"), kind.from_pretrained(tmp_path / "onnx")
+    if elsewhere is None:
+        model, folder = exports("embedding")
+    else:
+        write_checkpoint(tmp_path / "model")
+        as_embedder(tmp_path / "model", elsewhere)
+        model = kind.from_pretrained(tmp_path / "model", device="cpu")
+        folder = export(tmp_path / "model", tmp_path / "onnx", format="onnx").folder
+    found = kind.from_pretrained(folder)
     assert abs(model.encode(texts) - found.encode(texts)).max() < 1e-5
     assert abs(model.encode(texts, dimensions=8) - found.encode(texts, dimensions=8)).max() < 1e-5
     assert found.fitted.fingerprint() == found.fitted.fingerprint() != model.fitted.fingerprint()
+    pooling = elsewhere or "mean"
     other = "max" if pooling == "mean" else "mean"
     with pytest.raises(InvalidInput, match=f"exported with, '{pooling}', got '{other}'"):
         found.encode(texts, pooling=other)
