@@ -32,7 +32,6 @@ from bothways.tasks.embedding.spec import (
     names_of,
 )
 from bothways.tasks.embedding.trained import (
-    EmbeddingSettings,
     TrainedEmbedder,
     Vectors,
     reading_as_stored,
@@ -132,11 +131,6 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         return self.fitted.score_rows(rows, show_progress=show_progress)
 
     @property
-    def settings(self) -> EmbeddingSettings:
-        """The options of embedding."""
-        return self.fitted.settings
-
-    @property
     def dimensions(self) -> int:
         """Length of a vector."""
         return self.fitted.dimensions
@@ -219,7 +213,9 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         return cosines_NM
 
     def __repr__(self) -> str:
-        return f"SentenceEmbedder({self.name!r}, pooling={self.settings.pooling!r}, dimensions={self.dimensions})"
+        return (
+            f"SentenceEmbedder({self.name!r}, pooling={self.fitted.settings.pooling!r}, dimensions={self.dimensions})"
+        )
 
 
 def _has_teacher(loss: object) -> bool:
