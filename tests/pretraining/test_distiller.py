@@ -92,7 +92,7 @@ def test_a_student_of_an_embedder_is_one_with_the_same_pooling(tmp_path):
     distiller.save(tmp_path / "student")
     teacher = distiller.teacher.embedder
     student = SentenceEmbedder.from_pretrained(tmp_path / "student", device="cpu")
-    assert student.fitted.settings == teacher.fitted.settings
+    assert student.fitted.settings == teacher.settings
     assert student.fitted.settings.pooling == "weighted_mean"
     vectors = student.encode(READ)
     oracle = SentenceTransformer(str(tmp_path / "student"), device="cpu")
