@@ -276,6 +276,18 @@ def test_a_tagger_begins_at_the_linear_model_of_its_words(base):
     assert loss_of(objective, model) < 0.95 * loss_of(objective, drawn)
 
 
+@pytest.mark.parametrize(
+    ("limits", "windows"),
+    [((10, 1e9), 2), ((1e9, 30), 2), ((1e9, 23), 1), ((3, 1e9), 1), ((24, 72), 6), ((23, 72), 5), ((24, 71), 5)],
+)
+def test_as_many_windows_are_drawn_as_rows_and_scores_have_room_for(monkeypatch, limits, windows):
+    for name, limit in zip(("_MOST_ROWS", "_MOST_SCORES"), limits, strict=True):
+        monkeypatch.setattr(linear_start, name, limit)
+    drawn = linear_start._drawn(np.full(6, 4), 3, seed=0)  # six windows of four rows, three outputs
+    assert len(drawn) == windows
+    assert drawn.tolist() == sorted(set(drawn.tolist()))
+
+
 def test_too_many_windows_are_drawn_before_the_encoder_reads_them(base, monkeypatch):
     classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
     ready, _ = prepared(classifier, noisy_rows(24))
