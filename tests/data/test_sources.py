@@ -170,6 +170,7 @@ def test_examples_carry_converted_labels_and_line_numbers(tmp_path):
     assert read_examples(path, text="review", label="stars") == [Example("good", "5", 2), Example("bad", "1", 3)]
     assert [e.label for e in read_examples(path, text="review", label="stars", convert=number)] == [5.0, 1.0]
     assert [e.label for e in read_examples(path, text="review", label="tags", convert=label_set)] == [("a", "b"), ()]
+    assert [e.text for e in read_examples(path, text=["review", "stars"], label="stars")] == ["good 5", "bad 1"]
 
 
 @pytest.mark.parametrize("label", ["null", "NaN", '["a"]', '""'])

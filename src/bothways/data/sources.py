@@ -155,8 +155,8 @@ def read_examples(
     """
     columns: tuple[str, ...]
     read: Callable[[Row], object]
-    if isinstance(text, str | tuple):
-        columns = (text,) if isinstance(text, str) else text
+    if isinstance(text, str | Sequence):
+        columns = (text,) if isinstance(text, str) else tuple(text)
         read = partial(text_at, columns=columns)
     else:
         columns, read = text.input_columns, text.read

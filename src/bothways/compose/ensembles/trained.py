@@ -152,7 +152,7 @@ class EnsembleColumns(JointColumns):
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return rows in which each member finds the texts in its own columns."""
         own = [columns.rows_of(texts) for columns in self.columns]
-        if len(set(self.columns)) == 1:
+        if all(columns == self.columns[0] for columns in self.columns):
             return own[0]
         rows = [_joined(same) for same in zip(*own, strict=True)]
         for columns, expected in zip(self.columns, own, strict=True):
