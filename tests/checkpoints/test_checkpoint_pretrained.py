@@ -17,6 +17,7 @@ from bothways.errors import (
     InvalidInput,
     MissingOutput,
     OutOfDisk,
+    OutputExists,
     TextTooLong,
     UnsupportedAttention,
 )
@@ -244,9 +245,13 @@ def test_an_unknown_failure_of_the_writer_is_not_hidden(model, tmp_path, monkeyp
     assert not (tmp_path / "saved").exists()
 
 
-def test_a_model_can_be_saved_over_its_own_folder(model, folder):
+def test_a_model_can_be_saved_over_its_own_folder_only_if_it_is_asked_to(model, folder):
     expected = model("w5 w6").last_hidden_state
+    with pytest.raises(OutputExists, match="already exists"):
+        model.save(folder)
+    (folder / "mine.txt").write_text("of an older model")
     model.save(folder, overwrite=True)
+    assert not (folder / "mine.txt").exists()
     assert torch.equal(load(folder, device="cpu")("w5 w6").last_hidden_state, expected)
     assert torch.equal(model("w5 w6").last_hidden_state, expected)
 

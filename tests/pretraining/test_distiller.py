@@ -1,6 +1,7 @@
 """Distillation of tiny teachers: losses fall, runs resume, students open where their teachers do."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from pretraining_cases import interrupted_after
 from bothways import load
 from bothways.errors import InvalidInput, NotFitted, UnknownModel
 from bothways.objectives.distillation import StateLoss
+from bothways.pretraining.courses import BatchWarmup
 from bothways.pretraining.distiller import Distiller, EmbedderTeacher, EncoderTeacher, MaskedLMTeacher, open_teacher
 from bothways.pretraining.models import Student
 from bothways.tasks import FillMask, SentenceEmbedder
 from everyday import some_of
 from tiny_models import TINY
 
+CLASSIFIER = Path(__file__).parents[1] / "frozen" / "models" / "classifier"
 READ = ["w5 w6 w7 w8", "w9 w40 w41"]
 TEACHERS = {"embedder": embedder_teacher, "masked_lm": masked_lm_teacher, "encoder": encoder_teacher}
 QUICK = {"updates": 60, "batch_size": 16, "learning_rate": 0.01, "show_progress": False, "precision": "float32"}
@@ -173,6 +176,11 @@ def test_what_cannot_be_distilled_is_refused(tmp_path):
         distiller.save(tmp_path / "student")
     with pytest.raises(InvalidInput, match="updates or tokens, got epochs"):
         distiller.fit(None, epochs=3)
+    grows = {"updates": 4, "batch_size": 2, "batch_warmup": BatchWarmup(9, updates=2)}
+    with pytest.raises(InvalidInput, match="9 sequences"):
+        distiller.fit(corpus_for(distiller, tmp_path), **grows, show_progress=False)
+    with pytest.raises(InvalidInput, match="is a model for classification: use TaskDistiller"):
+        open_teacher(CLASSIFIER, device="cpu")
 
 
 def test_another_vocabulary_is_refused(tmp_path):

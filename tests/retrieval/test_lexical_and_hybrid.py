@@ -213,6 +213,8 @@ def test_filters_leave_the_rows_whose_fields_fit_in_every_mode(filters, expected
         assert sorted(ids(hits)) == list(expected)
         assert [hit.rank for hit in hits] == list(range(1, len(expected) + 1))
         assert all(hit.fields == FIELDS[int(hit.id)] for hit in hits)
+    # The best of the rows that pass, not those of the best rows that pass.
+    assert index.search(vector, 1, filters=filters)[0] == answers[0][0][:1]
 
 
 @pytest.mark.parametrize(
