@@ -168,7 +168,7 @@ def digest_of(*arrays: NDArray[np.generic]) -> str:
     """Return a checksum of arrays."""
     content = hashlib.sha256()
     for array in arrays:
-        content.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # no copy of a large corpus
+        content.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)  # no copy of a large corpus
     return content.hexdigest()
 
 
