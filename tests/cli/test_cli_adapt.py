@@ -51,6 +51,7 @@ def test_the_summary_has_before_and_after(adapted):
         assert summary[when] == {name: stored[name] for name in ("loss", "perplexity", "accuracy")}
         assert stored["loss_low"] < stored["loss"] < stored["loss_high"]
     assert (card["training_rows"], card["validation_rows"]) == (54, 6)
+    assert card["validation"] == "a tenth of the training data"
 
 
 def test_in_words_the_next_step_is_to_fine_tune(files, texts, tmp_path):

@@ -171,6 +171,7 @@ def test_two_models_are_compared_by_f1(answerer, saved):
 def test_without_validation_data_a_tenth_is_held_out_with_its_contexts(tiny_bert):
     card = fitted(tiny_bert, questions(20), validation=None, epochs=1).card
     assert (card["training_rows"], card["validation_rows"]) == (18, 2)
+    assert card["validation"] == "a tenth of the training data"
     assert sum(card["data"][part]["without_answer"] for part in ("training", "validation")) == 5
     assert not any("always gives one" in limit for limit in card["limits"])
 
