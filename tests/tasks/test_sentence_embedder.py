@@ -97,7 +97,7 @@ def test_a_saved_embedder_opens_in_sentence_transformers_with_the_same_vectors(m
     ours = SentenceEmbedder.from_pretrained(minilm_folder, device="cpu", on_overflow="truncate", **settings)
     ours.save(tmp_path / "saved")
     theirs = sentence_transformer(tmp_path / "saved")
-    assert theirs.max_seq_length == ours.fitted.settings.max_length
+    assert theirs.max_seq_length == ours.settings.max_length
     assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
 
 
@@ -116,11 +116,7 @@ def test_a_model_that_sentence_transformers_saved_opens_with_its_settings(minilm
     theirs.max_seq_length = 33
     theirs.save(str(tmp_path / "theirs"))
     ours = SentenceEmbedder.from_pretrained(tmp_path / "theirs", device="cpu", on_overflow="truncate")
-    assert (ours.fitted.settings.pooling, ours.fitted.settings.dimensions, ours.fitted.settings.max_length) == (
-        pooling,
-        dimensions,
-        33,
-    )
+    assert (ours.settings.pooling, ours.settings.dimensions, ours.settings.max_length) == (pooling, dimensions, 33)
     theirs_NK = theirs.encode(TEXTS)
     assert_close(ours.encode(TEXTS), theirs_NK / np.linalg.norm(theirs_NK, axis=1, keepdims=True))
 
@@ -138,18 +134,18 @@ def test_every_setting_comes_back_from_a_saved_embedder(base, tmp_path):
     first = SentenceEmbedder.from_pretrained(base, device="cpu", **EVERY_SETTING)
     first.save(tmp_path / "saved")
     again = SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
-    assert again.fitted.settings == first.fitted.settings
+    assert again.settings == first.settings
     texts = ["w5 w6", "w7 " * 30]
     assert np.array_equal(again.encode(texts), first.encode(texts))
     again.save(tmp_path / "twice")
-    assert SentenceEmbedder.from_pretrained(tmp_path / "twice", device="cpu").fitted.settings == first.fitted.settings
+    assert SentenceEmbedder.from_pretrained(tmp_path / "twice", device="cpu").settings == first.settings
 
 
 @pytest.mark.parametrize(("length", "kept"), [(10, 3), (6, 3), (5, None), (4, None), (3, None)])
 def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(base, tmp_path, length, kept):
     SentenceEmbedder.from_pretrained(base, device="cpu", max_length=10, stride=3).save(tmp_path / "saved")
     again = SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu", max_length=length)
-    assert again.fitted.settings.stride == kept
+    assert again.settings.stride == kept
     assert again.encode("w5 w6 w7 w8 w9 w10 w11 w12").shape == (again.dimensions,)
 
 
@@ -160,13 +156,13 @@ def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(base, tmp
 def test_the_caller_overrules_a_saved_setting(base, tmp_path, name, other):
     SentenceEmbedder.from_pretrained(base, device="cpu", **EVERY_SETTING).save(tmp_path / "saved")
     again = SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu", **{name: other})
-    assert getattr(again.fitted.settings, name) == other
+    assert getattr(again.settings, name) == other
     for kept in EVERY_SETTING.keys() - {name}:
-        assert getattr(again.fitted.settings, kept) == EVERY_SETTING[kept]
+        assert getattr(again.settings, kept) == EVERY_SETTING[kept]
 
 
 def test_a_bare_encoder_is_averaged_over_all_that_it_reads(base):
-    settings = SentenceEmbedder.from_pretrained(base, device="cpu").fitted.settings
+    settings = SentenceEmbedder.from_pretrained(base, device="cpu").settings
     assert (settings.pooling, settings.unit_length, settings.dimensions) == ("mean", True, None)
     assert (settings.max_length, settings.on_overflow) == (18, "window")
 
@@ -264,7 +260,7 @@ def test_a_saved_xlnet_gives_the_same_vectors_in_sentence_transformers(xlnet, po
     assert_close(ours.encode(RAGGED), theirs.encode(RAGGED))
     theirs.save(str(tmp_path / "theirs"))
     again = SentenceEmbedder.from_pretrained(tmp_path / "theirs", device="cpu")
-    assert again.fitted.settings.pooling == pooling
+    assert again.settings.pooling == pooling
 
 
 @pytest.mark.parametrize("content", [{"pooling_mode_cls_token": True}, {"pooling_mode": "cls"}])
@@ -294,7 +290,7 @@ def test_options_of_a_call_make_other_vectors_and_leave_the_embedder_as_it_is(ba
             np.stack(list(embedder.encode_stream(texts, **settings))),
         ):
             np.testing.assert_array_equal(found, opened.encode(texts))
-    assert embedder.fitted.settings == SentenceEmbedder.from_pretrained(base, device="cpu").fitted.settings
+    assert embedder.settings == SentenceEmbedder.from_pretrained(base, device="cpu").settings
     with pytest.raises(InvalidInput, match="dimensions must lie between 1 and 24, got 25"):
         embedder.encode(texts, dimensions=25)
 
@@ -421,7 +417,7 @@ def test_a_pooling_that_is_not_built_is_refused(base, content):
 
 def test_a_stored_length_beyond_the_model_is_brought_down_to_it(base):
     (base / "sentence_bert_config.json").write_text('{"max_seq_length": 512}')
-    assert SentenceEmbedder.from_pretrained(base, device="cpu").fitted.settings.max_length == 18
+    assert SentenceEmbedder.from_pretrained(base, device="cpu").settings.max_length == 18
 
 
 def test_the_fingerprint_tells_models_apart_by_their_weights(base, tmp_path):

@@ -239,7 +239,7 @@ def _plan_as_json(plan: "Plan") -> dict[str, object]:
         "corpus": asdict(recipe.corpus),
         "passes": plan.passes,
         "learning_rate": course.learning_rate,
-        "optimizer": course.optimizer,
+        "optimizer": course.optimizer.name,
         "phases": [asdict(each) for each in plan.phases],
         "hours": plan.seconds / 3600,
         "device_hours": plan.seconds / 3600 * plan.devices.count,

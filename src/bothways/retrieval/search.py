@@ -277,7 +277,7 @@ def identity_of(embedder: SentenceEmbedder, *, fingerprint: str | None = None) -
     ``fingerprint`` is the SHA-256 of its weights, if already known; computing it reads all of them.
     """
     name = embedder.model.name
-    settings = embedder.fitted.settings
+    settings = embedder.settings
     return EncoderIdentity(
         name=str(Path(name).resolve()) if Path(name).is_dir() else name,
         fingerprint=fingerprint or embedder.fitted.fingerprint(),

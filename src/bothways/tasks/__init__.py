@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.schemas import DIALECT, Schemas
     from bothways.tasks.tagging.tagger import TextTagger
+    from bothways.tasks.task import fit_options
 
 __all__ = [
     "DIALECT",
@@ -37,6 +38,7 @@ __all__ = [
     "TrainedHead",
     "check_class",
     "compare",
+    "fit_options",
     "operating_points",
     "out_of_domain",
     "predict_or_none",
@@ -56,5 +58,6 @@ _MODULES = {
     "question_answering.answerer": ("QuestionAnswerer",),
     "schemas": ("DIALECT", "Schemas"),
     "tagging.tagger": ("TextTagger",),
+    "task": ("fit_options",),
 }
 __getattr__ = loader(__name__, _MODULES)

@@ -171,7 +171,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         from bothways.training.loop import train  # no prediction needs the loop
 
         backend = with_weights(self.backend, "train")
-        columns, own, training = self.fit_options(options)
+        columns, own, training = fit_options(self, options)
         rows = TrainingData.of(columns, data, labels, validation)
         backend = backend.copy_for_training(resumed=training.resume)
         lay_out = imported(self.spec.training)
@@ -197,14 +197,6 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         with new_folder(folder, overwrite=overwrite) as new:
             self.fitted.write(new)
             write_readme(new, type(self).__name__, self.spec)
-
-    def fit_options(self, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:
-        """Return the columns, the task's own options and those of the training among the arguments of `fit`."""
-        from bothways.tasks.heads.splits import as_regression, training_options
-
-        columns, rest = self._columns_of(self.spec.columns, as_regression(self.spec, options))
-        own, training = training_options(self.spec, columns, rest, f"{type(self).__name__}.fit()")
-        return columns, own, training
 
     # --- predict ---
 
@@ -447,3 +439,12 @@ HeadTask: TypeAlias = Task[Any, Any, TrainedHead[Any]]
 
 AnyTask: TypeAlias = Task[Any, Any, Any]
 """A model of some task, an ensemble, or a model of several tasks."""
+
+
+def fit_options(task: AnyTask, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:
+    """Return the columns, the task's own options and those of the training among the arguments of ``task.fit``."""
+    from bothways.tasks.heads.splits import as_regression, training_options
+
+    columns, rest = task._columns_of(task.spec.columns, as_regression(task.spec, options))
+    own, training = training_options(task.spec, columns, rest, f"{type(task).__name__}.fit()")
+    return columns, own, training

@@ -32,6 +32,7 @@ from bothways.tasks.embedding.spec import (
     names_of,
 )
 from bothways.tasks.embedding.trained import (
+    EmbeddingSettings,
     TrainedEmbedder,
     Vectors,
     reading_as_stored,
@@ -39,7 +40,7 @@ from bothways.tasks.embedding.trained import (
 )
 from bothways.tasks.opening import open_backend, with_weights
 from bothways.tasks.scores import ScoredRows, texts_read, warn_of_cut
-from bothways.tasks.task import Task
+from bothways.tasks.task import Task, fit_options
 
 if TYPE_CHECKING:
     from bothways.data import Source
@@ -100,7 +101,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         """
         named = any(options.get(name) is not None for name in ("columns", *NAMES))
         if labels is None and not named and not _has_teacher(options.get("loss")):
-            self.fit_options(options)  # an option that is not known is refused before anything is read
+            fit_options(self, options)  # an option that is not known is refused before anything is read
             data, options["columns"] = with_usual_kind(data)
         return super().fit(data, labels, validation=validation, **options)
 
@@ -129,6 +130,11 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         del seed
         rows = self.fitted.outputs.read(data, columns, options)
         return self.fitted.score_rows(rows, show_progress=show_progress)
+
+    @property
+    def settings(self) -> EmbeddingSettings:
+        """The options of embedding."""
+        return self.fitted.settings
 
     @property
     def dimensions(self) -> int:
@@ -213,9 +219,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         return cosines_NM
 
     def __repr__(self) -> str:
-        return (
-            f"SentenceEmbedder({self.name!r}, pooling={self.fitted.settings.pooling!r}, dimensions={self.dimensions})"
-        )
+        return f"SentenceEmbedder({self.name!r}, pooling={self.settings.pooling!r}, dimensions={self.dimensions})"
 
 
 def _has_teacher(loss: object) -> bool:
