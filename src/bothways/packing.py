@@ -28,7 +28,7 @@ Ids: TypeAlias = Sequence[int] | NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class TokenRows:
-    """One row for each token of a batch, with cached facts about them.
+    """The rows of a batch, one for each token, with a cache of tensors derived from them.
 
     Attributes:
         ids_T: Token ids, int64.
@@ -57,7 +57,7 @@ class TokenRows:
 class Packed(TokenRows):
     """One batch of token sequences, laid end to end.
 
-    Their lengths are on the host, so that nothing waits for the device; `max_length` is S.
+    `lengths` are on the host, so that nothing waits for the device; `max_length` is S.
     """
 
     lengths: tuple[int, ...]
@@ -72,7 +72,7 @@ class Packed(TokenRows):
         return len(self.lengths)
 
     def hides(self, reach: int) -> bool:
-        """Test whether a window of ``reach`` tokens on either side hides part of a sequence from a token."""
+        """Test whether a token that sees ``reach`` tokens on either side may miss a part of its sequence."""
         return reach < self.max_length - 1
 
     @property
@@ -82,7 +82,7 @@ class Packed(TokenRows):
 
     @property
     def sequence_T(self) -> Tensor:
-        """Number of each row's sequence, int64."""
+        """Index of each row's sequence, int64."""
         return self.once(_sequences)
 
     @property
@@ -108,7 +108,7 @@ class Packed(TokenRows):
         return blank_R.index_copy(0, self.once(_places), values_T).view(self.count, self.max_length, *shape)
 
     def rows(self, values_BS: Tensor) -> Tensor:
-        """Return the values at the tokens of the padded form as rows (T, ...) of this batch."""
+        """Return padded values (B, S, ...) without padding, as rows (T, ...) of this batch."""
         return values_BS.flatten(0, 1).index_select(0, self.once(_places))
 
     def blanked(self, values_T: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ def pack(
     >>> pack([[101, 7592, 102], [101, 102]]).cu_seqlens.tolist()
     [0, 3, 5]
 
-    Segment ids are 0 when left out, the device is then the CPU.
+    Segment ids are 0 by default; the default device is the CPU.
     """
     lengths = tuple(map(len, sequences))
     if not lengths or 0 in lengths:
@@ -231,7 +231,7 @@ def _flat(rows: Sequence[Ids], total: int) -> Tensor:
 
 
 def _places_of(lengths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return the position of each token in its sequence, and the start of each sequence and their end."""
+    """Return the position of each token in its sequence, and ``cu_seqlens``."""
     if len(set(lengths)) == 1:
         positions_T = torch.arange(lengths[0]).repeat(len(lengths))
     else:
@@ -273,7 +273,7 @@ class PaddedRows(TokenRows):
         return self.mask_BS.shape[1]
 
     def hides(self, reach: int) -> bool:
-        """Return True, since a graph for all lengths cannot tell."""
+        """Return True, since a graph serves sequences of all lengths."""
         del reach
         return True
 
@@ -298,14 +298,14 @@ class PaddedRows(TokenRows):
         return self.cu_seqlens[1:].long() - 1 - self.mask_BS.flip(1).long().argmax(1)
 
     def padded(self, values_T: Tensor, fill: float = 0.0) -> Tensor:
-        """Reshape rows (B S, ...) to (B, S, ...), with ``fill`` in the padding."""
+        """Reshape rows (B S, ...) to (B, S, ...), and write ``fill`` to the padding."""
         values_BS = values_T.view(self.count, self.max_length, *values_T.shape[1:])
         mask_BS = self.mask_BS[(...,) + (None,) * (values_BS.dim() - 2)]
         return torch.where(mask_BS, values_BS, fill)
 
     def rows(self, values_BS: Tensor) -> Tensor:
         """Reshape (B, S, ...) to rows (B S, ...)."""
-        # A copy, which a graph drops: it must not rely on how the kernel that recorded it lays out its result.
+        # Copied to a fixed layout: a recorded graph must not depend on the layout that one kernel chose.
         return values_BS.clone(memory_format=torch.contiguous_format).flatten(0, 1)
 
     def blanked(self, values_T: Tensor) -> Tensor:
@@ -319,7 +319,7 @@ class PaddedRows(TokenRows):
 Batch = Packed | PaddedRows
 
 
-# --- rows of the last layer; the others are not computed to the end ---
+# --- selections of rows of the last layer, which skips work for the others ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +346,7 @@ class SelectedRows:
 
 @dataclass(frozen=True, slots=True)
 class NoRows:
-    """No token, for query streams or earlier states; the last layer is skipped."""
+    """No token, if only a query stream or earlier states are needed; the last layer is skipped."""
 
 
 Rows = AllRows | FirstTokens | LastTokens | SelectedRows | NoRows

@@ -33,9 +33,9 @@ Library = Literal["torch", "onednn"]
 VARIABLE = "BOTHWAYS_MATRIX_PRODUCT"
 """Environment variable that forces a library: ``torch``, ``onednn``, or ``packed`` for oneDNN with packed weights."""
 
-# Rows of a block, so a batch of up to 2,048 tokens has one of 32 sizes.
+# Rows per block, so a batch of up to 2,048 tokens has one of 32 sizes.
 ROW_BLOCK = 64
-# Rows of a block in small batches of up to 64, 128 and 256 rows, where packed weights make fewer rows faster.
+# Rows per block in batches of up to 64, 128 and 256 rows: with packed weights, smaller blocks are faster.
 _SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
 ROWS_AT_ONCE = 384
 """Number of rows that stay in a processor's cache from one operation to the next."""
@@ -92,13 +92,13 @@ def onednn_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None
 
 
 def packed(weight_OI: Tensor) -> Tensor:
-    """Return a copy of a weight in oneDNN's fastest layout, for `onednn_product` alone."""
+    """Return a copy of a weight in oneDNN's fastest layout, which only `onednn_product` reads."""
     packed_OI: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach(), _SHAPE[0])
     return packed_OI
 
 
 def packed_block(rows: int) -> int:
-    """Return the rows of a block for packed weights in a batch of ``rows``."""
+    """Return the number of rows per block for a batch of ``rows`` rows and packed weights."""
     for most, block in _SMALL_BLOCKS.items():
         if rows <= most:
             return block
@@ -106,9 +106,9 @@ def packed_block(rows: int) -> int:
 
 
 def in_parts(work: Callable[[Tensor], Tensor], x_TI: Tensor, outputs: int) -> Tensor:
-    """Apply ``work`` to as many rows at once as stay in the cache, and return its results (T, O).
+    """Apply ``work`` to blocks of rows that stay in the cache, and return the results (T, O).
 
-    Results of many rows have the precision of the rows, those of few rows that of ``work``.
+    With more than `ROWS_AT_ONCE` rows, the results have the dtype of the rows, else that of ``work``.
     """
     rows = x_TI.shape[0]  # in torch, `len` of a tensor takes longer
     if rows <= ROWS_AT_ONCE:
@@ -183,9 +183,9 @@ def _faster(trained: float, few: float, many: float) -> MatrixProduct:
 def _speedups() -> tuple[float, float, float]:
     """Measure the speed of oneDNN as a multiple of the alternative, at the best of some rounds.
 
-    The first figure holds for forward and both backward products. The others hold for forward products by packed
-    weights with few and with many rows; the alternatives are torch's product for few rows, and the one chosen for
-    training for many. Many rows are timed on the calling thread alone, as several batches are computed at once.
+    The first figure is for forward and both backward products. The others are for forward products with packed
+    weights, for few and for many rows; the alternative is torch for few rows, and the library chosen for training for
+    many. Many rows are timed on the calling thread alone, as several batches are computed at once.
     """
     rows, width, inner = _SHAPE
     x_TI, weight_OI, y_TO = (torch.ones(shape) for shape in ((rows, width), (inner, width), (rows, inner)))

@@ -139,7 +139,7 @@ def test_a_memory_limit_leaves_large_models_out_and_says_so():
     assert all(model.memory_mb <= 600 for model in advised.ranked)
     left = {each.name: each.reason for each in advised.left_out}
     assert "more than 600" in left["FacebookAI/roberta-large"]
-    assert recommend("classification", max_memory_mb=1).notes[-1] == "no model fits these limits: loosen one of them."
+    assert recommend("classification", max_memory_mb=1).notes[-1] == "no model fits these limits: relax one of them."
 
 
 def test_a_context_that_nothing_reads_is_read_in_windows():

@@ -184,7 +184,7 @@ def test_a_pooler_that_nothing_trained_is_not_handed_out(tmp_path, model_type):
 
 
 def test_a_checkpoint_without_pooler_weights_hands_out_no_pooled_output(bare):
-    with pytest.raises(MissingOutput, match="no weights for one"):
+    with pytest.raises(MissingOutput, match="no weights for it"):
         _ = load(bare, device="cpu")("w5").pooler_output
 
 

@@ -177,7 +177,7 @@ def test_a_bad_answer_fails_with_its_line_and_id(files, tmp_path):
     bad = {**questions(1)[0], "id": "odd", "answers": [{"text": "w5", "start": 2}]}
     file = write_jsonl(tmp_path / "d.jsonl", [*questions(4), bad])
     words = ("train", "question-answering", "--model", files / "tiny", "--train", file, "--output", tmp_path / "run")
-    fails(1, ("line 5 of", "(id 'odd'): the answer 'w5' must stand at character 2"), *words)
+    fails(1, ("line 5 of", "(id 'odd'): expected the answer 'w5' at character 2"), *words)
     assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
 
 

@@ -151,7 +151,7 @@ def test_evaluate_says_how_texts_from_elsewhere_are_told(files, run, others):
     assert {"aupr", "fpr95", "threshold"} <= outside.keys()
     alone = call("evaluate", run, "--data", files / "test.jsonl.gz", "--resamples", 50, "--json").json()
     assert {name: value for name, value in given.items() if name != "out_of_domain"} == alone
-    assert "taken for texts of the domain" in call(*words).out
+    assert "accepted as in-domain" in call(*words).out
 
 
 def test_evaluate_writes_a_page(files, run, others, tmp_path):
@@ -209,7 +209,7 @@ def test_numbers_have_a_page_and_no_detector(files, others, tmp_path):
     )
     ok("evaluate", tmp_path / "run", "--data", data, "--report", tmp_path / "page.html")
     written = (tmp_path / "page.html").read_text()
-    assert "Predicted numbers (height) against true ones" in written
+    assert "Predicted (vertical) against true numbers (horizontal)" in written
     assert "Calibration</h2>" not in written
     words = ("evaluate", tmp_path / "run", "--data", "no.jsonl", "--out-of-domain", others)
     fails(1, "has no out-of-domain detector", *words)

@@ -137,7 +137,7 @@ def test_a_few_texts_make_a_classifier_above_an_embedder(tmp_path):
     ("kind", "words", "said"),
     [
         ("scored", ["--score", "score", "--label", "label"], "expected columns of one kind of rows"),
-        ("scored", ["--loss", "ranking"], "the ranking loss learns from pairs or triplets or labelled texts"),
+        ("scored", ["--loss", "ranking"], "the ranking loss needs pairs or triplets or labelled texts"),
         ("scored", ["--margin", 1], "the cosent loss has no setting --margin; it has --scale"),
         ("scored", ["--symmetric"], "loss has no setting --symmetric"),
         ("scored", ["--matryoshka", 24, 25], "between 1 and 24, got 25"),

@@ -67,7 +67,7 @@ def test_a_ranking_has_every_system_and_writes_rows_to_label(judged, tmp_path):
     rows = read_jsonl(tmp_path / "next.jsonl")
     assert len(rows) == 6
     assert rows[0].keys() >= {"id", "system", "query", "passage"}
-    assert "How sure the order is" in (tmp_path / "page.html").read_text()
+    assert "Certainty of the order" in (tmp_path / "page.html").read_text()
     shown = ok(*words, "--quiet")
     assert "better than" in shown.out
 
@@ -82,7 +82,7 @@ def test_a_judge_is_compared_with_labels(judged):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--labels", "gold_B.jsonl"), 1, "40 of 40 are not there: id 's2-0'"),
+        (("--labels", "gold_B.jsonl"), 1, "40 of 40 match none: id 's2-0'"),
         ((), 1, "expected human labels, got no file of labels"),
         (("--labels", "gold_A.jsonl", "--dimension", "answer_relevance"), 1, "which judges context_relevance"),
         (("--labels", "gold_A.jsonl", "--level", 2), 2, "--level"),

@@ -108,7 +108,7 @@ def test_an_id_that_comes_twice_is_named_with_file_and_line(files, index, tmp_pa
     fields = {"lang": "en", "year": 1}
     data = write_jsonl(tmp_path / "c.jsonl", [{**row, **fields} for row in rows])
     for words in (["build", "--model", files / "tiny", "--output", tmp_path / "new"], ["add", index]):
-        fails(1, f"line 3 of '{data}': the id 'x' in 'id' is also that of line 1", "search", *words, "--data", data)
+        fails(1, f"line 3 of '{data}': the id 'x' in 'id' is also the id of line 1", "search", *words, "--data", data)
     assert not (tmp_path / "new").exists()
 
 
@@ -163,7 +163,7 @@ def test_words_without_quotes_are_one_query_and_the_command_says_so(built_once):
     assert bare.out == call("search", "query", built_once, "w6 w7", "--json").out
     assert 'searching for "w6 w7"; put several words in quotes' in bare.err
     for words in ([], [" "]):
-        fails(2, "are empty. Give some", "search", "query", built_once, *words)
+        fails(2, "is empty. Give some", "search", "query", built_once, *words)
 
 
 # Updates
@@ -286,7 +286,7 @@ def test_fields_of_a_csv_file_are_filtered_as_numbers(files, tmp_path):
     assert found(tmp_path / "index", "w5", "--filter", "year<=2020") == ["0"]
     outcome = call("search", "query", tmp_path / "index", "w5", "--filter", "lang>=1")
     assert outcome.code != 0
-    assert "the filter on 'lang' asks for numbers, but that field holds none: a value is 'en'" in outcome.err
+    assert "the filter on 'lang' needs numbers, but that field has none: one of its values is 'en'" in outcome.err
 
 
 def test_modes_are_compared_on_the_same_queries(built_once, judged):

@@ -39,9 +39,9 @@ def test_an_evaluation_is_at_the_thresholds_of_the_model_or_at_one_that_is_given
     given = call(*words, "--threshold", 0, "--json", "--report", tmp_path / "page.html").json()
     assert given["threshold"] == 0
     assert all(row["recall"] == 1 for row in given["per_class"].values())
-    assert "Labels are given from a probability of 0 on." in (tmp_path / "page.html").read_text()
+    assert "Labels are predicted at a probability of at least 0." in (tmp_path / "page.html").read_text()
     shown = call(*words)
-    assert "probability of" in shown.out
+    assert "probability" in shown.out
     assert call(*words, "--threshold", -1).code == 2
 
 

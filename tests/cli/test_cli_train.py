@@ -29,7 +29,7 @@ def test_training_says_how_it_went_and_what_to_do_next(trained, run):
     assert phases == [
         "reading the held-out rows",
         "calibrating",
-        "learning label sets with a coverage",
+        "fitting prediction sets",
         "fitting the out-of-domain detector",
         "evaluating on the held-out rows",
         f"saving to {run}",
@@ -290,6 +290,6 @@ def test_class_weights_are_an_option_and_a_majority_is_named(files, tmp_path):
     assert summary["validation"]["majority_accuracy"] == 0.875
     assert {"accuracy", "macro_f1", "balanced_accuracy"} < summary["validation"].keys()
     shown = call("evaluate", tmp_path / "run", "--data", data, "--report", tmp_path / "page.html")
-    assert "'common' is the label of 87.5% of the rows: always giving it has an accuracy of 0.8750" in shown.out
-    assert "always giving it has an accuracy of 0.8750" in (tmp_path / "page.html").read_text()
+    assert "'common' is the label of 87.5% of the rows: always predicting it has an accuracy of 0.8750" in shown.out
+    assert "always predicting it has an accuracy of 0.8750" in (tmp_path / "page.html").read_text()
     assert call(*start, "--class-weights", "equal", "--overwrite").code == 2

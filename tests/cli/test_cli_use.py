@@ -33,8 +33,8 @@ def as_stdin(monkeypatch, content):
 REFUSED = [
     (1, "held-out rows", "predict {run} w6 --coverage 0.999"),
     (1, "--on-overflow window", "predict {run} '" + "w6 " * 40 + "' --on-overflow error"),
-    (1, "a file is in the way of a folder. Choose another path.", "predict {run} w6 --output {data}/out.jsonl"),
-    (1, "a file is in the way of a folder", "train classification --model {tiny} --train {data} --output {data}/run"),
+    (1, "a file exists where a folder is needed. Choose another path.", "predict {run} w6 --output {data}/out.jsonl"),
+    (1, "a folder is needed", "train classification --model {tiny} --train {data} --output {data}/run"),
     (1, "Did you mean 'label'?", "evaluate {run} --data {data} --label lable"),
     (1, "evaluate it with the task 'similarity'", "evaluate {tiny} --data {data}"),
     (1, "On the command line: bothways train --help.", "evaluate {tiny} --data {data}"),

@@ -397,7 +397,7 @@ def test_members_below_the_folder_of_the_user_are_shown_by_their_paths_from_ther
 
 def test_a_member_that_is_gone_is_named(saved):
     (saved.parent / "distilbert-animals").rename(saved.parent / "elsewhere")
-    with pytest.raises(UnknownModel, match=r"member '\.\./distilbert-animals', but there is no folder"):
+    with pytest.raises(UnknownModel, match=r"member '\.\./distilbert-animals', but its folder .* does not exist"):
         Ensemble.from_pretrained(saved)
 
 
@@ -440,16 +440,16 @@ def test_a_damaged_description_is_refused(saved, change, error):
 @pytest.mark.parametrize(
     ("names", "options", "error", "said"),
     [
-        (["bert-animals"], {}, InvalidInput, "expected from 2 to 100 members, got 1"),
-        (["bert-animals", "plants"], {}, InvalidInput, "lacks 'cow' and has 'oak' besides"),
+        (["bert-animals"], {}, InvalidInput, "expected 2 to 100 members, got 1"),
+        (["bert-animals", "plants"], {}, InvalidInput, "lacks 'cow' and also has 'oak'"),
         (["bert-animals", "several-a"], {}, InvalidInput, r"classification \(single\) and .* classification \(multi\)"),
         (["bert-animals", "pairs-a"], {}, InvalidInput, r"classification \(single\) and .* pairs \(single\)"),
         (["pairs-a", "scores"], {}, InvalidInput, r"pairs \(single\) and .* pairs \(regression\)"),
-        (["bert-animals", "nothing"], {}, InvalidInput, "'.*nothing' is no folder"),
+        (["bert-animals", "nothing"], {}, InvalidInput, "'.*nothing' is not a folder"),
         (["bert-animals", "bert"], {}, NotFitted, "no trained classification head"),
         (["number-a", "number-b"], {"method": "vote"}, InvalidInput, "combined by 'mean', not by 'vote'"),
         (["bert-animals", "xlnet-animals"], {"method": "median"}, InvalidInput, "'mean', 'vote' or 'stacked'"),
-        (["bert-animals", "xlnet-animals"], {"method": "stacked"}, InvalidInput, "give some to calibrate with"),
+        (["bert-animals", "xlnet-animals"], {"method": "stacked"}, InvalidInput, "give a calibration file"),
         (["bert-animals", "xlnet-animals"], {"method": "stacked", "calibrate": HELD[:5]}, InvalidInput, "at least 10"),
         (["bert-animals", "xlnet-animals"], {"method": "stacked", "calibrate": ALIKE}, InvalidInput, "have 'cow'"),
         (["bert-animals", "xlnet-animals"], {"calibrate": [{"text": "w5"}]}, InvalidInput, "no column 'label'"),

@@ -188,14 +188,14 @@ def test_a_text_or_its_words_are_asked_as_of_one_tagger(members):
 def test_other_columns_are_those_of_the_first_members_training(members):
     ensemble = Ensemble.of(members, device="cpu")
     assert ensemble.fitted.columns.rows_of(["w5 w6"]) == [{"text": "w5 w6"}]
-    with pytest.raises(InvalidInput, match="neither a column 'tokens' with words nor one 'text'"):
+    with pytest.raises(InvalidInput, match="neither a column 'tokens' of words nor a column 'text'"):
         list(ensemble.predict_stream(asked([{"words": ["w5"]}])))
 
 
 @pytest.mark.parametrize(
     ("names", "options", "said"),
     [
-        (["bert-names", "more"], {}, "has 'B-ORG', 'I-ORG' besides"),
+        (["bert-names", "more"], {}, "also has 'B-ORG', 'I-ORG'"),
         (["bert-names", "bioes"], {}, "same scheme, but .*bioes' has BIOES, the first member BIO"),
         (["bert-names", "plain-1"], {}, "has plain, the first member BIO"),
         (["bert-names", "xlnet-names"], {"method": "stacked", "calibrate": noisy(9)}, "at least 10 held-out rows, but"),

@@ -481,7 +481,7 @@ def test_a_row_is_read_from_the_column_that_it_has(apart):
 
 def test_a_row_with_two_texts_is_refused_until_one_is_chosen(apart):
     row = {"review": "w5 w20", "headline": "w30", "kind": "ant", "topic": "bee"}
-    said = "row 1 .*has several texts, in the columns review and headline, but one pass reads one"
+    said = "row 1 .*has several texts, in the columns review and headline, but all tasks must read the same"
     with pytest.raises(InvalidInput, match=said):
         list(apart.predict_stream(read_rows([row])))
     with pytest.raises(InvalidInput, match=said):

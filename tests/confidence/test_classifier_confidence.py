@@ -84,7 +84,7 @@ def test_several_labels_take_a_temperature_only(tiny_bert):
         fitted(tiny_bert, data=listed, validation=listed, target="multi", calibration="isotonic")
     labelling = fitted(tiny_bert, data=listed, validation=listed, target="multi")
     assert isinstance(labelling.confidence.calibration, Temperature)
-    with pytest.raises(NotCalibrated, match="only single-label and regression models"):
+    with pytest.raises(NotCalibrated, match="Fit a single-label or regression model"):
         labelling.predict("w5 w20", coverage=0.9)
 
 

@@ -38,7 +38,7 @@ def test_arrays_of_a_detector_that_do_not_fit_the_model_are_refused(folder, name
     array = arrays[f"detector.{name}"]
     arrays[f"detector.{name}"] = np.concatenate([array, array.take([0], axis)], axis)
     save_file(arrays, folder / ARRAYS)
-    with pytest.raises(CorruptCheckpoint, match="what belongs to confidence"):
+    with pytest.raises(CorruptCheckpoint, match="settings that fit confidence"):
         TextClassifier.from_pretrained(folder, device="cpu")
 
 
@@ -47,7 +47,7 @@ def test_arrays_with_other_axes_are_refused(folder, spoil):
     arrays = load_file(folder / ARRAYS)
     for name in detector_arrays(folder):
         save_file({**arrays, name: np.ascontiguousarray(spoil(arrays[name]))}, folder / ARRAYS)
-        with pytest.raises(CorruptCheckpoint, match="what belongs to confidence"):
+        with pytest.raises(CorruptCheckpoint, match="settings that fit confidence"):
             TextClassifier.from_pretrained(folder, device="cpu")
 
 

@@ -211,7 +211,7 @@ def test_it_is_a_part_of_a_model_of_several_tasks(base, tmp_path, words):
 def test_what_reads_something_else_is_no_part_beside_it(base):
     tasks = {"verdict": TaskData(posts(), posts(12), task="verdicts"), "same": TaskData(pairs(), task="pairs")}
     model = MultiTask.from_pretrained(base, device="cpu")
-    with pytest.raises(InvalidInput, match="must read the same kind of input, got verdict a text, same a"):
+    with pytest.raises(InvalidInput, match="must read the same kind of input, got a text for verdict, a"):
         model.fit(tasks, **QUICK)
 
 

@@ -82,7 +82,7 @@ FIRST = ("data", 0, "paragraphs", 0)
         ("[]", "empty: expected at least one row"),
         ("[1]", "row 1 of .* is of type int"),
         ("{", r"not valid JSON: .* at column 2\. Expected an array of objects, or SQuAD"),
-        ('{"a": 1}\n{"a": 2}\n', "one object a line has the format jsonl"),
+        ('{"a": 1}\n{"a": 2}\n', "one object per line has the format jsonl"),
         ('[\n{"a": 1,}]', "line 2, column"),
         ('[{"a": 1, "a": 2}]', "the key 'a' appears twice"),
         ("3", "a JSON document of another form"),

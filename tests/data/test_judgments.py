@@ -37,7 +37,7 @@ def test_the_layout_of_trec_is_read(tmp_path, gap):
     [
         ("", "is empty"),
         ("query_id\tdoc_id\trelevance\n", "is empty"),
-        ("1\t184\t3\n", "line 1 .* has 3 columns. Expected 3 .* below the header"),
+        ("1\t184\t3\n", "line 1 .* has 3 columns. Expected 3 .* with the header"),
         ("1 0 184 3\n1 184 3\n", "line 2 .* has 3 columns"),
         ("query_id\tdoc_id\trelevance\n1 184 3\n", "line 2 .* has 1 columns"),
         ("1 0 184 good\n", "line 1 .* whole number, got 'good'"),

@@ -191,7 +191,7 @@ REFUSED = [
     (
         "a.csv",
         "text;label\na;b;c\n",
-        "line 2 of .* has 3 fields, but the header has 2, parted by ';' as it has no comma",
+        "line 2 of .* has 3 fields, but the header has 2, separated by ';' as it has no comma",
     ),
     ("a.csv", 'a,b\n"1\n1",2\n1\n', "^line 4 of .* has 1 fields, but the header has 2"),
     ("a.csv", 'a,b\n"1\n1",2\n1,2,3\n', "^line 4 of .* has 3 fields, but the header has 2"),

@@ -72,7 +72,7 @@ def test_a_row_without_words_is_read_as_a_raw_text():
     assert given_words(row, "tokens", ("text",)).listed() == ["EU", "rejects", "."]
     both = Row(1, {"text": "EU rejects.", "tokens": ["EU", "rejects."]})
     assert given_words(both, "tokens", ("text",)).listed() == ["EU", "rejects."]
-    with pytest.raises(InvalidInput, match="neither a column 'tokens' with words nor one 'text'"):
+    with pytest.raises(InvalidInput, match="neither a column 'tokens' of words nor a column 'text'"):
         given_words(Row(1, {"body": "x"}), "tokens", ("text",))
     with pytest.raises(InvalidInput, match="only white space"):
         given_words(Row(1, {"text": " \n"}), "tokens", ("text",))

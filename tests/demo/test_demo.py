@@ -176,7 +176,7 @@ def test_where_nothing_is_lost_the_demo_may_write(tmp_path, kind):
 
 @pytest.mark.parametrize("content", [None, "not JSON", "[]", '{"made_by": "another"}', "a demo", "a file"])
 def test_what_is_something_else_is_refused_and_left(tmp_path, content):
-    output, said = tmp_path / "demo", "no demo made"
+    output, said = tmp_path / "demo", "not written by the demo"
     if content == "a file":
         output.write_text(content)
         said = "is a file"
@@ -186,7 +186,7 @@ def test_what_is_something_else_is_refused_and_left(tmp_path, content):
         if content is None:
             (output / "demo.json").unlink()
         elif content == "a demo":
-            said = r"more than the demo made: thesis\.txt"
+            said = r"not written by the demo: thesis\.txt"
         else:
             (output / "demo.json").write_text(content)
     with pytest.raises(OutputExists, match=said):
@@ -266,12 +266,12 @@ def confused(*confusion):
 @pytest.mark.parametrize(
     ("tell", "figures", "said"),
     [
-        (calibrated, [(0.85,)], "validation texts: 0.85, below 1, so stated confidence rises. The predicted"),
+        (calibrated, [(0.85,)], "validation texts: 0.85, below 1, so confidence rises. The predicted"),
         (calibrated, [(1.0,)], "validation texts: 1.00, so nothing changes. The predicted"),
-        (calibrated, [(1.5,)], "validation texts: 1.50, above 1, so it falls. The predicted"),
-        (calibrated, [(1.5, 0.25)], "and less for the others (by the power 0.25 of the entropy). The predicted"),
+        (calibrated, [(1.5,)], "validation texts: 1.50, above 1, so confidence falls. The predicted"),
+        (calibrated, [(1.5, 0.25)], "less for the others (times the normalised entropy to the power 0.25). The"),
         (calibrated, [(1.5,)], "calibration helped on texts that it was not fitted on"),
-        (calibrated, [(1.5,), Estimate(-0.1, -0.2, 0.05)], "helped a little here, but that may be chance"),
+        (calibrated, [(1.5,), Estimate(-0.1, -0.2, 0.05)], "helped a little here, but this may be chance"),
         (calibrated, [(1.5,), Estimate(0.1, -0.05, 0.2)], "did not help on these test texts"),
         (calibrated, [(1.5,), Estimate(0.1, 0.05, 0.2)], "made the probabilities of the test texts worse"),
         (mistaken, [0], "There were none: all 9 test texts"),
@@ -293,8 +293,8 @@ def test_the_words_follow_the_figures(tell, figures, said):
 def test_the_words_on_training_name_a_higher_epoch_that_was_not_kept():
     epochs = tuple(EpochValidation(at, at, score, {"accuracy": score}, 0.03) for at, score in ((1, 0.92), (2, 0.9)))
     said = words("training", SimpleNamespace(kept_epoch=2, validations=epochs))
-    assert "epoch 2, with an accuracy of 0.900 there, were kept. Epoch 1 had 0.920, a difference" in said
-    assert "(standard error 0.030)" in said
+    assert "epoch 2 were kept; their validation accuracy is 0.900. Epoch 1 reached 0.920, but" in said
+    assert "within one standard error (0.030)" in said
     assert "Epoch" not in words("training", SimpleNamespace(kept_epoch=1, validations=epochs))
 
 
@@ -306,7 +306,7 @@ def test_the_attention_example_reads_to_the_right_only_without_the_mask(minilm_f
     assert encoder_SS[pronoun].argmax() == noun
     assert not np.triu(causal(encoder_SS), 1).any()
     said = " ".join(block.text for block in story.attention_blocks(attention) if isinstance(block, Paragraph))
-    assert f"“it” reads mostly from “cat” ({encoder_SS[pronoun, noun]:.2f})" in said
+    assert f"“it” attends mostly to “cat” ({encoder_SS[pronoun, noun]:.2f})" in said
 
 
 def test_the_headlines_hold_one_that_fits_no_category_and_are_in_no_file():

@@ -108,7 +108,7 @@ def test_heads_that_do_not_divide_the_hidden_size_are_refused_with_a_size_that_w
         ({"sharing": SharedGroups(4)}, "between 1 and the 3 layers"),
         ({"sharing": SharedGroups(0)}, "between 1 and the 3 layers"),
         ({"sharing": SharedGroups(1, 0)}, "inside a group must be at least 1"),
-        ({"positions": TransformerXLPositions()}, "need the query's bias alone, not 'all'"),
+        ({"positions": TransformerXLPositions()}, "need biases 'query only', got 'all'"),
         ({"positions": disentangled(LogBuckets(256, 18))}, "with 256 buckets, a max_distance above 129, got 18"),
         ({"positions": disentangled(LogBuckets(1, 512))}, "at least 2 buckets"),
         ({"pattern": LocalGlobalAttention(8, (True, False))}, "each of the 3 layers, got 2"),

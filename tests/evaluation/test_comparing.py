@@ -82,7 +82,7 @@ def test_correlations_that_are_undefined_are_not_compared():
     assert set(compare_regressions([1.0, 2.0], [1.0, 2.0], [2.0, 1.0], resamples=5).metrics) == {"mse", "mae"}
     constant = compare_regressions([1.0, 2.0, 4.0], [1.0, 2.0, 3.0], [2.0] * 3, resamples=5)
     assert set(constant.metrics) == {"mse", "mae"}
-    with pytest.raises(InvalidInput, match="of 3 rows or more, got 2"):
+    with pytest.raises(InvalidInput, match="at least 3 rows, got 2"):
         compare_similarities([1.0, 2.0], [0.1, 0.2], [0.2, 0.1])
     with pytest.raises(InvalidInput, match="all 3 true values are 1"):
         compare_similarities([1.0] * 3, [0.1, 0.2, 0.4], [0.2, 0.1, 0.4])

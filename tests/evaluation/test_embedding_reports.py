@@ -21,8 +21,8 @@ def cosines(rng, texts, noise=0.0):
 @pytest.mark.parametrize(
     ("scores", "found", "said"),
     [
-        ([1.0], [0.3], "of 3 rows or more, got 1"),
-        ([1.0, 2.0], [0.3, 0.4], "of 3 rows or more, got 2"),
+        ([1.0], [0.3], "at least 3 rows, got 1"),
+        ([1.0, 2.0], [0.3, 0.4], "at least 3 rows, got 2"),
         ([2.5] * 5, [0.1, 0.2, 0.3, 0.4, 0.5], "all 5 true values are 2.5"),
         ([1.0, 2.0, 3.0], [0.7] * 3, "all 3 predicted values are 0.7"),
     ],
@@ -61,5 +61,5 @@ def test_the_interval_of_an_agreement_is_as_wide_as_its_scatter_over_sets_of_tex
 def test_few_texts_have_an_agreement_where_resamples_are_of_one_text():
     report = agreement_report(*cosines(np.random.default_rng(4), 3, noise=0.5), resamples=300)
     assert np.isfinite([report.spearman_with_teacher.low, report.spearman_with_teacher.high]).all()
-    with pytest.raises(InvalidInput, match="of 3 rows or more, got 1"):
+    with pytest.raises(InvalidInput, match="at least 3 rows, got 1"):
         agreement_report(*cosines(np.random.default_rng(4), 2))

@@ -111,7 +111,7 @@ def test_multi_label_metrics_equal_scikit_learn(case):
     ("call", "message"),
     [
         (lambda: confusion_matrix([], [], 2), "truth: expected a non-empty vector"),
-        (lambda: confusion_matrix([0.5], [0], 2), "truth: expected a non-empty vector of class numbers"),
+        (lambda: confusion_matrix([0.5], [0], 2), "truth: expected a non-empty vector of class indices"),
         (lambda: confusion_matrix([0, 2], [0, 1], 2), "from 0 to 1, got 0 to 2"),
         (lambda: confusion_matrix([0, -1], [0, 1], 2), "got -1 to 0"),
         (lambda: confusion_matrix([0, 1], [0], 2), "predicted: expected 2 rows"),

@@ -120,7 +120,7 @@ def test_queries_that_were_judged_and_not_asked_are_counted():
         2,
         1,
     )
-    assert "1 more without a relevant document, 2 more that were judged and not asked" in report.summary()
+    assert "1 more without a relevant document, 2 more judged but not ranked" in report.summary()
 
 
 def test_rankings_of_other_queries_are_not_compared():

@@ -93,7 +93,7 @@ def test_a_report_sets_the_error_beside_that_of_the_mean_of_the_training_rows():
     assert report.training_mean_rmse.low < baseline**0.5 < report.training_mean_rmse.high
     assert report.to_dict()["training_mean"] == 1.5
     against = 1 - oracle.mean_squared_error(truth, predicted) / baseline
-    assert f"Always answering 1.5, the mean of the training rows, has an RMSE of {baseline**0.5:.6g}" in str(report)
+    assert f"Always predicting 1.5, the mean of the training rows, has an RMSE of {baseline**0.5:.6g}" in str(report)
     assert f"R2 is {against:.4f}" in str(report)
 
 

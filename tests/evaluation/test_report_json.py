@@ -157,7 +157,7 @@ def test_a_summary_has_a_line_for_each_number_with_its_interval(kind):
     for line, (name, each) in zip(lines, report.estimates.items(), strict=False):
         assert line.split() == [name, f"{each.value:.4f}", f"[{each.low:.4f},", f"{each.high:.4f}]"]
     if kind == "multi_label":
-        assert lines[len(report.estimates) :] == ["Labels are given from a probability of 0.6 on."]
+        assert lines[len(report.estimates) :] == ["Labels are predicted at a probability of at least 0.6."]
 
 
 def test_the_same_seed_gives_the_same_report_and_another_does_not():

@@ -104,7 +104,7 @@ def test_the_models_own_scheme_is_taken_where_tags_leave_it_open(preferred):
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        (["B-PER", "O I-PER B-PER O B-PER"], r"line 2 has the tag 'I-PER' at word 2, behind 'O', which BIO .*'IOB1'"),
+        (["B-PER", "O I-PER B-PER O B-PER"], r"line 2 has the tag 'I-PER' at word 2, after 'O', which BIO .*'IOB1'"),
         (["I-PER", "B-PER I-LOC B-LOC B-PER"], r"line 1 has the tag 'I-PER' at word 1, at the beginning, which BIO"),
         (["S-PER", "B-PER O"], r"line 2 has the tag 'B-PER' at word 1, at the beginning, which BIOES"),
         (["B-PER", "M-PER E-PER"], r"line 2 has the tag 'M-PER'. The prefixes of all tags are B, E, M"),
@@ -129,9 +129,7 @@ def test_tags_of_no_scheme_are_refused_by_text_and_word(texts, said):
 @pytest.mark.parametrize("preferred", [None, "BIO"])
 def test_tags_that_are_almost_those_of_spans_are_refused_with_how_to_write_them(texts, tag, right, preferred):
     listed = [(text.split(), f"line {number}") for number, text in enumerate(texts, start=1)]
-    with pytest.raises(
-        InvalidInput, match=rf"line \d has the tag '{tag}'.* schemes write '{right}'.*'plain'.*--scheme"
-    ):
+    with pytest.raises(InvalidInput, match=rf"line \d has the tag '{tag}'.* expected '{right}'.*'plain'.*--scheme"):
         scheme_of(listed, preferred)
     assert scheme_of(listed, "plain") == "plain"
 

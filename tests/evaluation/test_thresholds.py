@@ -88,11 +88,11 @@ def test_a_report_says_at_which_thresholds_labels_are_given():
     names = ["ant", "bee", "cow"]
     common = label_outcomes(names, truth, stated, threshold=[0.25] * 3).report(resamples=5)
     assert common.to_dict() == label_outcomes(names, truth, stated, threshold=0.25).report(resamples=5).to_dict()
-    assert "Labels are given from a probability of 0.25 on." in common.summary()
+    assert "Labels are predicted at a probability of at least 0.25." in common.summary()
     own = label_outcomes(names, truth, stated, threshold=[0.25, 0.5, 0.1]).report(resamples=5)
     assert own.values["threshold"] is None
     assert [own.to_dict()["per_class"][name]["threshold"] for name in names] == [0.25, 0.5, 0.1]
-    assert "a probability of its own on, from 0.1 to 0.5." in own.summary()
+    assert "its own probability threshold, from 0.1 to 0.5." in own.summary()
     expected = oracle.f1_score(truth, stated >= np.array([0.25, 0.5, 0.1]), average=None)
     assert [row.f1.value for row in own.per_class] == pytest.approx(list(expected))
 

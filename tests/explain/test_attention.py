@@ -120,7 +120,7 @@ def test_the_first_token_looks_at_itself_even_if_its_weight_was_rounded_to_zero(
         ([[0.5, 0.5]], "shape"),
         (np.zeros((0, 0)), "shape"),
         ([[1.0, 0.0], [np.nan, 1.0]], "finite"),
-        ([[1.0, 0.0], [-0.5, 1.5]], "finite numbers from 0"),
+        ([[1.0, 0.0], [-0.5, 1.5]], "finite numbers >= 0"),
         ([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]], r"token 1 .* rounded to zero"),
     ],
 )

@@ -113,9 +113,9 @@ def test_a_damaged_value_is_refused_or_does_no_harm(folder, data):
     ("name", "path", "value", "expected"),
     [
         ("classifier", ("merge",), "median", "merge as a way to merge windows, but it is 'median'"),
-        ("classifier", ("max_length",), 0, "max_length as a whole number from 1 on, but it is 0"),
+        ("classifier", ("max_length",), 0, "max_length as a whole number of at least 1, but it is 0"),
         ("classifier", ("max_length",), 600, "max_length as a whole number of at most 18, but it is 600"),
-        ("tagger", ("temperature", "value"), -1, "temperature as a value above 0 and a slope from 0 on"),
+        ("tagger", ("temperature", "value"), -1, "temperature as a value above 0 and a slope of at least 0"),
         ("answerer", ("no_answer_threshold",), True, "no_answer_threshold as a finite number, or null, but it is True"),
         ("multitask", ("heads", 1, "task"), "embedding", "heads as objects, each for a task that a head above the"),
         ("ensemble_stacked", ("weights",), [1.0], "weights as 3 finite numbers, but it is [1.0]"),

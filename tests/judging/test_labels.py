@@ -47,20 +47,20 @@ def test_the_same_id_in_two_systems_is_told_apart_by_texts_or_system():
         (
             {"a": triples(6, rate=1), "b": triples(6, rate=0)},
             [{"id": "q1", LABEL: 1}],
-            r"id 'q1' fits 2 rows .of 'a', 'b'. with different texts",
+            r"id 'q1' matches 2 rows .of 'a', 'b'. with different texts",
         ),
         (
             {"a": triples(10)},
             [{"id": f"x{number}", LABEL: 1} for number in range(8)],
-            r"8 of 8 are not there: id 'x0', id 'x1', .* and 3 more",
+            r"8 of 8 match none: id 'x0', id 'x1', .* and 3 more",
         ),
         # Other texts with the same id are another row, and so are the same texts with another id.
         (
             {"a": triples(10)},
             [{"id": "q1", "query": "another", LABEL: 1}, {"id": "x", "query": triples(2)[1]["query"], LABEL: 1}],
-            "2 of 2 are not there: id 'q1', id 'x'",
+            "2 of 2 match none: id 'q1', id 'x'",
         ),
-        ({"a": triples(3)}, [{**triples(1)[0], "system": "z"}], "expected a system of 'a', got 'z'"),
+        ({"a": triples(3)}, [{**triples(1)[0], "system": "z"}], "expected one of the systems 'a', got 'z'"),
         ({"a": triples(3)}, [{"id": "q1", LABEL: each} for each in (1, 0)], r"one label for id 'q1', got 1 .* and 0"),
     ],
 )

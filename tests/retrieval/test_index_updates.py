@@ -70,7 +70,7 @@ def test_rows_without_ids_are_numbered_on_from_the_highest_number():
             lambda index: index.add(random_vectors(1), texts=["a"], ids=["2"]),
             "these ids already: '2'. Delete",
         ),
-        (lambda index: index.add(random_vectors(2), texts=["a", "b"], ids=["x", "x"]), "the id 'x' is that of rows"),
+        (lambda index: index.add(random_vectors(2), texts=["a", "b"], ids=["x", "x"]), "the id 'x' occurs in rows"),
         (lambda index: index.add(random_vectors(1, dimensions=3), texts=["a"]), r"shape \(rows, 8\)"),
         (lambda index: index.add(random_vectors(0), texts=[]), "at least one text"),
         (

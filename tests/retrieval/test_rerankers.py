@@ -121,7 +121,7 @@ def test_candidates_are_gathered_by_query_and_grades_or_a_label_say_what_answers
     graded = read_candidates([{"text_a": "q", "text_b": "p", "label": 2}, {"text_a": "q", "text_b": "r", "label": "0"}])
     assert graded == [Candidates("q", ("p", "r"), (2, 0))]
     assert read_candidates(ROWS) == by_label
-    with pytest.raises(InvalidInput, match=r"whole numbers from 0 on, or .*'ant', 'bee'.*--relevant"):
+    with pytest.raises(InvalidInput, match=r"whole numbers of at least 0, or .*'ant', 'bee'.*--relevant"):
         read_candidates(renamed("ant", "bee"))
 
 
@@ -131,7 +131,7 @@ def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(tin
     ranking = CandidateRanking.open(tmp_path / "nli", device="cpu")
     assert ranking.evaluate(rows).n
     with pytest.raises(
-        InvalidInput, match=r"no passage has 'entailment', .* in 'label': there are 'no', 'yes'.*--relevant"
+        InvalidInput, match=r"no passage has the label 'entailment' .* in 'label' are 'no', 'yes'.*--relevant"
     ):
         ranking.evaluate(ROWS)
 
@@ -174,7 +174,7 @@ def test_the_measures_are_those_of_the_rankings_and_queries_without_contrast_are
     report = evaluate_reranker(BY_LENGTH, lists)
     assert report.counts["queries"] == report.n == 2
     assert (report.counts["queries_without_contrast"], report.to_dict()["queries_without_contrast"]) == (2, 2)
-    assert "2 queries (2 more of which all documents are relevant, or none)" in report.summary()
+    assert "2 queries (2 more whose documents are all relevant, or all irrelevant)" in report.summary()
     assert "more" not in evaluate_reranker(BY_LENGTH, lists[:2]).summary()
     assert report.estimates["map"].value == pytest.approx((1 / 2 + 1) / 2)
     assert report.estimates["mrr"].value == pytest.approx((1 / 2 + 1) / 2)

@@ -142,7 +142,7 @@ def test_building_leaves_the_callers_vectors_alone():
         ({"vectors_ND": np.empty((0, D)), "texts": []}, "at least one text"),
         ({"texts": ["a", "b"]}, "3 vectors, 2 texts, 2 ids"),
         ({"ids": ["a", "b"]}, "3 vectors, 3 texts, 2 ids"),
-        ({"ids": ["a", "b", "a"]}, "the id 'a' is that of rows 0 and 2"),
+        ({"ids": ["a", "b", "a"]}, "the id 'a' occurs in rows 0 and 2"),
         ({"ids": ["a", "b", 3]}, "id 2 .* must be a string, got int"),
         ({"texts": ["a", None, "c"]}, "text 1 .* must be a string, got NoneType"),
         ({"ids": "abc"}, r"expected several ids, got one string: write \['abc'\]"),
@@ -163,7 +163,7 @@ def test_an_unusable_corpus_is_refused(changes, problem):
 
 def test_an_id_in_two_batches_is_refused():
     batches = [RowBatch(random_vectors(1), ["a"], ["same"]), RowBatch(random_vectors(1), ["b"], ["same"])]
-    with pytest.raises(InvalidInput, match="the id 'same' is that of rows 0 and 1"):
+    with pytest.raises(InvalidInput, match="the id 'same' occurs in rows 0 and 1"):
         SearchIndex.build_from_batches(batches, encoder=ENCODER)
 
 

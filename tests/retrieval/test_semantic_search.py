@@ -182,7 +182,7 @@ def test_texts_are_added_with_fields_and_found_through_filters(tiny):
     assert len(search.search("a pet cat", k=9, filters=[Among("n", (2, 3))])) == 3
     with pytest.raises(InvalidInput, match="the index has texts with these ids already: 'c'"):
         search.add(["x"], ids=["c"], fields=[{"n": 3}])
-    with pytest.raises(InvalidInput, match="fields for more rows than texts"):
+    with pytest.raises(InvalidInput, match="one mapping of fields for each text, but there are more"):
         search.add(["x"], ids=["x"], fields=[{"n": 3}, {"n": 4}])
     assert len(search.index) == 4
 
@@ -261,7 +261,7 @@ def test_dicts_without_id_are_numbered_and_whole_numbers_are_ids(tiny):
         ([{"text": "x"}, {"id": "b", "text": "y"}], r"row 1 \(counted from 0\) has the fields \['id'\]"),
         ([{"text": "x"}, {"txt": "y"}], r"has no column 'text'. It has: 'txt'. Did you mean 'txt'\?"),
         ([{"text": "x"}, {"text": None}], r"row 1 \(counted from 0\): 'text' is null"),
-        ([{"text": "x"}, "y"], r"expected row 1 \(counted from 0\) to be a dict, as the rows before it, got str"),
+        ([{"text": "x"}, "y"], r"expected row 1 \(counted from 0\) to be a dict, like the rows before it, got str"),
         (
             [{"text": "x", "id": None}],
             r"row 0 \(counted from 0\): expected a string or a whole number as the id, got None",
@@ -278,5 +278,5 @@ def test_dicts_that_do_not_fit_are_refused(tiny, rows, problem):
 
 @pytest.mark.parametrize("beside", [{"ids": ["a"]}, {"fields": [{"year": 1}]}])
 def test_ids_and_fields_beside_dicts_are_refused(tiny, beside):
-    with pytest.raises(InvalidInput, match="expected ids and fields within the dicts or beside a list of texts"):
+    with pytest.raises(InvalidInput, match="expected ids and fields either in the dicts or as separate arguments"):
         SemanticSearch.build(tiny, [{"text": "x"}], **beside)

@@ -231,7 +231,7 @@ def test_a_missing_text_of_a_series_is_refused_by_its_number(bare):
 
 @pytest.mark.parametrize("texts", [["w5 w6", "w7"], [{"text": "w5 w6"}, {"text": "w7"}]])
 def test_labels_are_refused(bare, texts):
-    with pytest.raises(InvalidInput, match="learns from texts alone: leave the labels out"):
+    with pytest.raises(InvalidInput, match="trains on texts alone: leave out the labels"):
         bare.fit(texts, ["a", "b"])
 
 

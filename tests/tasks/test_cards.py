@@ -157,7 +157,7 @@ def test_the_card_of_an_ensemble_says_what_it_was_calibrated_on_and_how_good_it_
     assert card["metrics"]["of"] == "the calibration rows"
     for name in (metric, f"{metric}_low", f"{metric}_high"):
         assert card["metrics"][name] == pytest.approx(report[name])
-    assert any("optimistic" in limit and "calibrated" in limit for limit in card["limits"])
+    assert any("optimistic" in limit and "the calibration of the ensemble" in limit for limit in card["limits"])
     other = Ensemble.of(members[task], calibrate=held[:12], device="cpu").card["data"]["calibration"]
     assert other["texts_sha256"] != part["texts_sha256"]
 
@@ -174,7 +174,7 @@ def test_an_ensemble_without_calibration_says_so(members, tmp_path):
     ensemble = Ensemble.of(members["classification"], method="vote", device="cpu")
     card = card_of(ensemble, tmp_path / "ensemble")
     assert (card["method"], card["calibration_rows"], card["data"], card["metrics"]) == ("vote", 0, {}, None)
-    assert any("no rows were given to calibrate with" in limit for limit in card["limits"])
+    assert any("no calibration rows were given" in limit for limit in card["limits"])
     assert Ensemble.from_pretrained(tmp_path / "ensemble", device="cpu").card == card
 
 

@@ -173,11 +173,11 @@ def test_a_report_says_what_always_giving_the_most_frequent_label_would_score():
     always = np.zeros(100, dtype=int)
     expected = oracle.accuracy_score(truth, always), oracle.f1_score(truth, always, average="macro")
     assert (report.values["majority_accuracy"], report.values["majority_macro_f1"]) == pytest.approx(expected)
-    assert "'ant' is the label of 90.0% of the rows: always giving it has an accuracy of 0.9000" in report.summary()
+    assert "'ant' is the label of 90.0% of the rows: always predicting it has an accuracy of 0.9000" in report.summary()
     assert f"and a macro F1 of {expected[1]:.4f}." in report.summary()
     evenly = class_outcomes(NAMES, np.arange(99) % 3, stated[:99]).report(resamples=5)
     assert "majority_accuracy" not in evenly.values
-    assert "always giving" not in evenly.summary()
+    assert "always predicting" not in evenly.summary()
 
 
 def test_a_report_on_several_labels_says_so_too():
@@ -186,4 +186,4 @@ def test_a_report_on_several_labels_says_so_too():
     report = label_outcomes(NAMES, truth, np.full((50, 3), 0.4)).report(resamples=5)
     expected = oracle.f1_score(truth, np.tile([0, 1, 0], (50, 1)), average="micro")
     assert report.values["majority_micro_f1"] == pytest.approx(expected)
-    assert f"90.0% of the rows have 'bee': always giving it alone has a micro F1 of {expected:.4f}." in str(report)
+    assert f"90.0% of the rows have 'bee': always predicting it alone has micro F1 {expected:.4f}." in str(report)

@@ -50,8 +50,8 @@ def test_a_copy_with_another_label_is_no_wrong_answer():
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ("xyz", "every label occurs once, and ranking needs at least two texts of a label"),
-        ("xxx", "all texts have the same label, so whatever is found is right"),
+        ("xyz", "every label occurs once, and ranking needs a label with at least two texts"),
+        ("xxx", "all texts have the same label, so every ranking is correct"),
         ("xxy", None),
     ],
 )

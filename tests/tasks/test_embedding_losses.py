@@ -224,7 +224,7 @@ def test_a_loss_is_refused_where_the_data_cannot_teach_it(loss, kind):
         if kind in FITTING[loss]:
             check_loss(each, KINDS[kind], width=WIDTH)
         else:
-            with pytest.raises(InvalidInput, match=f"the {loss.name} loss learns from .*, but the columns are of"):
+            with pytest.raises(InvalidInput, match=f"the {loss.name} loss needs .*, but the data are"):
                 check_loss(each, KINDS[kind], width=WIDTH)
 
 

@@ -305,7 +305,7 @@ def test_names_of_columns_say_which_kind_of_rows_they_are_of(base):
     texts = [{"body": row["text"]} for row in labelled_rows()]
     embedder.fit(texts, validation=texts, text="body", loss=Distillation(Tiny()), epochs=1)
     assert embedder.columns == PlainTexts(("body",))
-    with pytest.raises(InvalidInput, match="columns or names of columns, not both"):
+    with pytest.raises(InvalidInput, match="columns= or column names, not both"):
         embedder.fit(rows, columns=Pairs(), anchor="question")
 
 
@@ -421,7 +421,7 @@ def test_labelled_texts_of_which_none_can_be_held_out_are_all_learnt_from_and_th
     assert (record.kept_epoch, record.validations) == (None, ())
     card = embedder.card
     assert (card["validation"], card["training_rows"], card["metrics"]) == ("none", len(rows), None)
-    assert any("no rows were held out, as too few texts share their label" in limit for limit in card["limits"])
+    assert any("no rows were held out, since too few texts share a label" in limit for limit in card["limits"])
 
 
 @pytest.mark.parametrize(
@@ -528,9 +528,9 @@ def test_unusable_rows_are_refused_with_their_place(base, columns, rows, words):
     ("options", "words"),
     [
         ({"batch_size": 1}, "batch_size must be at least 2"),
-        ({"pairs_per_text": 2}, "pairs_per_text is for labelled texts"),
+        ({"pairs_per_text": 2}, "pairs_per_text needs labelled texts"),
         ({"loss": Matryoshka(CoSENT(), (25,))}, "between 1 and 24, got 25"),
-        ({"loss": Triplet()}, "the triplet loss learns from triplets or labelled texts"),
+        ({"loss": Triplet()}, "the triplet loss needs triplets or labelled texts"),
     ],
 )
 def test_unusable_settings_are_refused(base, options, words):
@@ -627,7 +627,7 @@ def test_a_fit_that_names_no_column_learns_from_the_kind_of_rows_there_are(base,
     [
         ({"text_a": "one", "positive": "two"}, r"got text_a, positive\."),
         ({"label": "one", "score": "two"}, "expected columns of one kind of rows"),
-        ({"score": "one", "teacher": True}, "With a teacher, name text"),
+        ({"score": "one", "teacher": True}, "With a teacher, name only text"),
     ],
     ids=str,
 )

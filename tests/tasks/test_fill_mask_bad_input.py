@@ -45,10 +45,10 @@ def test_the_number_of_a_bad_text_is_told(model):
         ({"words": []}, "a list of at least one string"),
         ({"words": "cat"}, "a list of at least one string"),
         ({"words": iter(["cat", "dog"])}, "a list of at least one string"),
-        ({"words": ["cat"], "max_pieces": 2}, "leave max_pieces out"),
-        ({"words": ["cat", " "]}, "non-empty words to fill"),
-        ({"words": [3]}, "non-empty words to fill"),
-        ({"words": ["zebra"]}, r"cannot spell the word 'zebra': it holds \[UNK\]"),
+        ({"words": ["cat"], "max_pieces": 2}, "leave out max_pieces"),
+        ({"words": ["cat", " "]}, "a non-empty word to fill"),
+        ({"words": [3]}, "a non-empty word to fill"),
+        ({"words": ["zebra"]}, r"cannot spell the word 'zebra': it becomes \[UNK\]"),
         ({"words": ["[SEP]"]}, r"cannot spell the word '\[SEP\]'"),
     ],
 )
@@ -58,7 +58,7 @@ def test_options_out_of_range_and_words_that_cannot_be_spelt_are_refused(model, 
 
 
 def test_a_word_that_runs_together_with_the_text_before_the_mask_is_refused(model):
-    with pytest.raises(InvalidInput, match=r"the word 's' runs together with 'the cat' before the mask.*'cats'"):
+    with pytest.raises(InvalidInput, match=r"the word 's' merges with 'the cat' before the mask.*'cats'"):
         model.predict("the cat[MASK]", words=["s"])
 
 
@@ -79,11 +79,9 @@ def test_a_text_that_leaves_no_room_for_further_pieces_is_refused_by_their_numbe
     strict = masked_lm(model.model.folder, on_overflow="error")
     text = "the " * 15 + "[MASK]"
     assert strict.predict(text, top=1).dropped_tokens == 0
-    with pytest.raises(
-        TextTooLong, match=r"has 18 tokens with the special ones, to which words .* may add 1: more than"
-    ):
+    with pytest.raises(TextTooLong, match=r"has 18 tokens .* included\), and words .* may add 1: more than"):
         strict.predict(text, max_pieces=2)
-    with pytest.raises(TextTooLong, match=r"lie 16 tokens apart, but only 14 tokens fit beside .* and further pieces"):
+    with pytest.raises(TextTooLong, match=r"span 16 tokens, but only 14 tokens fit besides .* and further pieces"):
         model.predict("[MASK]" + " the" * 14 + " [MASK]", max_pieces=2)
 
 
@@ -94,13 +92,13 @@ def test_what_is_no_text_and_no_list_of_texts_is_not_scored(model, bad):
 
 
 def test_masks_further_apart_than_the_model_reads_are_refused(model):
-    with pytest.raises(TextTooLong, match=r"lie 22 tokens apart, but only 16 tokens fit.*one mask at a time"):
+    with pytest.raises(TextTooLong, match=r"span 22 tokens, but only 16 tokens fit.*one mask at a time"):
         model.predict("[MASK]" + " the" * 20 + " [MASK]")
 
 
 def test_a_mask_behind_the_cut_is_refused(model):
     cutting = masked_lm(model.model.folder, on_overflow="truncate")
-    with pytest.raises(TextTooLong, match="mask 2 of text 1 lies behind the first 16 tokens"):
+    with pytest.raises(TextTooLong, match="mask 2 of text 1 comes after the first 16 tokens"):
         cutting.predict("the [MASK]" + " the" * 14 + " [MASK]")
 
 
@@ -114,9 +112,7 @@ def test_a_model_without_the_head_says_what_to_do(tmp_path):
     write_checkpoint(tmp_path / "bare")
     bare = FillMask.from_pretrained(tmp_path / "bare", device="cpu")
     for ask in (bare.predict, bare.pseudo_log_likelihood):
-        with pytest.raises(
-            NotFitted, match=r"holds no masked language modelling head.*FillMask.fit, or bothways adapt"
-        ):
+        with pytest.raises(NotFitted, match=r"has no masked language modelling head.*FillMask.fit, or bothways adapt"):
             ask("w5 [MASK]")
 
 

@@ -87,10 +87,10 @@ def test_a_label_may_be_the_text_of_the_choice_and_choices_columns_of_their_own(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": 7}, "one of the choices or its number from 0 to 1"),
-        ({"label": "none of them"}, "one of the choices or its number"),
-        ({"choices": ["w5"]}, "two or more texts"),
-        ({"choices": "w5 w6"}, "a list of two or more texts"),
+        ({"label": 7}, "one of the choices or an index from 0 to 1"),
+        ({"label": "none of them"}, "one of the choices or an index"),
+        ({"choices": ["w5"]}, "at least two non-empty texts"),
+        ({"choices": "w5 w6"}, "a list of at least two"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_refused_by_its_number(fitted, change, message):

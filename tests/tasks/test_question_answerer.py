@@ -259,7 +259,7 @@ def test_a_question_that_leaves_no_room_is_refused(answerer):
 
 def test_answers_that_are_not_at_their_place_are_refused_before_training(tiny_bert):
     bad = {**questions(1)[0], "id": "odd", "answers": [{"text": "w5", "start": 2}]}
-    with pytest.raises(InvalidInput, match=r"row 13 of the given list \(id 'odd'\): the answer 'w5' must stand at"):
+    with pytest.raises(InvalidInput, match=r"row 13 of the given list \(id 'odd'\): expected the answer 'w5' at"):
         fitted(tiny_bert, [*questions(12), bad])
     with pytest.raises(InvalidInput, match=r"\(id 'odd'\)"):
         fitted(tiny_bert, validation=[bad])

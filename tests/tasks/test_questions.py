@@ -63,17 +63,17 @@ def test_a_squad_file_gives_the_questions_of_the_flat_rows(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"answers": [{"text": "Broncos", "start": 11}]}, "must stand at character 11 .* reads ' Bronco'. .* at 12"),
-        ({"answers": [{"text": "Panthers", "start": 12}]}, "does not hold it anywhere"),
-        ({"answers": [{"text": "Broncos", "start": -12}]}, "must stand at character -12"),
-        ({"answers": [{"text": "won.", "start": 400}]}, "there it reads ''. It stands at 20"),
-        ({"answers": [{"text": " ", "start": 2}]}, "'answers' holds an answer without text"),
+        ({"answers": [{"text": "Broncos", "start": 11}]}, "'Broncos' at character 11 .* got ' Bronco'. .* at 12"),
+        ({"answers": [{"text": "Panthers", "start": 12}]}, "does not contain the answer"),
+        ({"answers": [{"text": "Broncos", "start": -12}]}, "at character -12"),
+        ({"answers": [{"text": "won.", "start": 400}]}, "got ''. It starts at 20"),
+        ({"answers": [{"text": " ", "start": 2}]}, "'answers' has an answer without text"),
         ({"answers": [{"text": "Broncos"}]}, "the start None"),
         ({"answers": [{"text": "Broncos", "start": True}]}, "the start True"),
-        ({"answers": ["Broncos"]}, r"a list whose element 1 is of type str \('Broncos'\), but it must be a list"),
-        ({"answers": "Broncos"}, "'answers' is of type str, but it must be a list of"),
-        ({"answers": None}, "'answers' is null"),
-        ({"answers": {"text": ["Broncos"], "answer_start": []}}, "lists 'text' and 'answer_start' of one length"),
+        ({"answers": ["Broncos"]}, r"got a list whose element 1 is of type str \('Broncos'\)"),
+        ({"answers": "Broncos"}, "'answers' must be a list of .*, got a value of type str"),
+        ({"answers": None}, "'answers' must be .*, got null"),
+        ({"answers": {"text": ["Broncos"], "answer_start": []}}, "lists 'text' and 'answer_start' of equal length"),
         ({"answers": [], "context": ""}, "the text in 'context' is empty"),
         ({}, "no column 'answers'"),
     ],
@@ -99,7 +99,7 @@ def test_questions_on_one_context_are_held_out_together(seed):
 
 
 def test_one_context_is_never_held_out_and_of_two_one_stays():
-    with pytest.raises(InvalidInput, match="all questions are on one context"):
+    with pytest.raises(InvalidInput, match="all questions have the same context"):
         hold_out_contexts(read(*asked("a", 5)), 0.5, 0)
     stay, held = hold_out_contexts(read(*asked("a", 2), *asked("b", 2)), 0.9, 0)
     assert len(stay) == len(held) == 2

@@ -55,7 +55,7 @@ def test_parts_join_to_the_whole(make):
     joined = type(value).joined([value[:1], value[1:3], value[3:]])
     assert parts(joined) == parts(value)
     assert parts(type(value).joined([value, value])) == parts(value) * 2
-    with pytest.raises(InvalidInput, match=r"expected parts with the same .*, got \[\]"):
+    with pytest.raises(InvalidInput, match=r"expected representations with the same .*, got \[\]"):
         type(value).joined([])
 
 
@@ -81,7 +81,7 @@ def test_starts_that_do_not_partition_the_entries_are_refused(starts):
         lambda starts: MultiVectors(TOKENS, starts),
         lambda starts: SparseVectors(np.arange(6), np.ones(6), starts, 9),
     ):
-        with pytest.raises(InvalidInput, match="starts must be whole numbers that rise from 0 to 6"):
+        with pytest.raises(InvalidInput, match="starts must be ascending integers from 0 to 6"):
             make(np.array(starts))
 
 

@@ -267,7 +267,7 @@ def test_a_saved_xlnet_gives_the_same_vectors_in_sentence_transformers(xlnet, po
 def test_an_xlnet_whose_first_token_is_taken_elsewhere_is_refused(xlnet, content):
     (xlnet / "1_Pooling").mkdir()
     (xlnet / "1_Pooling" / "config.json").write_text(json.dumps(content))
-    with pytest.raises(UnsupportedConfig, match=r"lasttoken, but it chooses cls\. There it is the first token"):
+    with pytest.raises(UnsupportedConfig, match=r"lasttoken, but it chooses cls\. 'cls' is the first token"):
         SentenceEmbedder.from_pretrained(xlnet, device="cpu")
 
 
@@ -316,7 +316,7 @@ def test_the_similarity_of_many_texts_is_the_matrix_of_their_cosines(base):
     np.testing.assert_array_equal(embedder.similarity(vectors_NK, vectors_MK), found)
     np.testing.assert_array_equal(embedder.similarity(first, vectors_MK), found)
     assert embedder.similarity("w5 w6", second).shape == (1, 2)
-    with pytest.raises(InvalidInput, match="expected vectors of one length, got 24 and 7"):
+    with pytest.raises(InvalidInput, match="expected vectors of equal length, got 24 and 7"):
         embedder.similarity(first, vectors_MK[:, :7])
 
 

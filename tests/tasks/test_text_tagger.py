@@ -318,7 +318,7 @@ def test_training_goes_on_with_the_head_where_the_tags_are_the_same(tagger):
         ),
         (
             [{"tokens": ["w5"], "tags": ["B-X"]}, {"tokens": ["w5", "w6"], "tags": ["B-X", "I-Y"]}],
-            "row 2 .* 'I-Y' at word 2, behind 'B-X', which BIO does not allow",
+            "row 2 .* 'I-Y' at word 2, after 'B-X', which BIO does not allow",
         ),
         ([{"tokens": ["w5"], "tags": ["O"]}] * 3, "at least two tags, but every word of the training data has 'O'"),
     ],

@@ -74,7 +74,7 @@ def test_a_word_in_the_place_of_a_mask_gives_the_ids_of_the_text_with_the_word(t
 def test_a_word_that_shares_a_piece_with_the_letters_before_it_is_refused(tmp_path):
     reader = MaskReader(byte_level(tmp_path), 80, "window")
     (slot,) = reader.read("the un[MASK] cat").slots
-    with pytest.raises(InvalidInput, match="runs together with 'the un'"):
+    with pytest.raises(InvalidInput, match="merges with 'the un'"):
         reader.spelt("happy", slot)
 
 

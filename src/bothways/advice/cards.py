@@ -1,4 +1,4 @@
-"""The catalogue of models: sizes counted here beside published facts with their sources, from ``published.toml``."""
+"""The catalogue of models: counted parameters, and published facts with their sources (``published.toml``)."""
 
 import tomllib
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ Part = Literal["total", "embedding", "backbone"]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A benchmark, a metric and a split: only scores of one measure may be compared."""
+    """A benchmark, a metric and a split. Only scores of the same measure are comparable."""
 
     benchmark: str
     metric: str
@@ -47,7 +47,7 @@ class Score:
         split: As in `Measure`.
         value: The result.
         source: Short name of the publication.
-        note: Remarks for comparisons.
+        note: A caveat for comparing it with other scores.
     """
 
     benchmark: str
@@ -69,10 +69,10 @@ class StatedSize:
 
     Attributes:
         what: The part of the encoder that was counted.
-        millions: The number.
+        millions: The number, in millions.
         rounded_to: Unit of the rounding, in millions.
         source: Short name of the publication.
-        differs: Why a count may differ by more than the rounding; empty if it should not.
+        differs: Reason why the counted size may differ by more than the rounding; empty if it should not.
     """
 
     what: Part
@@ -93,9 +93,9 @@ class Lineage:
     strengths: tuple[str, ...]
     weaknesses: tuple[str, ...]
     uses: tuple[str, ...]
-    pretraining: str = ""  # why to pre-train one from scratch; empty if others are better
+    pretraining: str = ""  # reason to pre-train such a model from scratch; empty if others are better
     research: str = ""  # value for research
-    distilled: bool = False  # True if they need a trained teacher
+    distilled: bool = False  # True if training them needs a trained teacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,14 @@ class ModelFacts:
     language: Language = "english"  # language of its training texts
     made_for: Purpose = "fine-tuning"  # intended use of its weights
     commit: str = ""  # a commit on the hub; empty if none is recorded
-    pickled: bool = False  # True if the hub has its weights as a pickle only
+    pickled: bool = False  # True if the hub has its weights only as a pickle
     stated: tuple[StatedSize, ...] = ()
     scores: tuple[Score, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The contents of ``published.toml``, which has every lineage and source that a model names."""
+    """The contents of ``published.toml``. Every lineage and source that a model names is in it."""
 
     sources: Mapping[str, str]
     lineages: Mapping[str, Lineage]
@@ -135,10 +135,10 @@ class ModelCard:
     Attributes:
         name: Its name on the model hub.
         family: The ``model_type`` of its family.
-        title: Name of its lineage in running text.
+        title: Display name of its lineage.
         year: Year of publication.
         paper: The publication.
-        counted: Sizes counted here.
+        counted: Sizes computed from its configuration.
         stated: Published numbers of parameters.
         lineage: Facts shared by the models of its paper; None if no facts are recorded.
         language: Language of its training texts; None if no facts are recorded.
@@ -171,27 +171,27 @@ def card(name: str) -> ModelCard:
     """Return the card of one model.
 
     Args:
-        name: Its hub name, or the part behind the slash.
+        name: Its hub name, or the part after the slash.
 
     Raises:
-        UnknownModel: The catalogue has no such model; the message names the nearest.
+        UnknownModel: The catalogue has no such model; the message suggests similar names.
     """
     return _card(*find_model(name))
 
 
 def find_model(name: str) -> tuple[Family, Published]:
-    """Return a published model and its family, by its hub name or the part behind the slash, in any case."""
+    """Return a published model and its family, by its hub name or the part after the slash, ignoring case."""
     names = model_names()
     short = {full.split("/")[-1].lower(): full for full in names} | {full.lower(): full for full in names}
     found = find_published(FAMILIES.values(), short.get(name.lower(), ""))
     if found is None:
-        # A name that is only begun comes before names that are merely similar.
+        # Names that start with the given text come before names that are merely similar.
         begun = [each for each in short if each.startswith(name.lower())]
         near = [*begun, *get_close_matches(name.lower(), short, n=3, cutoff=0.5)][:3]
         raise UnknownModel(
             f"{name!r} is not in the catalogue. "
             + (f"Nearest: {', '.join(dict.fromkeys(short[each] for each in near))}. " if near else "")
-            + "bothways models lists all of them."
+            + "The command bothways models lists all models."
         )
     return found
 

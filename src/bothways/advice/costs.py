@@ -1,6 +1,6 @@
-"""Costs of a model: arithmetic and memory of an encoder, traced on tensors that have shapes and no content.
+"""Costs of a model: operations and memory of an encoder, traced on fake tensors, which have shapes but no data.
 
-A large model is traced in a second on any machine, by the code that would really run: a new family needs no formula.
+Tracing runs the code of the model, so a new family needs no formula. A large model takes about a second on any machine.
 
 Shapes: B sequences, n tokens of each, T = B x n packed tokens.
 """
@@ -31,7 +31,7 @@ from bothways.products import ROWS_AT_ONCE
 Kwargs: TypeAlias = Mapping[str, object] | None
 
 _STEADY, _STEADY_TOKENS = 32, 1024
-"""Batch size, in texts or tokens (whichever gives fewer texts), from which each further text takes the same memory.
+"""Batch size, in texts or tokens (whichever gives fewer texts), from which memory grows linearly with the texts.
 
 With fewer tokens than a third of the hidden size, a layer's gradients are larger than its activations, and the peak
 occurs at another point of the pass.
@@ -42,16 +42,16 @@ occurs at another point of the pass.
 class TrainingBytes:
     """Memory of a training pass beyond the weights."""
 
-    activations: int  # bytes kept at the end of the forward pass
-    peak: int  # the maximum at any moment, with the gradients of everything but the embedding tables
+    activations: int  # bytes that the forward pass keeps for the backward pass
+    peak: int  # maximum during both passes, including all gradients except those of the embedding tables
 
 
 @cache
 def count_flops(config: EncoderConfig, batch: int, length: int) -> int:
     """Count the floating-point operations of a forward pass, two per multiply-add.
 
-    Attention is the reference backend; only matrix products count (no norms, activations or softmax), as is usual.
-    If all layers are alike, the counts of two and three layers are extrapolated.
+    Attention uses the reference backend. As usual, only matrix products count (no norms, activations or softmax). If
+    all layers are alike, the count is extrapolated from two and three layers.
     """
     if not _layers_alike(config) or config.layers <= 3:
         return _flops(config, batch, length)
@@ -61,7 +61,7 @@ def count_flops(config: EncoderConfig, batch: int, length: int) -> int:
 
 def _flops(config: EncoderConfig, batch: int, length: int) -> int:
     counter = FlopCounterMode(display=False)
-    # With gradients on: without, linear maps may go to an operator of oneDNN that the counter does not know.
+    # Gradients are on: without them, linear layers may use a oneDNN operator that the counter does not know.
     with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
         encoder, packed = _without_content(config).eval(), _packed(batch, length)
         with counter:
@@ -73,10 +73,10 @@ def _flops(config: EncoderConfig, batch: int, length: int) -> int:
 def inference_bytes(config: EncoderConfig, batch: int, length: int) -> int:
     """Return the peak memory of a forward pass beyond the weights, on a CPU in float32.
 
-    A layer's states are freed before the next layer's appear, so two equal layers have the peak of all. Large batches
-    are extrapolated from two smaller ones.
+    A layer's states are freed before the next layer allocates its own, so the peak of two equal layers is that of the
+    whole encoder. Large batches are extrapolated from two smaller ones.
     """
-    # Beyond the rows that a feed-forward network takes at once, its inner states stop growing.
+    # Beyond the rows that a feed-forward network processes at once, its inner states need no more memory.
     steady = max(_steady(config, length), math.ceil((ROWS_AT_ONCE + 1) / length))
     if batch > 2 * steady:
         few, more = (inference_bytes(config, texts, length) for texts in (steady, 2 * steady))
@@ -111,7 +111,7 @@ def training_bytes(config: EncoderConfig, batch: int, length: int, *, checkpoint
             training_bytes(config, texts, length, checkpointing=checkpointing) for texts in (steady, 2 * steady)
         )
         activations = _continued(batch, steady, few.activations, more.activations)
-        # With short texts, the peak of the two may be at a moment whose memory grows less or not at all.
+        # With short texts, the two smaller batches may peak at a moment whose memory hardly grows with the batch.
         return TrainingBytes(activations, max(activations, _continued(batch, steady, few.peak, more.peak)))
     # With two groups of weights the third layer is the first to add to existing gradients.
     if _layers_alike(config) and _groups(config) == 1 and config.layers > 3:
@@ -132,7 +132,7 @@ def training_bytes(config: EncoderConfig, batch: int, length: int, *, checkpoint
 
 
 def _deeper(config: EncoderConfig, two: int, three: int) -> int:
-    """Extrapolate from two and three layers to all."""
+    """Extrapolate from two and three layers to all layers."""
     return two + (config.layers - 2) * (three - two)
 
 
@@ -141,13 +141,13 @@ def _steady(config: EncoderConfig, length: int) -> int:
 
 
 def _continued(batch: int, steady: int, few: int, more: int) -> int:
-    """Extrapolate from ``steady`` texts and twice as many to a batch."""
+    """Extrapolate from batches of ``steady`` and ``2 * steady`` texts to one of ``batch`` texts."""
     return more + (batch - 2 * steady) * (more - few) // steady
 
 
 def _without_content(config: EncoderConfig) -> Encoder:
-    """Build an encoder whose weights have shapes only, under a `FakeTensorMode`."""
-    # Built outside the mode, in which constants of positions would have no values.
+    """Build an encoder of fake tensors; must be called under a `FakeTensorMode`."""
+    # Leave the mode for the construction: inside it, constants for positions would have no values.
     with unset_fake_temporarily(), torch.device("meta"):
         encoder = Encoder(config)
     return encoder.to_empty(device="cpu")
@@ -160,14 +160,14 @@ def _packed(batch: int, length: int) -> Packed:
 
 
 class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of the storages created while it is on: those alive now, and their peak, without weights."""
+    """Counts the bytes of live tensor storages, and their peak, while it is active; weights are not counted."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.now: int = 0
         self.peak: int = 0
         self._seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
-        # Views of weights come out of operators too. Held, so that each stays the same object.
+        # Operators also return views of weights. These references keep each storage the same object.
         self._weights = [each.untyped_storage() for each in (*encoder.parameters(), *encoder.buffers())]
         self._seen.update(self._weights)
 
@@ -195,9 +195,9 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 FLOAT32 = 4  # bytes
 
-# Python with torch, this package and their lazy imports; measured on Linux with torch for CPUs.
+# Memory of Python with torch, this package and their lazy imports; measured on Linux with CPU-only torch.
 RUNTIME_BYTES = 280_000_000
-# The same for training: torch's optimizers import its compiler (67 MiB when the first one is made).
+# The same for training: creating the first torch optimizer imports torch's compiler (67 MiB).
 TRAINING_RUNTIME_BYTES = RUNTIME_BYTES + 70_000_000
 
 # Training holds at least the weights, a copy of the best weights, AdamW's two moments and the gradients.
@@ -225,7 +225,7 @@ class TrainingMemory:
     """Bytes for training with AdamW in float32 on a CPU."""
 
     weights: int
-    kept_weights: int  # a copy of the best ones so far
+    kept_weights: int  # a copy of the best weights so far
     optimizer: int  # AdamW's two moments
     gradients: int
     activations: int  # tensors that the forward pass keeps for the backward pass
@@ -242,7 +242,7 @@ class Cost:
         parameters: Parameters of the encoder.
         flops_per_token: Floating-point operations per token in a forward pass; a training step takes three times as
             many.
-        attention_share: Share of the operations that compares tokens with each other, and so grows with the length.
+        attention_share: Share of the operations spent on attention between tokens; it grows with the length.
         inference: Memory of a forward pass.
         training: Memory of a training step.
     """
@@ -262,8 +262,8 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128, activation
     Args:
         config: The encoder.
         batch: Texts in a batch.
-        length: Tokens of each text.
-        activation_checkpointing: Train with this option of `bothways.TrainingOptions`.
+        length: Text length in tokens.
+        activation_checkpointing: Assume training with this option of `bothways.TrainingOptions`.
 
     Raises:
         InvalidInput: A number is below 1, the length exceeds the model's limit, or a batch has too many tokens.
@@ -273,11 +273,11 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128, activation
     if config.max_length is not None and length > config.max_length:
         raise InvalidInput(
             f"the model reads at most {config.max_length} tokens at once, got a length of {length}. "
-            f"Longer texts are read in windows: give {config.max_length} tokens and more texts."
+            f"Longer texts are split into windows: give this length and a larger batch."
         )
     if batch * length > MAX_TOKENS:
         raise InvalidInput(
-            f"a batch has at most {MAX_TOKENS:,} tokens, got {batch:,} texts of {length:,}. Give fewer or shorter ones."
+            f"a batch has at most {MAX_TOKENS:,} tokens, got {batch:,} texts of {length:,}. Give fewer texts."
         )
     per_token, alone = flops_per_token(config, length), count_flops(config, 1, 1)
     embedding, backbone = count_parts(config)

@@ -1,8 +1,8 @@
-"""Hardware: this machine's free memory, cores and measured speed, and the stated figures of accelerators.
+"""Hardware: this machine's free memory, cores and measured speed, and published figures of accelerators.
 
 Speed is measured on two layers of BERT-base's shape with random weights; the speed of other models follows from their
-counted operations. The estimate is close for models like BERT; narrow ones and those with relative positions take
-longer.
+counted operations. The estimate is close for models like BERT; narrow models and models with relative positions are
+slower.
 """
 
 import re
@@ -35,8 +35,7 @@ class Hardware:
     Attributes:
         device: ``"cpu"``, or the name of the GPU.
         cores: CPU cores that this process may use.
-        free_mb: Free memory in MB of a million bytes, the machine's or the GPU's if that is less; None if the system
-            does not report it.
+        free_mb: Free memory in MB (a million bytes): the machine's, or the GPU's if that is less; None if unknown.
         flops_one: Operations per second, measured on one text of 128 tokens.
         flops_batch: Operations per second, measured on a batch of 8 such texts.
     """
@@ -50,7 +49,7 @@ class Hardware:
 
 @cache
 def this_machine() -> Hardware:
-    """Measure this machine, on its GPU if it has one: about a second, once per process."""
+    """Measure this machine, on its GPU if it has one. Takes about a second, once per process."""
     device = pick_device("auto")
     free = [free_bytes()]
     if device.type == "cuda":
@@ -72,7 +71,7 @@ def this_machine() -> Hardware:
 
 
 def free_bytes(root: Path = Path("/")) -> int | None:
-    """Return the memory that this process may still take: the available memory, limited by its cgroups.
+    """Return the bytes that this process can still allocate: the available memory, limited by its cgroups.
 
     None if ``root`` holds neither ``proc`` nor ``sys``.
     """
@@ -90,7 +89,7 @@ def free_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _reclaimable(folder: Path) -> int:
-    """Return the bytes of cached files of a cgroup, which the system frees on demand."""
+    """Return the bytes of a cgroup's file cache, which the system frees on demand."""
     listing = folder / "memory.stat"
     lines = listing.read_text(encoding="ascii").splitlines() if listing.is_file() else []
     return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
@@ -98,14 +97,14 @@ def _reclaimable(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """A kind of device.
+    """A type of accelerator.
 
     Attributes:
         name: Its name.
         flops: Peak operations per second of dense matrix products in bfloat16 (float16 without bfloat16).
         memory: Its memory in bytes; None if the system does not report it.
-        measured: True if the rate was measured here on an encoder, and is no peak.
-        kind: The type of device in torch.
+        measured: True if ``flops`` was measured on this machine with an encoder, instead of a published peak.
+        kind: Its device type in torch.
     """
 
     name: str
@@ -142,12 +141,12 @@ class Devices:
     each: Accelerator
 
     def __str__(self) -> str:
-        """Return their name on the command line."""
+        """Return the devices as in ``8 x H100``."""
         return f"{self.count} x {self.each.name}"
 
 
 def devices_of(phrase: str) -> Devices:
-    """Parse a phrase such as ``8 x H100``; ``here`` is this machine, which is measured.
+    """Parse a phrase such as ``8 x H100``; ``here`` measures this machine.
 
     Raises:
         InvalidInput: The device is unknown; the message lists the known ones.

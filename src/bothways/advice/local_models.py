@@ -12,7 +12,7 @@ from bothways.checkpoints.schema import OURS
 from bothways.errors import BothwaysError
 from bothways.families import FAMILIES
 
-MAX_FOLDERS = 5000  # so that a large home folder costs no time
+MAX_FOLDERS = 5000  # bounds the time in a large home folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class LocalModel:
 
     Attributes:
         name: Its name for `bothways.load`: a hub name, or a folder.
-        family: Its ``model_type``; empty for a model of several parts.
-        task: The task that it was trained for with this package; empty for others.
+        family: Its ``model_type``; empty for a model composed of several.
+        task: The task that this package trained it for; empty for other models.
         commit: Its commit on the hub, or None.
-        by_name: True if the name is enough; otherwise `bothways.load` needs the commit as the revision.
+        by_name: True if `bothways.load` needs only the name; otherwise it needs the commit as ``revision``.
         weights_mb: Size of its weights on disk, in MB of a million bytes.
     """
 

@@ -28,14 +28,14 @@ USUAL = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A measurement for a process to make."""
+    """A measurement to run in a separate process."""
 
     name: str  # the model's hub name
     family: str  # its ``model_type``
     settings: Mapping[str, object]  # its ``config.json``
     lengths: tuple[int, ...]  # tokens of a text; speed is measured at each
     batch: int  # texts in a batch
-    seconds: float  # time to spend on each figure
+    seconds: float  # time to spend on each timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The measurements of one process.
+    """The measured speed and memory of one model.
 
     Attributes:
         name: The model's hub name.
@@ -87,7 +87,7 @@ def job_for(name: str, *, lengths: Sequence[int] = (128,), batch: int = 8, secon
 
 
 def measure(job: Job) -> Measured:
-    """Do one job in a process of its own; a failure is an `OutOfMemory`, or a `BothwaysError` with its last line."""
+    """Run a job in a separate process; raise `OutOfMemory`, or a `BothwaysError` with the last line of its output."""
     done = subprocess.run(
         [sys.executable, *WORKER], input=json.dumps(asdict(job)), capture_output=True, text=True, check=False
     )
@@ -111,18 +111,18 @@ class ComparedModel:
     card: ModelCard
     flops_per_token: tuple[float, ...]  # at each length of the comparison
     measured: Measured
-    accuracy: float | None  # published, on the yardstick for English models; None if nobody published one
+    accuracy: float | None  # published accuracy on the yardstick for English models; None if unpublished
 
 
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
-    """Models measured in the same way.
+    """Models measured under the same conditions.
 
     Attributes:
         models: In the order of the request.
-        lengths: Tokens of a text.
+        lengths: Text lengths in tokens.
         batch: Texts in a batch.
-        yardstick: Measure of the published accuracies.
+        yardstick: Benchmark, split and metric of the published accuracies.
     """
 
     models: tuple[ComparedModel, ...]
@@ -143,15 +143,15 @@ def compare_models(
 
     Args:
         names: Models of the catalogue; `USUAL` when empty.
-        lengths: Tokens of a text.
+        lengths: Text lengths in tokens.
         batch: Texts in a batch.
-        seconds: Time to spend on each figure.
+        seconds: Time to spend on each timing.
         show_progress: Force the progress bar on or off; by default it shows on a terminal only.
 
     Raises:
         UnknownModel: A name is not in the catalogue.
         InvalidInput: A length, the batch or the time is out of range, or a model is named twice.
-        OutOfMemory: A model does not fit.
+        OutOfMemory: A model does not fit into memory.
     """
     ordered = tuple(sorted(set(lengths)))
     jobs = [job_for(name, lengths=ordered, batch=batch, seconds=seconds) for name in names or USUAL]

@@ -1,4 +1,4 @@
-"""Plans of pre-training runs: tokens, passes over the corpus, memory, hours and money, before a run starts."""
+"""Plans of pre-training runs: tokens, epochs, memory, hours and price, computed before a run starts."""
 
 import math
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ from bothways.pretraining.recipes import (
 from bothways.training.objective import micro_batch_tokens
 from bothways.training.options import TrainingOptions
 
-# Share of an accelerator's peak that training reaches, unless stated or measured.
+# Default share of an accelerator's peak operations per second that training reaches.
 UTILISATION = 0.4
-# Share of the memory that a plan fills.
+# Maximum share of a device's memory that a plan uses.
 _FILLED = 0.9
 
 
@@ -37,7 +37,7 @@ class Rates:
 
     Attributes:
         utilisation: Share of the devices' peak rate.
-        tokens_per_second: Measured speed of one device, instead of peak and utilisation.
+        tokens_per_second: Measured speed of one device; replaces the estimate from peak rate and utilisation.
         price_per_hour: Price of one device, in any currency.
     """
 
@@ -48,15 +48,15 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPhase:
-    """A phase on the devices.
+    """The memory and time of a training phase.
 
     Attributes:
         phase: The phase.
-        micro_batch: Sequences that one device takes at once: as many as pre-training uses, or fewer if they do not fit;
-            None if not even one fits, or the memory is unknown.
-        accumulation: Micro-batches of a device in an update.
-        memory: Bytes of a micro-batch on a device, with weights, gradients and moments.
-        seconds: Time of the phase.
+        micro_batch: Sequences that one device processes at once: the default of pre-training, or fewer if that does not
+            fit; None if not even one fits, or the memory is unknown.
+        accumulation: Micro-batches per device and update.
+        memory: Bytes per device for a micro-batch, including weights, gradients and optimizer moments.
+        seconds: Duration of the phase.
     """
 
     phase: Phase
@@ -68,18 +68,18 @@ class PlannedPhase:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The needs of a run.
+    """The planned time, memory and price of a pre-training run.
 
     Attributes:
         scaled: The recipe.
         devices: The devices.
-        parameters: Parameters of the encoder that is kept.
-        trained: Parameters that are trained, a generator's included.
-        flops_per_token: Operations of training, backward pass included.
+        parameters: Parameters of the resulting encoder.
+        trained: Parameters that are trained, including a generator's.
+        flops_per_token: Training operations per token, including the backward pass.
         phases: The phases on the devices.
         passes: Passes over the published corpus.
         rates: The rates behind hours and price.
-        price: Price of all devices, if the price of one is known.
+        price: Price of the run on all devices; None if the price per hour is unknown.
     """
 
     scaled: ScaledRecipe
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Time of all phases."""
+        """Duration of all phases."""
         return sum(each.seconds for each in self.phases)
 
 
@@ -106,18 +106,17 @@ def plan(
     shard: bool = False,
     activation_checkpointing: bool = False,
 ) -> Plan:
-    """Plan a run.
+    """Plan a pre-training run.
 
     Args:
         scaled: The recipe.
         devices: The devices.
         rates: The rates behind hours and price.
-        shard: Divide parameters, gradients and moments among the devices.
-        activation_checkpointing: Compute layers again for the backward pass: less memory, and up to a third more
-            operations.
+        shard: Shard parameters, gradients and optimizer moments across the devices.
+        activation_checkpointing: Recompute layers in the backward pass: less memory, but up to a third more operations.
 
     Raises:
-        InvalidInput: A rate is not above 0, sequences are longer than the model reads, or the recipe's model is not in
+        InvalidInput: A rate is not above 0, sequences exceed the model's limit, or the recipe's model is not in
             the catalogue.
     """
     for name in ("utilisation", "tokens_per_second", "price_per_hour"):
@@ -211,7 +210,7 @@ def _planned(
 
 
 def _sequences_at_once(task: PretrainingTask, length: int, device: str) -> int:
-    """Return the full sequences of a micro-batch of `Pretrainer`; at least one."""
+    """Return the number of full sequences in a micro-batch of `Pretrainer`, at least one."""
     tokens = micro_batch_tokens(TrainingOptions().max_tokens, torch.device(device))
     return max(1, tokens // (length + _remembered(task)))
 
@@ -227,8 +226,9 @@ def training_memory(
 ) -> float:
     """Return the bytes of a training step in float32 on each device.
 
-    ``models`` are the encoder, and a generator if there is one: the last one predicts tokens. ``size`` is the sequences
-    in a micro-batch and the tokens of each. Weights, gradients and moments are divided among ``shards`` devices.
+    ``models`` holds the encoder and, if there is one, the generator; the last model predicts tokens. ``size`` is the
+    number of sequences in a micro-batch and the tokens of each. Weights, gradients and moments are sharded across
+    ``shards`` devices.
     """
     batch, length = size
     total = 0.0
@@ -247,16 +247,16 @@ def _remembered(task: PretrainingTask) -> int:
 
 
 def _predictions(task: PretrainingTask, config: EncoderConfig, tokens: int, device: torch.device) -> float:
-    """Return the bytes of a chunk of logits, and of the output table's gradient."""
+    """Return the bytes of a chunk of logits and of the gradient of the output embeddings."""
     share = 1 / task.partial if isinstance(task, PermutationLanguageModelling) else task.masking.fraction
     rows = min(math.ceil(share * tokens), rows_of_chunk(device, config.vocabulary))
     return FLOAT32 * config.vocabulary * (rows + config.embedding.width)
 
 
 def _sharded(training: TrainingMemory, config: EncoderConfig, shards: int) -> float:
-    """Return the peak of a device in sharded training: in a pass, or in a validation with whole weights."""
+    """Return the peak bytes of a device in sharded training: in an update, or in validation with unsharded weights."""
     held = (training.weights + training.kept_weights + training.optimizer) / shards
     embedding, others = (FLOAT32 * count for count in count_parts(config))
-    # Whole at once: the embedding and its gradient, the layer that computes, and the layer being fetched.
+    # Unsharded at the same time: the embedding and its gradient, the current layer, and the layer being fetched.
     gathered = 2 * embedding + 2 * others / config.layers
     return held + max(training.gradients / shards + gathered + training.activations, training.weights)

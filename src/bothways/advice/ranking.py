@@ -29,18 +29,18 @@ class Ranked:
     Attributes:
         name: Its hub name.
         reasons: Why it has its rank.
-        accuracy: Published, on the recommendation's yardstick, in percent; None if unpublished.
+        accuracy: Published accuracy on the recommendation's yardstick, in percent; None if unpublished.
         context: Maximum tokens read at once; None without a limit.
-        flops_per_token: Counted, at the recommendation's length.
-        memory_mb: Memory of a process that reads one text, in MB, estimated; if measured, with batches of 8 texts.
+        flops_per_token: Operations per token, counted at the recommendation's length.
+        memory_mb: Memory of a process in MB, estimated for one text, or measured with batches of 8 texts.
         latency_ms: Measured time for one text; None without a measurement.
         tokens_per_second: Measured speed of a batch; None without a measurement.
-        estimated_latency_ms: Time for one text, from its operations and the machine's speed; None without a machine.
+        estimated_latency_ms: Time for one text, from its operations and the hardware's speed; None without hardware.
         estimated_tokens_per_second: Speed of a batch, estimated likewise.
         training_mb: Minimum memory of a process that fine-tunes it with AdamW in float32, in MB, without activations.
         commit: The local commit on the hub, else the one in the catalogue; None if neither is known.
         local: True if it loads without a download.
-        command: The command that downloads it; empty if it is local.
+        command: The command to download it; empty if it is local.
     """
 
     name: str
@@ -61,14 +61,14 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class ModelCandidate:
-    """A model with everything known before a measurement."""
+    """A model with its figures before any measurement."""
 
     card: ModelCard
     score: Score | None
     figures: Ranked
 
     def length(self, tokens: int) -> int:
-        """Return the tokens of a text that its figures refer to: ``tokens``, or its limit if that is less."""
+        """Return the text length that the figures refer to: ``tokens``, or the model's limit if that is less."""
         return min(tokens, self.figures.context or tokens)
 
 
@@ -78,7 +78,7 @@ def published_accuracy(card: ModelCard, language: Language) -> Score | None:
 
 
 def in_order(candidates: Sequence[ModelCandidate], advice: TaskAdvice, constraint: Constraint) -> list[ModelCandidate]:
-    """Return candidates, the best first."""
+    """Return the candidates, best first."""
 
     def key(candidate: ModelCandidate) -> tuple[float, ...]:
         other_than_embedder = advice.embeds and candidate.card.made_for != "embedding"
@@ -96,13 +96,13 @@ def _key(candidate: ModelCandidate, candidates: Sequence[ModelCandidate], constr
         case "pretraining":
             return (float(lineage is None or not lineage.pretraining), figures.flops_per_token)
         case "research":
-            # The model of each lineage nearest to BERT-base, then the second nearest, the oldest first.
+            # First the model of each lineage nearest to BERT-base in cost, then the second nearest, oldest first.
             relatives = [other for other in candidates if other.card.title == candidate.card.title]
             nearer = sorted(relatives, key=_from_base).index(candidate)
             without = lineage is None or not lineage.research
             return (float(without), float(nearer), float(candidate.card.year), _from_base(candidate))
         case _:
-            # Models that no other beats in both price and accuracy first, the cheapest of them in front.
+            # Pareto-optimal models in price and accuracy first, from cheap to expensive.
             price = _PRICES[constraint]
             return (float(_beaten_by(candidate, candidates, price) is not None), price(figures), -accuracy)
 
@@ -110,7 +110,7 @@ def _key(candidate: ModelCandidate, candidates: Sequence[ModelCandidate], constr
 def _beaten_by(
     candidate: ModelCandidate, others: Sequence[ModelCandidate], price: Callable[[Ranked], float]
 ) -> ModelCandidate | None:
-    """Return a model that is no dearer and no less accurate, and better in one of the two."""
+    """Return a model that is better in price or accuracy, and not worse in the other; None if there is none."""
     mine = (price(candidate.figures), -(candidate.figures.accuracy or 0.0))
     for other in others:
         theirs = (price(other.figures), -(other.figures.accuracy or 0.0))
@@ -147,7 +147,7 @@ def with_reasons(
     reasons = [_accuracy_reason(candidate, yardstick), arithmetic]
     if figures.latency_ms is not None and figures.tokens_per_second is not None:
         speed = f"{figures.latency_ms:,.1f} ms for one text, {figures.tokens_per_second:,.0f} tokens a second"
-        reasons.append(f"measured here: {speed}, {figures.memory_mb:,.0f} MB at the most")
+        reasons.append(f"measured here: {speed}, {figures.memory_mb:,.0f} MB at most")
     else:
         too_much = ", which are not free here" if free_mb is not None and figures.training_mb > free_mb else ""
         tuning = f"more than {figures.training_mb:,.0f} MB to fine-tune it{too_much}"
@@ -180,4 +180,4 @@ def _price_reason(candidate: ModelCandidate, better: ModelCandidate | None) -> s
         return "no model here is both cheaper and more accurate"
     if candidate.score is None:
         return "ranked behind models with a published accuracy"
-    return f"{better.card.name} is no dearer and no less accurate"
+    return f"{better.card.name} is at least as cheap and as accurate"

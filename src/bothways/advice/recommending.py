@@ -1,4 +1,4 @@
-"""Recommendation of a model for a task under a constraint, with reasons."""
+"""Recommendation of models for a task under a constraint, with reasons."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,14 +46,14 @@ class Recommendation:
 
     Attributes:
         task: The task, with the kind of model that it needs, why, and examples.
-        constraint: Criterion of the order.
-        length: Tokens of a text that arithmetic and speed refer to.
-        yardstick: Measure of the accuracies; the catalogue has results on other benchmarks.
+        constraint: Criterion for ranking the models.
+        length: Text length in tokens for operations and speed.
+        yardstick: Benchmark, split and metric of the accuracies; the catalogue has results on other benchmarks.
         ranked: Models that fit, the best first; empty if the task needs another kind of model.
         left_out: Models that do not fit.
         notes: Remarks.
         local_models: Models that load without a download.
-        hardware: The machine that was taken into account, or None.
+        hardware: The machine whose memory and speed were considered, or None.
     """
 
     task: TaskAdvice
@@ -81,7 +81,7 @@ class _Limits:
                 raise InvalidInput(f"the limit {name} must be above 0, got {value}.")
 
     def excess(self, memory_mb: float, takes: str) -> str:
-        """Return why the memory is too much; empty if it is not."""
+        """Return the reason why the memory is too much; empty if it is not."""
         if self.memory_mb is not None and memory_mb > self.memory_mb:
             return f"{takes} {memory_mb:,.0f} MB, more than {self.memory_mb:,.0f}"
         if self.free_mb is not None and memory_mb > self.free_mb:
@@ -103,20 +103,20 @@ def recommend(
     local_models: Sequence[LocalModel] = (),
     show_progress: bool | None = None,
 ) -> Recommendation:
-    """Return the kind of model that a task needs, and models in order, each with reasons.
+    """Recommend the kind of model that a task needs, and rank models for it, each with reasons.
 
     Args:
         task: A task such as ``"classification"``; the error for an unknown one lists the known ones.
-        constraint: Criterion of the order.
+        constraint: Criterion for ranking the models.
         max_latency_ms: Maximum time for one text; needs ``measured``.
         max_memory_mb: Maximum memory of a process that reads one text, in MB of a million bytes.
-        context: Tokens that must be read at once.
+        context: Number of tokens that a model must read at once.
         language: Language of the texts.
-        most: Number of models to name.
-        measured: Build the candidates with random weights, each in a process of its own, and go by their speed and
-            memory on this machine.
-        hardware: A machine to take into account, such as `this_machine()`: models that exceed its free memory are left
-            out, and the speed of the others is estimated.
+        most: Maximum number of models to recommend.
+        measured: Measure speed and memory on this machine, with each candidate built with random weights in a process
+            of its own.
+        hardware: A machine, such as `this_machine()`. Models that exceed its free memory are left out, and the speed of
+            the others is estimated.
         local_models: Models that need no download, such as `find_local_models()`.
         show_progress: Force the progress bar on or off; by default it shows on a terminal only.
 
@@ -144,7 +144,7 @@ def recommend(
     chosen = [_here(each, each.length(length), hardware, local) for each in ordered[:most]]
     ranked = tuple(with_reasons(each, ordered, advice, constraint, yardstick, limits.free_mb) for each in chosen)
     if not ranked:
-        notes.append("no model fits these limits: loosen one of them.")
+        notes.append("no model fits these limits: relax one of them.")
     return Recommendation(
         advice, constraint, length, str(yardstick), ranked, tuple(left_out), tuple(notes), local, hardware
     )
@@ -166,7 +166,7 @@ def _candidates(
     languages = {language, "multilingual"} if language == "french" else {language}
     cards = [card for card in catalogue() if card.language in languages and card.made_for != "replacing tokens"]
     if limits.context is not None and not any(_reads(card, limits.context) for card in cards):
-        notes.append(f"no model here reads {limits.context} tokens at once; these read such texts in windows.")
+        notes.append(f"no model here reads {limits.context} tokens at once; these read them in windows.")
         limits = replace(limits, context=None)
     for card in cards:
         if limits.context is not None and not _reads(card, limits.context):
@@ -201,21 +201,21 @@ def _candidate(card: ModelCard, language: Language, length: int) -> ModelCandida
 
 
 def _misfit(candidate: ModelCandidate, advice: TaskAdvice, constraint: Constraint, limits: _Limits) -> str:
-    """Return why a model does not fit, before any measurement; empty if it fits."""
+    """Return the reason why a model does not fit, before any measurement; empty if it fits."""
     card = candidate.card
     if excess := limits.excess(candidate.figures.memory_mb, "needs about"):
         return excess
     if constraint == "pretraining" and card.lineage is not None and card.lineage.distilled:
         return "is distilled, so it needs a trained teacher first"
     if advice.cased and card.cased is False:
-        return "reads lower case only, and case tells names apart"
+        return "ignores case, which this task needs"
     return ""
 
 
 def _measured(
     candidates: Sequence[ModelCandidate], limits: _Limits, most: int, length: int, show: bool | None
 ) -> tuple[list[ModelCandidate], list[LeftOut]]:
-    """Measure candidates in their order until enough of them fit."""
+    """Measure candidates in order until enough of them fit."""
     fitting: list[ModelCandidate] = []
     left_out: list[LeftOut] = []
     with progress("measuring", len(candidates), show=show) as bar:
@@ -246,7 +246,7 @@ def _measured(
 def _here(
     candidate: ModelCandidate, length: int, hardware: Hardware | None, local_models: Sequence[LocalModel]
 ) -> ModelCandidate:
-    """Add the estimated speed on this machine, and how to get the model."""
+    """Add the estimated speed on the hardware, the commit, and the command to download the model."""
     figures, name = candidate.figures, candidate.card.name
     facts = published_facts().models.get(name)
     # A model that loads by its name alone comes first.

@@ -10,15 +10,15 @@ Architecture = Literal["encoder", "decoder", "encoder-decoder"]
 
 @dataclass(frozen=True, slots=True)
 class TaskAdvice:
-    """Facts about a task, known before any model is chosen.
+    """A task and the kind of model that it needs.
 
     Attributes:
         name: Name of the task.
         architecture: The kind of model that it needs.
         why: The reason.
-        examples: Inputs with their outputs.
+        examples: Example inputs and outputs.
         models: Known models of the other kinds; empty if it needs an encoder.
-        encoder_part: An encoder's part in it, if it needs another kind.
+        encoder_part: The part of the task that an encoder can do, if it needs another kind of model.
         also: Other names of the task.
         cased: True if upper and lower case matter for the task.
         embeds: True if it compares sentence vectors, so that trained embedders come first.
@@ -56,7 +56,7 @@ TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
         "ner",
         "encoder",
-        "A label for every word, and a word's label depends on the words behind it as much as on those before it.",
+        "A label for every word, which depends on the words after it as much as on those before it.",
         ('"Ada Lovelace was born in London." -> Ada Lovelace: person, London: place',),
         also=("named-entity-recognition", "tagging", "token-classification", "entities"),
         cased=True,
@@ -72,7 +72,7 @@ TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
         "embeddings",
         "encoder",
-        "One vector for a text, made from all of its tokens at once and computed once for each text.",
+        "One vector per text, computed once from all of its tokens.",
         ("two sentences of like meaning -> two vectors with a cosine near 1",),
         also=("embedding", "sentence-embeddings", "clustering", "deduplication"),
         embeds=True,
@@ -110,7 +110,7 @@ TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
         "reranking",
         "encoder",
-        "A score for a query and a candidate read together; more exact than vectors, and only for the best hits.",
+        "A score for a query and a candidate read together; more accurate than vectors, but only for the best hits.",
         ("a query and 50 hits -> the same hits in a better order",),
         also=("rerank", "cross-encoder"),
     ),

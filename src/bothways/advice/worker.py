@@ -22,7 +22,7 @@ _CPU = torch.device("cpu")
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Do a `bothways.advice.measuring.Job`."""
+    """Run a `bothways.advice.measuring.Job`."""
     torch.manual_seed(0)
     config = family_of(job["family"]).config(job["settings"])
     before = resident_bytes("VmRSS")
@@ -52,7 +52,7 @@ def resident_bytes(kind: str) -> int | None:
 
 
 def random_texts(count: int, length: int, vocabulary: int) -> Packed:
-    """Return a batch of texts of one length, with random tokens."""
+    """Return a batch of texts of equal length, with random tokens."""
     ids = torch.randint(0, vocabulary, (count, length), generator=torch.Generator().manual_seed(0))
     return pack([row.numpy() for row in ids])
 

@@ -29,13 +29,13 @@ Numbers = NDArray[np.float64]
 
 # Texts in one call of the model; the time limit is checked between calls.
 _CHUNK = 64
-# Characters of a text that a report shows.
+# Maximum number of characters of a text in a report.
 _SHOWN_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassifierAnswers:
-    """A classifier's answers to N texts."""
+    """A classifier's predictions for N texts."""
 
     scores: tuple[Scores[object], ...]  # scores of the head for each text
     probabilities_NC: Numbers  # probabilities of the labels, calibrated if the model is
@@ -70,7 +70,7 @@ def changed_share(changed_N: NDArray[np.bool_]) -> Estimate:
 
 
 def mean_changed_share(changed_N: NDArray[np.bool_], originals_N: NDArray[np.int64]) -> Estimate:
-    """Return the mean share over the originals with a bootstrap interval, since edits of one text are dependent."""
+    """Return the share of changed answers, averaged over originals; the bootstrap resamples originals, not edits."""
     _, groups_N = np.unique(originals_N, return_inverse=True)
     rates_M = np.bincount(groups_N, changed_N) / np.bincount(groups_N)
     m = len(rates_M)
@@ -121,7 +121,7 @@ def drawn_texts(context: Context, limit: int, rng: np.random.Generator) -> tuple
 
 
 def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[tuple[int, str]]:
-    """Return at most ``limit`` of the user's texts with their rows, counted from 1, without blank ones."""
+    """Return at most ``limit`` of the user's texts with their row numbers, from 1, without blank texts."""
     numbers = [row.number for row in context.rows or ()]
     rows = [(number, text) for number, text in zip(numbers, context.texts, strict=True) if text.strip()]
     if not rows:
@@ -132,7 +132,7 @@ def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[t
 def drawn_labelled(
     context: Context, limit: int, rng: np.random.Generator
 ) -> tuple[tuple[str, ...], NDArray[np.int64] | None, str]:
-    """Draw at most ``limit`` texts, with the indices of their labels, or None and the reason why there are none."""
+    """Draw at most ``limit`` texts. Return them, the indices of their labels or None, and the reason for a None."""
     try:
         labelled = context.labelled
     except NeedUnmet as error:
@@ -151,7 +151,7 @@ def clean_texts(context: Context) -> tuple[str, ...] | None:
 
 
 Vectors = Callable[[Sequence[str]], Numbers]
-"""A function that takes texts and returns unit vectors (N, H)."""
+"""A function from texts to unit vectors (N, H)."""
 
 # Longer texts are truncated.
 MAX_TOKENS = 256

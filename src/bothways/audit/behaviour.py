@@ -40,7 +40,7 @@ RULES = Rules(
         "behaviour-batch-neighbours",
         Severity.MEDIUM,
         "other texts in a batch move probabilities by at most {value:.2g}",
-        "Predict texts one by one, and report the bug: attention or padding lets texts of a batch see each other.",
+        "Predict texts one by one, and report the bug: attention or padding lets texts of a batch affect each other.",
     ),
     *(
         Rule(
@@ -126,9 +126,9 @@ class BehaviorConsistencyValidator:
 
 
 def _invariance(originals: _Originals, tested: int, usual: Estimate) -> Iterator[Finding]:
-    """Yield a finding for each edit that changes too many answers, and one for all others together."""
+    """Yield one finding for each edit that changes too many answers, and one for all other edits."""
     threshold = _TOLERATED
-    null = f"no more than {_TOLERATED:.0%} of answers; too few texts have a function word for a null"
+    null = f"at most {_TOLERATED:.0%} of answers; too few texts have a function word for a neutral edit"
     if tested >= _MIN_EDITED:
         threshold = max(_TOLERATED, usual.high)
         null = (
@@ -162,7 +162,7 @@ def _batches(originals: _Originals) -> Finding:
         "largest difference of a probability, alone and in a batch",
         value,
         _ROUNDING,
-        "rounding: some 1e-6 in float32, some 1e-2 in bfloat16",
+        "rounding: about 1e-6 in float32, about 1e-2 in bfloat16",
         len(some),
         {"text": shown(some[worst])},
     )
@@ -176,7 +176,7 @@ def _direction(context: Context, direction: Direction) -> Finding:
     )
     if direction.expected == "turns":
         failed_P, limit = after.labels_N == before.labels_N, 0.5
-        null = "half of the pairs, as by chance for two labels"
+        null = "half of the pairs, the chance level for two labels"
     else:
         same_P = after.probabilities_NC[np.arange(len(direction.pairs)), before.labels_N]
         failed_P, limit = same_P < before.confidence_N - _ALLOWED_FALL, _TOLERATED

@@ -1,7 +1,7 @@
 """`ClassifierConfidenceAnalyzer`: are the probabilities right on the model's own texts, and low on foreign ones?
 
-Overconfidence is compared with that of a calibrated model on as many rows, whose labels are drawn from the model's own
-probabilities (consistency resampling; Bröcker and Smith 2007).
+Overconfidence is compared with that of a calibrated model on the same number of rows, simulated by drawing labels from
+the model's own probabilities (consistency resampling; Bröcker and Smith 2007).
 
 Shapes: N texts, M foreign texts, D draws, R resamples.
 """
@@ -25,7 +25,7 @@ from bothways.evaluation.report import Report, flat_estimates
 _MAX_TEXTS = 300
 _FOREIGN_TEXTS = 30
 _DRAWS = 2000
-# Users would not notice less overconfidence, even if it is significant.
+# Less overconfidence is no fault, even if it is significant, since users would not notice it.
 _MIN_GAP = 0.05
 _SURE = 0.9
 _MIN_TEXTS = 20
@@ -89,7 +89,7 @@ class _Rows:
 
 
 class ClassifierConfidenceAnalyzer:
-    """Analyzes the confidence of a classifier on the user's texts and on foreign ones."""
+    """Measures the confidence of a classifier on the user's texts and on foreign texts."""
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier", "texts")
@@ -150,14 +150,14 @@ def _calibration(context: Context, rows: _Rows, truth_N: NDArray[np.int64], rng:
 
 
 def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterator[Finding]:
-    """Yield findings on foreign texts, shuffled words of the user's texts, and random characters."""
+    """Yield findings on three kinds of input: foreign texts, shuffled words of the user's texts, random characters."""
     texts = {
         "foreign": list(FOREIGN),
         "mixed words": mixed(rows.texts, rng),
         "random characters": noise(rows.texts, rng),
     }
     answered = {name: answers(context, context.classifier, each) for name, each in texts.items()}
-    # Mixed words have the vocabulary of the domain, so no model needs to recognise them: they count in no AUROC.
+    # Mixed words have the vocabulary of the domain, so models need not recognise them: the AUROC leaves them out.
     evidence = context.classifier.fitted.outputs.evidence
     inside = evidence(rows.answered.scores)
     outside = evidence([*answered["foreign"].scores, *answered["random characters"].scores])
@@ -192,7 +192,7 @@ def _max_softmax(rows: _Rows, answered: Mapping[str, ClassifierAnswers], report:
             "AUROC of 1 - max softmax, foreign against own",
             report.auroc.value,
             _CHANCE,
-            "a model that is as confident on foreign texts as on its own: 0.5; a finding if the interval reaches it",
+            "0.5 for a model that is as confident on foreign texts as on its own; a fault if the interval is not above",
             len(own_N) + len(foreign_M),
             {**shares, **_numbers(report)},
         ),
@@ -225,14 +225,14 @@ def _numbers(report: Report) -> dict[str, float]:
 
 
 def mixed(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return texts as long as the given ones, of words drawn from all of them."""
+    """Return texts of words drawn from all given texts, with the lengths of the given texts."""
     words = [word for text in texts for word in text.split()] or ["word"]
     lengths = [max(1, min(40, len(text.split()))) for text in texts]
     return [" ".join(rng.choice(words, rng.choice(lengths))) for _ in range(_FOREIGN_TEXTS)]
 
 
 def noise(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return texts of random letters instead of words, as long as the given ones."""
+    """Return texts of random letters and digits, with as many words as the given texts."""
     letters = list("abcdefghijklmnopqrstuvwxyz0123456789")
     lengths = [max(1, min(20, len(text.split()))) for text in texts]
     return [

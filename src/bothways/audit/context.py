@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-# Both load their names on first use, so a scan of files loads no torch.
+# Both packages import their names on first use, so a scan of files does not import torch.
 from bothways import checkpoints, tasks
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.columns import RawTextColumns, TextColumns
@@ -29,7 +29,7 @@ Need: TypeAlias = Literal["files", "encoder", "classifier", "texts", "labels", "
 
 
 class AuditSettings(TypedDict, total=False):
-    """Further inputs of single detectors."""
+    """Optional inputs for single detectors."""
 
     public_key: str  # file with the signer's public key, as PEM
     triggers: "Sequence[str]"  # words and phrases to try as triggers
@@ -61,7 +61,7 @@ class AuditTexts:
 
 @dataclass(eq=False)
 class Context:
-    """The inputs that detectors share in one scan. Costly ones are made on first use and kept.
+    """The inputs that detectors share in one scan. Expensive ones are computed on first use and cached.
 
     Properties raise `NeedUnmet` if the input is missing or of another kind, and a `BothwaysError` if it cannot be read.
     """
@@ -76,7 +76,7 @@ class Context:
     columns: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0  # seed of every random choice; each detector has its own generator
     time_limit: float = 600.0  # seconds that each detector may take
-    settings: AuditSettings = field(default_factory=AuditSettings)  # further inputs of single detectors
+    settings: AuditSettings = field(default_factory=AuditSettings)  # optional inputs for single detectors
     # Remarks for the report on inputs that were not used, in order.
     notes: dict[str, None] = field(default_factory=dict, init=False)
     _until: float = field(default=float("inf"), init=False)
@@ -158,7 +158,7 @@ class Context:
 
     @cached_property
     def base_encoder(self) -> "PretrainedEncoder":
-        """The encoder that texts are compared by: the reference's, else the model's own."""
+        """The encoder for comparing texts: the reference's, else the model's own."""
         if self.reference_name is None:
             return self.encoder
         if isinstance(self.reference, checkpoints.PretrainedEncoder):

@@ -35,9 +35,9 @@ class Severity(IntEnum):
 _MEANINGS = {
     Severity.INFO: "a measurement worth knowing; nothing is wrong",
     Severity.LOW: "a weakness that most models have; know it before you rely on the model",
-    Severity.MEDIUM: "an unusual weakness; mend it, or guard against it, before you use the model",
+    Severity.MEDIUM: "an unusual weakness; fix it, or guard against it, before you use the model",
     Severity.HIGH: "the model is probably manipulated or easily abused; do not use it before this is explained",
-    Severity.CRITICAL: "loading or using the model can run foreign code or serve somebody else; do not use it",
+    Severity.CRITICAL: "loading or using the model can run malicious code or serve an attacker; do not use it",
 }
 
 # The lowest severity that fails a detector.
@@ -52,7 +52,7 @@ class Evidence:
         statistic: Name of the number, such as ``"attack success"``.
         value: The number; None for plain facts, such as a file that may run code.
         threshold: The value beyond which it counts as a fault; None if there is no threshold.
-        null: The distribution of the number in a model without the fault, in words and figures.
+        null: A description of the number's distribution in models without the fault.
         n: Number of texts, files or tests measured.
         details: Further facts for the reader; JSON values.
     """
@@ -74,7 +74,7 @@ class Evidence:
         n: int = 0,
         **details: object,
     ) -> "Evidence":
-        """Return the evidence of an estimate; its details begin with the ends of the interval."""
+        """Return evidence from an estimate; the ends of its interval are added to the details."""
         interval = {"low": estimate.low, "high": estimate.high}
         return cls(statistic, estimate.value, threshold, null, n, {**interval, **details})
 
@@ -109,7 +109,7 @@ class Finding:
     references: tuple[str, ...] = ()
 
     def printable(self) -> "Finding":
-        """Return the finding with the characters of names and texts made harmless, see `printable`."""
+        """Return a copy with the control characters in names and texts escaped, see `printable`."""
         details = {printable(key): _printable(each) for key, each in self.evidence.details.items()}
         evidence = replace(self.evidence, null=printable(self.evidence.null), details=details)
         title, location = printable(self.title, lines=False), printable(self.location, lines=False)
@@ -157,8 +157,8 @@ class Rules:
     ) -> Finding:
         """Make a finding from a rule and its evidence.
 
-        Its severity is that of the rule by default, its location a file, a layer, a row or a token; ``words`` fill the
-        rule's title.
+        ``severity`` defaults to that of the rule. ``location`` is a file, a layer, a row or a token. ``words`` fill the
+        fields of the rule's title.
         """
         row = self._by_id[rule]
         severity = row.severity if severity is None else severity
@@ -202,7 +202,7 @@ class AuditReport:
         findings: All findings, the worst first.
         seed: Seed of every random choice.
         version: Version of this package.
-        notes: Remarks on inputs that were given and not used.
+        notes: Remarks on inputs that were given but not used.
     """
 
     model: str
@@ -233,7 +233,7 @@ class AuditReport:
         return max((each.severity for each in self.findings), default=None)
 
     def at_least(self, severity: Severity) -> tuple[Finding, ...]:
-        """Return the findings of this severity and worse."""
+        """Return the findings of this severity or worse."""
         return tuple(each for each in self.findings if each.severity >= severity)
 
     def to_dict(self) -> dict[str, object]:
@@ -259,9 +259,9 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-
 
 
 def printable(text: str, *, lines: bool = True) -> str:
-    r"""Escape the characters that control a terminal, hide the order of a text, or cannot be stored as UTF-8.
+    r"""Escape the characters that control a terminal, reorder text, or cannot be stored as UTF-8.
 
-    Line feeds and tabs stay if it has ``lines``. File names and pickles of a hostile model can hold any character.
+    ``lines`` keeps line feeds and tabs. File names and pickles of a hostile model can hold any character.
 
     >>> print(printable("weights\x1b[2J\udcff.bin"))
     weights\x1b[2J\xff.bin

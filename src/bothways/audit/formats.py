@@ -48,7 +48,7 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
     if evidence.n:
         parts.append(f"n = {evidence.n:,}")
     if evidence.null:
-        parts.append(f"judged by {evidence.null}")
+        parts.append(f"baseline: {evidence.null}")
     facts = {
         "detector": finding.detector,
         "where": finding.location,

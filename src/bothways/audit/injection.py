@@ -38,7 +38,7 @@ _DISTANCES = (1, 4, 16)
 _LENGTHS = (16, 48)
 # Groups of tokens in a report.
 _GROUPS = ("by_distance", "by_place", "by_length", "by_kind")
-# Up to the first share of changed answers is no fault; beyond the second, the model obeys the sentence alone.
+# A share of changed answers up to the first value is no fault; above the second, the sentence decides the answer.
 _TOLERATED, _OBEYS = 0.1, 0.5
 
 _REFERENCES = (
@@ -104,7 +104,7 @@ class ContextInjection:
 
 
 def inserted(number: int, text: str, kind: str, sentence: str) -> Iterator[Insertion]:
-    """Insert a sentence at the beginning of a text, between its middle words, and at its end."""
+    """Yield copies of a text with a sentence inserted at the beginning, in the middle, or at the end."""
     yield Insertion(number, kind, "beginning", 0, f"{sentence} {text}")
     spaces = [match.start() for match in re.finditer(r"(?<=\S)\s+(?=\S)", text)]
     if spaces:
@@ -129,7 +129,7 @@ def shifts_around(before: States, after: States, at: int) -> tuple[Numbers, int]
 
 
 def _tokens(context: Context, before: Sequence[States], insertions: Sequence[Insertion]) -> Finding:
-    """Measure the shifts of the tokens of all texts together; means are over tokens, not texts."""
+    """Measure the shifts of the tokens of all texts; means are over tokens, not over texts."""
     measured: list[tuple[Numbers, NDArray[np.bool_]]] = []
     tokens: list[tuple[str, ...]] = []
     after = states_of(context.encoder, [each.text for each in insertions], context.check_time)
@@ -158,7 +158,7 @@ def _tokens(context: Context, before: Sequence[States], insertions: Sequence[Ins
         Evidence(
             "mean 1 - cosine of tokens before the insertion, last layer",
             value,
-            null="a causal pattern: tokens before the insertion stay, 0; those after it may move",
+            null="causal attention: 0, since only tokens after the insertion can move",
             n=len(measured),
             details={
                 "by_layer_before": ahead,

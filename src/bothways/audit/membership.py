@@ -131,7 +131,7 @@ def blind_scores(texts: Sequence[str], member_N: NDArray[np.bool_], rng: np.rand
     words = [[word.lower() for word in Words.of_text(text).listed()] for text in texts]
     hashed = HashingVectorizer(analyzer=list, n_features=_FEATURES, binary=True, norm=None, alternate_sign=False)
     features_NF = np.c_[hashed.transform(words).toarray(), np.log1p([len(each) for each in words])]
-    # As many members in each fold: fewer in the other folds lower the scores where more are held out.
+    # Stratified, since a fold with more members than the others would get lower scores.
     folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=int(rng.integers(2**31)))
     scores_N: Numbers = cross_val_predict(Ridge(_RIDGE), features_NF, member_N.astype(float), cv=folds)
     return scores_N
@@ -151,7 +151,7 @@ class Shadows:
     spread: float  # standard deviation of the scores behind ``out_N`` around their means
 
     def offline(self, scores_N: Numbers) -> Numbers:
-        """Return the distance of scores above those of shadows not trained on the rows, in standard deviations."""
+        """Return the standard deviations by which scores exceed those of shadows that were not trained on the rows."""
         return (self._scaled(scores_N) - self.out_N) / self.spread
 
     def online(self, scores_N: Numbers) -> Numbers:
@@ -309,7 +309,7 @@ def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: _Ro
     }
     if others * 0.001 < 1:
         details["few_rows"] = (
-            f"with {others} non-members, a rate below {1 / others:.2%} is read where none of them passes"
+            f"with {others} non-members, a false positive rate below {1 / others:.2%} means that none of them passes"
         )
     if rows.shared:
         details["rows_of_both"] = rows.shared
@@ -319,8 +319,8 @@ def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: _Ro
         f"AUC ({attack.name})",
         auc.value,
         _LOW,
-        f"membership drawn by lot: 99 % of draws stay below {measured.chance:.3f}; low and medium if the "
-        "interval lies above .6 and .7",
+        f"random membership: 99 % of draws stay below {measured.chance:.3f}; low if the interval lies above .6, "
+        "medium if above .7",
         members + others,
         details,
     )
@@ -345,7 +345,7 @@ def _on_classifier(context: Context, rows: _Rows, rng: np.random.Generator) -> I
         reference_N = _log_probability(_logits(context, other, rows.texts), numbers_N)
         yield _Attack("loss relative to the reference", _log_probability(logits_NC, labels_N) - reference_N)
     shadows = train_shadows(_vectors(context, rows.texts), labels_N, len(labels), _SHADOWS, rng, context.check_time)
-    base = "encoder" if context.reference_name is not None else "embedding table, for want of a reference"
+    base = "encoder" if context.reference_name is not None else "embedding table, since no reference was given"
     note = f"{_SHADOWS} shadow models: linear heads on vectors of the {base}"
     yield _Attack("likelihood ratio, offline", shadows.offline(scores_N), note)
     yield _Attack("likelihood ratio, online", shadows.online(scores_N), note)
@@ -399,7 +399,7 @@ def _on_masked_lm(context: Context, model: FillMask, rows: _Rows, rng: np.random
         reference_N = _likelihoods(context, other, rows.texts)
         yield _Attack("pseudo-likelihood relative to the reference", own_N - reference_N)
     softmax_N = np.array([_highest_softmax(context, model, text, rng) for text in rows.texts])
-    yield _Attack("highest softmax of [MASK]", softmax_N, f"the naive attack: mean over {_MASKS} words that are drawn")
+    yield _Attack("highest softmax of [MASK]", softmax_N, f"the naive attack: mean over {_MASKS} random words")
 
 
 def _likelihoods(context: Context, model: FillMask, texts: tuple[str, ...]) -> Numbers:

@@ -1,4 +1,4 @@
-"""`scan`: run detectors over a model and collect their findings. A detector that fails never passes."""
+"""`scan`: run detectors over a model and collect their findings. A detector that crashes never counts as passed."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Detector(Protocol):
-    """A check of a model, with or without data: one class, in a file of its own or at the front of a folder."""
+    """A check of a model, with or without data. Each detector is a class in a module or package of its own."""
 
     name: ClassVar[str]
     needs: ClassVar[tuple[Need, ...]]  # inputs that it cannot run without
@@ -96,11 +96,11 @@ def scan(
         data: A file or rows, with or without labels. Detectors that need data are skipped without it.
         reference: A clean model to compare with: the encoder that this one was fine-tuned from, or a model for the same
             task.
-        detectors: Names of detectors. Default: all whose needs are met.
+        detectors: Names of detectors. Default: all whose inputs are available.
         seed: Seed of every random choice.
         time_limit: Seconds that each detector may take; one that takes longer is inconclusive.
         columns: Columns of texts and labels. Default: those of the training.
-        settings: Further inputs of single detectors, such as ``{"triggers": ["cf", "mn"]}``, ``{"clean_texts": texts}``
+        settings: Inputs for single detectors, such as ``{"triggers": ["cf", "mn"]}``, ``{"clean_texts": texts}``
             (or rows), or ``{"non_members": rows}`` with the training rows as data.
         open_options: Options for opening models, see `bothways.open_trained`.
         show_progress: Force the progress bar on or off.
@@ -144,7 +144,7 @@ def _report(context: Context, detectors: Sequence[Detector], *, named: bool, sho
 
 
 def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[DetectorResult, list[Finding]]:
-    """Run one detector and turn any outcome, also a crash, into its result; a named one must have its needs met."""
+    """Run one detector and turn any outcome, even a crash, into a result; missing inputs count only if it is named."""
     name, start = detector.name, time.monotonic()
     context.start_clock()
     findings: list[Finding] = []
@@ -159,7 +159,7 @@ def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[
         return DetectorResult(name, "inconclusive", f"not run: needs {error}", ran=False, counts=named), []
     except Undecided as error:
         undecided = str(error)
-    # A crash is no pass, and must not hide what other detectors find.
+    # A crash must neither count as passed nor hide what other detectors find.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         return DetectorResult(name, "error", reason, seconds=time.monotonic() - start), findings

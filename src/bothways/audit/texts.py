@@ -1,8 +1,8 @@
-"""Texts that are shipped with the detectors, and edits of texts as data.
+"""Texts that ship with the detectors, and edits to apply to texts.
 
-The texts serve audits without data, and as texts from foreign domains. Edits follow CheckList (Ribeiro et al. 2020,
-arXiv:2005.04118); an edit returns None for a text that it cannot change. ``NEUTRAL_EDIT`` is the null that the others
-are compared with.
+The texts are used in audits without data, and as texts from foreign domains. Edits follow CheckList (Ribeiro et al.
+2020, arXiv:2005.04118); an edit returns None for a text that it cannot change. ``NEUTRAL_EDIT`` is the baseline for the
+other edits.
 """
 
 import re
@@ -236,7 +236,7 @@ class Edit:
     # ``"natural"`` for what users write, ``"padding"`` for an added irrelevant sentence,
     # ``"hostile"`` for corrupted characters.
     kind: EditKind
-    # From a text and a generator to the edited text; None or the same text if there is nothing to edit.
+    # Takes a text and a generator and returns the edited text; None or the same text if there is nothing to edit.
     change: Callable[[str, Rng], str | None]
     remedy: str = ""  # advice for a model that changes its answer
 
@@ -248,10 +248,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """A change that moves the answer in a known direction, for sentiment labels."""
+    """An edit that should move the answer of a sentiment classifier in a known direction."""
 
     name: str
-    pairs: tuple[tuple[str, str], ...]  # A text, and the edited one
+    pairs: tuple[tuple[str, str], ...]  # texts with their edited versions
     # ``"turns"`` if the label has to change, ``"stays"`` if its probability must not fall.
     expected: Literal["turns", "stays"]
 
@@ -332,7 +332,7 @@ def _zero_width(word: str, rng: Rng) -> str:
 def as_seen(text: str) -> str:
     """Return a text as readers see it: without look-alikes, compatibility characters and invisible ones.
 
-    Only words that mix another alphabet with Latin letters hold look-alikes; texts in another alphabet stay.
+    Look-alikes become Latin letters only in words that also have Latin letters; words in another alphabet stay.
     """
     normal = "".join(each for each in unicodedata.normalize("NFKC", text) if unicodedata.category(each) != "Cf")
     return _WORD.sub(

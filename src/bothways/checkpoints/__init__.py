@@ -1,6 +1,6 @@
-"""Checkpoints on disk and on the hub: found, checked, opened and saved.
+"""Finding, checking, opening and saving checkpoints, on disk and on the hub.
 
-The names are imported when they are first used (PEP 562), so that modules without torch load none.
+The names are imported when they are first used (PEP 562), so that torch is loaded only if it is needed.
 """
 
 from typing import TYPE_CHECKING

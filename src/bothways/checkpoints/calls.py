@@ -1,8 +1,8 @@
-"""Inputs and outputs of an encoder that is called like the ecosystem's models.
+"""Inputs and outputs of an encoder that is called like a model of transformers.
 
-Inputs are texts or padded ids, checked and packed.
+Inputs are texts or padded ids, which are checked and packed.
 
-Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N heads, L layers, V vocabulary, C labels,
+Shapes: B texts (or windows of texts), S tokens of the longest, H hidden, N heads, L layers, V vocabulary, C labels,
 G groups of K choices each.
 """
 
@@ -26,14 +26,14 @@ Group = Sequence[Text]
 
 @dataclass(frozen=True, slots=True)
 class PaddedIds:
-    """Token ids as the ecosystem's models take them."""
+    """Padded token ids, as models of transformers take them."""
 
     input_ids: Tensor  # (B, S), or (G, K, S) for groups of choices
     attention_mask: Tensor | None = None  # 1 for real tokens, in the same shape; all real when None
     token_type_ids: Tensor | None = None  # segment ids in the same shape; all 0 when None
 
     def rows(self) -> "PaddedIds":
-        """Return groups (G, K, S) as rows (G K, S)."""
+        """Return the choices of groups (G, K, S) as single rows (G K, S)."""
         mask, types = self.attention_mask, self.token_type_ids
         return PaddedIds(
             self.input_ids.flatten(0, 1),
@@ -53,7 +53,7 @@ class ModelInput:
 
 @dataclass(frozen=True, slots=True)
 class InputReader:
-    """Checks the arguments of a call of one model."""
+    """Checks and packs the inputs of one model."""
 
     tokenizer: TextTokenizer
     config: EncoderConfig
@@ -72,7 +72,7 @@ class InputReader:
         if 0 < kinds <= highest:
             raise IncompatibleWeights(
                 f"the tokenizer gives tokens the type {highest}, but the model has only {kinds} types, counted from 0: "
-                "the tokenizer belongs to another model."
+                "the tokenizer belongs to another model. Use the tokenizer of this model."
             )
         packed = pack([window.ids for window in windows], types, self.device)
         return ModelInput(packed, rows, tuple(text.dropped_tokens for text in encoded))
@@ -84,7 +84,7 @@ class InputReader:
         return ModelInput(packed, tuple(range(len(packed.lengths))), (0,) * len(packed.lengths))
 
     def groups(self, groups: Sequence[Group], on_overflow: Overflow) -> tuple[ModelInput, int]:
-        """Encode groups of texts, one after the other, and return the number of choices in each."""
+        """Encode the texts of all groups; also return the number of choices in each group."""
         if on_overflow == "window":
             raise InvalidInput(
                 "choices cannot be compared in windows: use on_overflow='error' or 'truncate', or shorten the texts."
@@ -100,7 +100,7 @@ class InputReader:
         return self.texts([text for group in groups for text in group], on_overflow), sizes.pop()
 
     def group_ids(self, given: PaddedIds) -> tuple[ModelInput, int]:
-        """Unpad ids (G, K, S), one after the other, and return the number of choices in each group; see `ids`."""
+        """Unpad the ids (G, K, S) of all groups; also return the number of choices in each group."""
         self.check_tensors(given)
         shape = tuple(given.input_ids.shape)
         others = [value for value in (given.attention_mask, given.token_type_ids) if value is not None]
@@ -135,7 +135,7 @@ class InputReader:
             )
         checks = (
             ("input_ids", packed.ids_T, self.config.vocabulary),
-            # Without segment embeddings they are ignored, as elsewhere, or compared (XLNet's [CLS] has its own kind).
+            # Without segment embeddings, types are ignored, or only compared (XLNet's [CLS] has a type of its own).
             ("token_type_ids", packed.types_T, self.config.embedding.types or None),
         )
         for name, values_T, count in checks:
@@ -152,7 +152,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The reason why an output was not computed."""
+    """Stands for an output that was not computed, with the reason."""
 
     reason: str
 
@@ -202,7 +202,7 @@ class HeadOutput:
             (B, S), zeros in the padding; for ``span`` (B, S, 2), start and end, minus infinity in the padding; for
             ``sequence`` and ``sentence_order`` (B, C); for ``next_sentence`` (B, 2), the second text following the
             first or not; for ``multiple_choice`` (G, K).
-        labels: Names of the C scores, for a head with labels.
+        labels: Names of the C labels; empty for a head without labels.
         attention_mask: (B, S), 1 for real tokens; for ``multiple_choice`` (G K, S).
         text_of_row: Index of the text of each row of the mask.
         dropped_tokens: Number of truncated tokens of each text.

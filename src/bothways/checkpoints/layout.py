@@ -1,4 +1,4 @@
-"""Files in the ecosystem's layout: written so that other libraries open them, and those of sentence-transformers read.
+"""Files in the layouts of Hugging Face: writing them for other libraries, and reading those of sentence-transformers.
 
 ``modules.json`` lists the modules of sentence-transformers in their order, and ``1_Pooling/config.json`` configures the
 pooling of the tokens' hidden states.
@@ -63,8 +63,8 @@ def encoder_tensors(
 ) -> dict[str, Tensor]:
     """Return the tensors of modules, such as an encoder and its pooler, under the family's names.
 
-    Modules come with our prefix (``""`` for the encoder, ``"pooler."``); ``prefix`` is the family's prefix for encoder
-    names in a model with a head.
+    Each module comes with our prefix for its names (``""`` for the encoder, ``"pooler."``). ``prefix`` is the family's
+    prefix for encoder names in a model with a head.
     """
     return write_weights(family.rows, config, _collect(modules), prefix)
 
@@ -82,7 +82,7 @@ def write_model(
 ) -> None:
     """Write ``config.json``, ``model.safetensors`` and, with ``extras``, ``bothways.json`` with checksums.
 
-    The precision in ``config.json`` is set to that of the tensors, which have the family's names.
+    ``tensors`` have the family's names; the precision in ``config.json`` is set to theirs.
     """
     head = {name.removeprefix(_HEAD): value for name, value in tensors.items() if name.startswith(_HEAD)}
     beside = beside_settings(settings)
@@ -123,7 +123,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
 
 @contextmanager
 def _written(path: Path) -> Iterator[None]:
-    """Raise the operating system's error that the library reports as text, and set the usual file mode."""
+    """Convert errors of safetensors to the operating system's error that they mention; set the usual file mode."""
     try:
         yield
     except SafetensorError as error:
@@ -135,7 +135,7 @@ def _written(path: Path) -> Iterator[None]:
 
 
 def write_modules(folder: Path, behind: Mapping[str, str]) -> None:
-    """Write ``modules.json``: the encoder and the modules after it, whose folders are created."""
+    """Write ``modules.json`` for the encoder and the modules ``behind`` it; create the folders of these."""
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for index, (kind, path) in enumerate({"Transformer": "", **behind}.items())
@@ -148,7 +148,7 @@ def write_modules(folder: Path, behind: Mapping[str, str]) -> None:
 def write_pooling(folder: Path, hidden: int, pooling: Pooling, *, cls_is_last: bool) -> None:
     """Write the configuration of the pooling.
 
-    In this format [CLS] is the first token of a text, so XLNet's is stored as the last token.
+    In this format [CLS] is the first token of a text, so the [CLS] of XLNet, which is last, is stored as "last token".
     """
     # The old keys, one per pooling, which new releases read too.
     modes = {key: known == pooling for known, key in OLD_KEYS.items()}
@@ -172,7 +172,7 @@ def embeds_mean(folder: Path, *, cls_is_last: bool) -> bool:
 
 
 def check_modules(folder: Path) -> None:
-    """Raise UnsupportedConfig for an embedder with other modules, which would give other vectors."""
+    """Raise UnsupportedConfig if ``modules.json`` lists other modules than `MODULES`: these would change vectors."""
     path = folder / "modules.json"
     if not path.is_file():
         return
@@ -201,7 +201,7 @@ def stored_pooling(folder: Path, *, cls_is_last: bool) -> Pooling | None:
     only = chosen[0] if len(chosen) == 1 else None
     if isinstance(only, str) and only in known:
         return known[only]
-    hint = " There it is the first token, while this tokenizer's [CLS] is the last." if only == "cls" else ""
+    hint = " 'cls' is the first token, but the [CLS] of this tokenizer is the last." if only == "cls" else ""
     raise UnsupportedConfig(
         f"{str(folder / POOLING_FILE)!r} must choose one of the poolings {', '.join(known)}, "
         f"but it chooses {', '.join(map(str, chosen)) or 'none of them'}.{hint}"
@@ -209,9 +209,9 @@ def stored_pooling(folder: Path, *, cls_is_last: bool) -> Pooling | None:
 
 
 def _write_head(folder: Path, head: Mapping[str, Tensor], max_length: object, *, of_pairs: bool) -> None:
-    """Write the linear map of a head that is stored beside the encoder.
+    """Write the linear layer of a head that is stored beside the encoder.
 
-    sentence-transformers computes a map of the mean of the tokens too; for pairs it returns the vectors of their texts.
+    sentence-transformers can open the folder: it returns the head's outputs, or, for pairs, the embedding of each text.
     """
     if max_length is not None:
         write_length(folder, max_length)
@@ -230,7 +230,7 @@ def _write_head(folder: Path, head: Mapping[str, Tensor], max_length: object, *,
 
 
 def _precision(settings: Mapping[str, object], tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the settings that name the precision, in which transformers loads the weights."""
+    """Return the settings for the precision in which transformers loads the weights."""
     floating = {str(value.dtype).removeprefix("torch.") for value in tensors.values() if value.is_floating_point()}
     if len(floating) != 1:
         return {}

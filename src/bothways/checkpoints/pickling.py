@@ -1,10 +1,10 @@
 """Pickles of opened models, for spawned workers, joblib, Spark and Ray.
 
-A module that was built from a model folder and still has its weights travels as the folder's path and the checksum of
-the weights: a few kilobytes. Unpickling opens the folder and compares the checksum. A module that was trained or
-changed in memory, or whose folder has changed or gone, travels whole, its weights as one block of safetensors that
-shares no memory with the process that pickled it. Either keeps its dtype, and its device if the reading process has
-that device; else it goes to the CPU. Copying with ``copy.deepcopy`` stays in memory.
+A module that was built from a model folder and still has its weights is pickled as the folder's path and the checksum
+of the weights: a few kilobytes. Unpickling opens the folder and compares the checksum. A module that was trained or
+changed in memory, or whose folder has changed or is missing, is pickled whole, with its weights as one block of
+safetensors that shares no memory with the original. Both kinds of pickle keep the dtype, and the device if the process
+that unpickles has it; otherwise the module is on the CPU. ``copy.deepcopy`` copies modules in memory.
 """
 
 import copy
@@ -34,9 +34,9 @@ _PUT_BACK = "Put the folder back as it was, or open the model anew and pickle it
 
 
 class ModelFolder:
-    """A folder that weights are read from; it pickles as its path and the checksum of its weights.
+    """A folder that weights are read from; it is pickled as its path and the checksum of its weights.
 
-    ``expected`` is the `fingerprint` that the weights must have; None takes them as they are.
+    ``expected`` is the `fingerprint` that the weights must have; None accepts any.
     """
 
     def __init__(self, path: Path, family: Family, allow_pickle: bool, expected: str | None = None) -> None:
@@ -47,14 +47,14 @@ class ModelFolder:
         self._verified = expected is None
 
     def read(self) -> dict[str, Tensor]:
-        """Read all tensors under the family's names, mapped from disk."""
+        """Return all tensors under the family's names, memory-mapped."""
         if not self._verified:
             self._verify()
         own = self._family.canonical(read_tensors(self.path, allow_pickle=self.allow_pickle))
         return own | rounded_weights(self.path, self._family) | read_head_tensors(self.path)
 
     def __reduce__(self) -> Reduced:
-        """Pickle with the checksum of the folder's present or expected weights."""
+        """Pickle with the expected checksum of the weights, or with the current one if none is expected."""
         return ModelFolder, (self.path, self._family, self.allow_pickle, self._expected or fingerprint(self.path))
 
     def _verify(self) -> None:
@@ -98,13 +98,13 @@ _SOURCES: WeakKeyDictionary[nn.Module, Callable[[], nn.Module]] = WeakKeyDiction
 
 
 def remember_source(module: M, build: Callable[[], nn.Module]) -> M:
-    """Record how an encoder, pooler or head was built from a folder, and return it; ``build`` can be pickled."""
+    """Record a picklable function that builds this encoder, pooler or head from its folder; return the module."""
     _SOURCES[module] = build
     return module
 
 
 def built_again(module: M) -> M:
-    """Return a module with the weights of its folder, in float32 on the same device."""
+    """Build a module again from its folder, in float32 on the same device."""
     build = _SOURCES.get(module)
     device = next(module.parameters()).device
     if build is None:  # it was pickled with its weights, and has no folder
@@ -117,7 +117,7 @@ def built_again(module: M) -> M:
 def reduce_module(module: nn.Module) -> Reduced:
     """Reduce a module for pickle: to its builder if that gives the same weights, else to its weights.
 
-    Encoders, poolers and heads are pickled by it, and modules of another class once it is registered for them with
+    It is registered for encoders, poolers and heads; for other classes of modules, register it with
     ``copyreg.pickle``.
     """
     if not is_as_stored(module):
@@ -137,7 +137,7 @@ def is_as_stored(module: nn.Module) -> bool:
 
 
 class Whole:
-    """Pickles a module or a tokenizer with all its weights or files, and unpickles as that object."""
+    """Wraps a module or a tokenizer to pickle it with all its weights or files; unpickling gives the object itself."""
 
     def __init__(self, value: nn.Module | TextTokenizer) -> None:
         self._value = value
@@ -148,7 +148,7 @@ class Whole:
 
 def _reduce_whole(module: nn.Module) -> Reduced:
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    # A copy of the state with empty tensors in place of the weights, which the memo substitutes during the deep copy.
+    # Copy the state with empty tensors in place of the weights: the memo substitutes them during the deep copy.
     state = copy.deepcopy(module.__dict__, {id(value): _empty(value) for value in tensors.values()})
     device = next(iter(tensors.values())).device
     return _fill_again, (type(module), state, _block(tensors), device)

@@ -1,6 +1,6 @@
 """A pretrained encoder with its tokenizer: one object, called with texts or with padded ids.
 
-Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N heads, n tokens of one text.
+Shapes: B texts (or windows of texts), S tokens of the longest, H hidden, N heads, n tokens of one text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,10 +48,10 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(slots=True)
 class PretrainedEncoder:
-    """An encoder, its tokenizer, and their origin.
+    """An encoder with its tokenizer, its loaded heads and its source.
 
-    Call it with texts, or like a model of the ecosystem with ``input_ids`` and ``attention_mask``. It is in evaluation
-    mode; gradients are recorded as set in torch, so wrap calls in ``torch.inference_mode()`` unless you train.
+    Call it with texts, or like a model of transformers with ``input_ids`` and ``attention_mask``. It is in evaluation
+    mode. Gradients are recorded as usual in torch, so wrap calls in ``torch.inference_mode()`` unless you train.
     """
 
     encoder: Encoder
@@ -66,7 +66,7 @@ class PretrainedEncoder:
     trainings: int = 0
     """Number of trainings since the weights were loaded from the folder."""
     rounded: bool = False
-    """True if the weights were rounded for inference by default, without a chosen precision."""
+    """True if the weights were rounded to bfloat16 for inference because no precision was chosen."""
     multiplies_bfloat16: bool = False
     """True if inference on a CPU multiplies by bfloat16 weights; the parameters and all other steps are float32."""
 
@@ -84,18 +84,18 @@ class PretrainedEncoder:
 
     @property
     def precision(self) -> str:
-        """The precision of the encoder's products in inference: that of the weights, ``bfloat16`` or ``int8``."""
+        """The precision of matrix products in inference: ``int8``, ``bfloat16``, or the dtype of the weights."""
         if self.quantization is not None:
             return "int8"
         return "bfloat16" if self.multiplies_bfloat16 else str(self.encoder.embedding.tokens.weight.dtype)[6:]
 
     @property
     def quantization(self) -> Mapping[str, object] | None:
-        """Facts about its int8 layers: cosines, texts, layers; None for a model without any."""
+        """The description of its int8 layers (cosines, texts, layers); None for a model without any."""
         return quantization_of(self.settings)
 
     def check_full(self, verb: str) -> None:
-        """Raise InvalidInput if layers are int8, for an action that needs the trained weights."""
+        """Raise InvalidInput if layers are int8; ``verb`` says what needs the trained weights."""
         if self.quantization is not None:
             raise InvalidInput(
                 f"expected a model to {verb} with float32 weights, got {self.name!r}, which is quantized to int8: "
@@ -103,11 +103,11 @@ class PretrainedEncoder:
             )
 
     def in_full(self, module: M) -> M:
-        """Return the encoder or the pooler in its trained precision, read again if it was quantized for inference."""
+        """Return the encoder or the pooler in its trained precision, read again if it was rounded for inference."""
         return built_again(module) if self.rounded else module
 
     def __reduce__(self) -> tuple[type["PretrainedEncoder"], tuple[object, ...]]:
-        """Pickle by the folder while the encoder is as stored there, else whole; see `checkpoints.pickling`."""
+        """Pickle by the folder if the encoder is unchanged since loading, else whole; see `checkpoints.pickling`."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         if not is_as_stored(self.encoder):
             heads = {name: Whole(head) for name, head in self.heads.items()}
@@ -135,8 +135,8 @@ class PretrainedEncoder:
             attention_mask: 1 for real tokens, 0 for padding (B, S).
             token_type_ids: Segment ids (B, S).
             output_hidden_states: Keep every layer's output.
-            output_attentions: Keep every layer's attention weights, with the reference backend.
-            on_overflow: Policy for texts that are too long: ``"error"``, ``"truncate"`` (the output has the number of
+            output_attentions: Keep every layer's attention weights, which the reference backend computes.
+            on_overflow: Treatment of texts that are too long: ``"error"``, ``"truncate"`` (the output has the number of
                 truncated tokens), or ``"window"`` (each window is a row).
             backend: Name of the attention backend.
 
@@ -201,7 +201,7 @@ class PretrainedEncoder:
         Raises:
             InvalidInput: The head was not loaded.
             CorruptCheckpoint: ``config.json`` does not map numbers to names.
-                IncompatibleWeights: ``config.json`` has more or fewer names than the head has scores.
+            IncompatibleWeights: ``config.json`` has more or fewer names than the head has scores.
         """
         _, module = self._loaded_head(head)
         if isinstance(module, ScoreHead) and isinstance(module.kind.scores, Labels):
@@ -209,14 +209,14 @@ class PretrainedEncoder:
         return ()
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the encoder, the loaded heads and the tokenizer in the ecosystem's layout, whole or not at all.
+        """Write the encoder, the loaded heads and the tokenizer for use with transformers, whole or not at all.
 
         Heads that were not loaded are not written. A pooler is written if a head reads it or, without heads, if it was
         trained: in a family without a trained pooler (such as RoBERTa) the checkpoint's pooler is left out, and
-        ``transformers`` then draws it anew.
+        ``transformers`` then initialises a random one.
 
         Raises:
-            InvalidInput: The ecosystem has no model with just these heads; the message lists the possible sets.
+            InvalidInput: transformers has no model with just these heads; the message lists the possible sets.
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing is left behind.
         """
@@ -235,7 +235,7 @@ class PretrainedEncoder:
         self.tokenizer.save(folder, types=self.config.reads_types)
 
     def encoder_tensors(self, heads: tuple[HeadName, ...]) -> dict[str, Tensor]:
-        """Return the encoder under the family's names, for a model with these heads; a bare one with its pooler."""
+        """Return the encoder's tensors, named for a model with these heads; without heads, the pooler's tensors too."""
         self.check_full("save")
         family, encoder = self.family, self.in_full(self.encoder)
         if family.architecture(heads, self.settings) != family.base_architecture:
@@ -301,9 +301,9 @@ def load(
             ``multiple_choice``.
         revision: The commit of a hub name; when None, the one recorded by its download.
         device: ``"auto"`` takes a GPU if there is one.
-        dtype: ``float32``, ``bfloat16``, ``float16`` or ``float64``; None for inference alone takes bfloat16 on a GPU
-            that has it, else float32. ``auto`` does the same, and on a CPU with instructions for bfloat16 it multiplies
-            in bfloat16 in inference, with weights, sums, norms and residuals in float32; it reports its choice. Whether
+        dtype: ``float32``, ``bfloat16``, ``float16`` or ``float64``. None, for inference only, means bfloat16 on a GPU
+            that has it, else float32. ``auto`` is like None, but reports its choice, and on a CPU with instructions for
+            bfloat16 it computes matrix products in bfloat16, and weights, sums, norms and residuals in float32. Whether
             a GPU multiplies float32 in TF32 is torch's setting, ``torch.set_float32_matmul_precision``.
         download: Allow a download from the hub.
         allow_pickle: Read a ``.bin`` file if there is nothing else, after a scan.
@@ -393,10 +393,10 @@ def _ids(
 
 
 def _pooler(checkpoint: Checkpoint) -> Pooler | Absent:
-    advice = "For sentence embeddings take SentenceEmbedder, which averages the last hidden states."
+    advice = "For sentence embeddings use SentenceEmbedder, which averages the last hidden states."
     if checkpoint.family.pooler_training is None:
         return Absent(f"{checkpoint.family.title} was not trained with a pooler: its output means nothing. {advice}")
     pooler = checkpoint.build_pooler()
     if pooler is None:
-        return Absent(f"this checkpoint has no weights for one, and an untrained one is not handed out. {advice}")
+        return Absent(f"this checkpoint has no weights for it, and random ones would mean nothing. {advice}")
     return pooler

@@ -1,8 +1,8 @@
-"""The contents of ``bothways.json`` and the labels of ``config.json``, checked when a stored model is read.
+"""Schemas of ``bothways.json`` and the labels of ``config.json``, which are checked when a stored model is read.
 
-A reader chooses the kind of model that it expects: ``StoredTags.of(content)``. All kinds extend `Stored`, the facts
-about any model. Unknown keys belong to another kind or to a newer release and are ignored. A null stands
-for a value that was not fitted or not requested.
+A reader chooses the schema of the model that it expects: ``StoredTags.of(content)``. All schemas extend `Stored`, which
+has the values that all models share. Unknown keys belong to another kind of model or to a newer release, and are
+ignored. A null stands for a value that was not fitted or not requested.
 
 Checks that need the opened model (the maximum length, one value for each label) are made elsewhere, with the same
 error: `damaged`.
@@ -33,14 +33,14 @@ FORMAT_VERSION = 1
 Extras = Mapping[str, object]
 Thresholds = list[Annotated[float, Field(ge=0, le=1)]]
 
-# Every member is opened, and predicts every row.
+# Maximum number of members of an ensemble: each is opened, and predicts every row.
 MAX_MEMBERS = 100
 
 # Names are used in file names, and as values of options on the command line.
 HEAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 
-# Values of exactly the types that JSON has for them: neither true, nor "1", nor NaN is a number.
+# Values must have exactly the expected JSON types: neither true, nor "1", nor NaN is a number.
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
 
 
@@ -66,7 +66,7 @@ class StoredCalibration(_Part):
 
 
 class StoredGuarantee(_Part):
-    """A coverage guarantee; its held-out scores lie in ``confidence.safetensors``."""
+    """A coverage guarantee; its held-out scores are in ``confidence.safetensors``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -74,7 +74,7 @@ class StoredGuarantee(_Part):
 
 
 class StoredDetection(_Part):
-    """Settings of out-of-domain detection; the detector's arrays lie in ``confidence.safetensors``."""
+    """Settings of out-of-domain detection; the detector's arrays are in ``confidence.safetensors``."""
 
     __pydantic_extra__: dict[str, int | float]
 
@@ -90,22 +90,22 @@ class StoredDetection(_Part):
 
 
 class Stored(BaseModel):
-    """Stored facts about any model, and its options of reading texts."""
+    """The values that are stored for every model, such as its text options."""
 
     model_config = _STRICT
 
-    max_length: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
+    max_length: int | None = Field(default=None, ge=1, description="a whole number of at least 1")
     on_overflow: Overflow | None = Field(default=None, description="'window', 'error' or 'truncate'")
-    stride: int | None = Field(default=None, ge=0, description="a whole number from 0 on")
+    stride: int | None = Field(default=None, ge=0, description="a whole number of at least 0")
     task: str | None = Field(default=None, description="the name of a task")
     as_words: bool = Field(default=False, description="true or false")
-    temperature: StoredTemperature | None = Field(default=None, description="a value above 0 and a slope from 0 on")
+    temperature: StoredTemperature | None = Field(default=None, description="a value above 0 and a slope of at least 0")
     card: dict[str, object] = Field(default={}, description="an object")
-    checksums: dict[str, str] = Field(default={}, description="an object, which must map file names to SHA-256")
+    checksums: dict[str, str] = Field(default={}, description="an object that must map file names to SHA-256")
 
     @classmethod
     def of(cls, content: Extras) -> Self:
-        """Return the content of ``bothways.json``, or its entry for one of several heads, as this kind."""
+        """Parse the content of ``bothways.json``, or its entry for one of several heads, by this schema."""
         version = content.get("format_version", FORMAT_VERSION)
         if isinstance(version, bool) or version != FORMAT_VERSION:
             raise UnsupportedConfig(
@@ -120,7 +120,7 @@ class Stored(BaseModel):
 
 
 class StoredLabels(Stored):
-    """A model for labels of texts or pairs, or numbers."""
+    """A classifier or a regression model, for texts or pairs."""
 
     merge: Merge | None = Field(default=None, description="a way to merge windows")
     target: TargetKind | None = Field(default=None, description="'single', 'multi' or 'regression'")
@@ -132,39 +132,39 @@ class StoredLabels(Stored):
 
 
 class StoredTags(Stored):
-    """A model for tags of words."""
+    """A tagger."""
 
     scheme: Scheme | None = Field(default=None, description="a scheme of tags")
 
 
 class StoredAnswers(Stored):
-    """A model for answers to questions."""
+    """A question answering model."""
 
     no_answer_threshold: float | None = Field(default=None, description="a finite number, or null")
-    max_answer_tokens: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
+    max_answer_tokens: int | None = Field(default=None, ge=1, description="a whole number of at least 1")
 
 
 class StoredVectors(Stored):
-    """A model for vectors of texts."""
+    """A sentence embedder."""
 
     pooling: Pooling | None = Field(default=None, description="the name of a pooling")
     unit_length: bool | None = Field(default=None, description="true or false")
-    dimensions: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
+    dimensions: int | None = Field(default=None, ge=1, description="a whole number of at least 1")
 
 
 class StoredGraph(_Part):
-    """The output of an exported graph for a task: values for each window, or for each of its tokens."""
+    """The output of an exported graph for its task: values for each window, or for each token of a window."""
 
-    head: HeadName | None  # the head that computes them; None for vectors
+    head: HeadName | None  # the head that computes the values; None for embeddings
     per_token: bool
-    size: int = Field(ge=1)  # number of the head's outputs, or of a vector's dimensions
+    size: int = Field(ge=1)  # number of the head's outputs, or of the embedding's dimensions
     # Number of values in a row: the outputs, then the input of an out-of-domain detector if there is one.
     width: int = Field(ge=1)
-    pooling: Pooling | None = None  # the pooling of tokens to vectors
+    pooling: Pooling | None = None  # the pooling of tokens to an embedding
 
 
 class StoredHead(Stored):
-    """One of several heads on an encoder: the facts that every task has. The others are in the kind of its task."""
+    """One of several heads on an encoder: the values that all tasks share. Others are in the schema of its task."""
 
     name: Annotated[str, StringConstraints(pattern=HEAD_NAME)]
     config: dict[str, object]
@@ -203,7 +203,7 @@ class StoredEnsemble(Stored):
     thresholds: Thresholds | None = Field(default=None, description="a list of numbers from 0 to 1")
     conformal: list[float] | None = Field(default=None, min_length=1, description="a list of finite numbers")
     columns: list[dict[str, object]] = Field(description="a list of objects with names of columns")
-    reading: Stored = Field(description="an object with ways of reading")
+    reading: Stored = Field(description="an object with text options")
 
 
 def at_most(name: str, value: int | None, most: int) -> int | None:
@@ -214,7 +214,7 @@ def at_most(name: str, value: int | None, most: int) -> int | None:
 
 
 def damaged(name: str, expected: str, value: object) -> CorruptCheckpoint:
-    """Return the error for an impossible value."""
+    """Return the error for an invalid value."""
     return CorruptCheckpoint(
         f"{OURS} must give {name} as {expected}, but it is {value!r:.200}: the file was altered or damaged. "
         "Get the model again from where it came."
@@ -236,7 +236,7 @@ def label_names(settings: Mapping[str, object], count: int) -> tuple[str, ...]:
 
 
 def placeholders(count: int) -> tuple[str, ...]:
-    """Return the ecosystem's names of unnamed labels."""
+    """Return the names that transformers gives to labels without names."""
     return tuple(f"LABEL_{index}" for index in range(count))
 
 

@@ -35,12 +35,12 @@ Examples:
 Detectors:
   ModelProvenanceChecker        files, signature, claims; loads no torch
   ClassifierConfidenceAnalyzer  calibration, confidence on foreign texts
-  BehaviorConsistencyValidator  answers under edits that keep the meaning
-  AdversarialRobustness         answers under adversarial edits
-  EmbeddingShiftDetector        attacks and outlier words by hidden states
-  ContextInjection              the effect of one inserted sentence
+  BehaviorConsistencyValidator  predictions under edits that keep the meaning
+  AdversarialRobustness         predictions under adversarial edits
+  EmbeddingShiftDetector        hidden states: attacks, and outlier words
+  ContextInjection              predictions after a sentence is inserted
   MembershipInferenceAuditor    leakage of training rows
-  BackdoorTriggerScanner        words that flip every answer
+  BackdoorTriggerScanner        words that flip every prediction
 
 Exit code: 0; 1 if a finding is at least as severe as --fail-on; 3 if a detector
 crashed or none ran."""
@@ -55,14 +55,14 @@ class AuditInputs:
     """Inputs of an audit besides the model."""
 
     data: opt.File | None = None
-    """Rows of the model's domain, with or without labels; more detectors can run with them."""
+    """Rows from the model's domain, with or without labels; several detectors need them."""
     non_members: opt.File | None = None
-    """Rows not used in training; --data must hold training rows. Tests for membership leakage."""
+    """Rows not used in training, to test for membership leakage; --data must then hold training rows."""
     triggers: opt.File | None = None
-    """Text file of suspected trigger words and phrases, one a line, to try along with the known ones."""
+    """Text file of suspected trigger words and phrases, one per line, to try in addition to the known ones."""
     clean_texts: opt.File | None = None
-    """Untampered texts from the same domain: rows, or one a line in a .txt file. Tests whether words of --data shift
-    the hidden states more than words of these texts do."""
+    """Untampered texts from the same domain: rows, or a .txt file with one per line. Tests if words of --data shift the
+    hidden states more than words of these texts do."""
     reference: str | None = None
     """A clean model to compare with: the encoder that this one was fine-tuned from, or a model of the same task."""
     text: str | None = None
@@ -71,11 +71,11 @@ class AuditInputs:
     """Column of the labels. Default: as in training."""
     data_format: opt.FileFormat = None
     public_key: Path | None = None
-    """The signer's key, as PEM; the model must have their signature."""
+    """Public key of the signer, as PEM; the model must have a valid signature by it."""
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns that were named."""
+        """The column names that were given."""
         return {key: value for key, value in {"text": self.text, "label": self.label}.items() if value is not None}
 
     def check(self) -> None:
@@ -86,7 +86,7 @@ class AuditInputs:
             raise opt.usage_error("--clean-texts needs --data, with the texts to test.")
 
     def settings(self) -> AuditSettings:
-        """Read the further inputs of detectors, by name."""
+        """Return the additional inputs of detectors, read from their files."""
         settings: AuditSettings = {}
         if self.public_key is not None:
             settings["public_key"] = str(self.public_key)
@@ -125,7 +125,7 @@ def audit(
         detectors: Names of detectors. Default: all that can run with these inputs.
         report_format: text, json, sarif (2.1.0) or html. Default: by the name of the output, else text.
         output: Write the report to this file instead of standard output.
-        fail_on: The lowest severity that makes the exit code 1.
+        fail_on: Exit with code 1 if a finding has at least this severity.
         time_limit: Seconds per detector.
         seed: Seed of all random choices.
     """
@@ -158,7 +158,7 @@ def audit(
 def _lines(path: str) -> list[str]:
     lines = [str(row.values["text"]).strip() for row in read_rows(path, format="txt")]
     if not (kept := [line for line in lines if line]):
-        raise opt.usage_error(f"expected one text a line in {path}, got only empty lines.")
+        raise opt.usage_error(f"expected one text per line in {path}, got only empty lines.")
     return kept
 
 
@@ -199,10 +199,10 @@ Examples:
   bothways audit-data train.jsonl.gz --model runs/news \\
     --output suspicious.jsonl
 
-Each row has a score from 0 to 1. It is above 0.5 if the row shares a phrase
-with rows of its label that, without the phrase, point to another label more
-than other rows do; "triggers" has the phrases. Read the first rows before you
-remove any."""
+Each row has a score from 0 to 1. Above 0.5, the row contains a suspicious
+phrase, named in "triggers": without it, rows of this label that contain it
+indicate another label more than the other rows do. Read the first rows before
+you remove any."""
 
 
 @opt.command(_DATA_EXAMPLE)
@@ -227,11 +227,11 @@ def audit_data(
     Args:
         data: Rows with texts and labels.
         model: Folder of a classifier trained on these rows; its predictions and hidden states are used too.
-        output: Rows with score, triggers and reason; '-' is standard output.
+        output: File for the rows with score, triggers and reason; '-' is standard output.
         embedder: A sentence embedder that was not trained on the rows.
         text: Columns of the texts.
         label: Column of the labels.
-        json: Print JSON Lines, the only format on standard output anyway.
+        json: No effect: standard output is always JSON Lines.
     """
     del json
     output_format(output)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bothways.report.evaluation import Evaluated
     from bothways.retrieval import CandidateRanking
 
-RANKING = "ranking"  # the evaluation of a model that ranks candidates, whatever its task
+RANKING = "ranking"  # value of --task: evaluate the ranking of candidates
 
 _MOST_CLASSES, _LONGEST_LABEL = 20, 40
 _MEANINGS = {
@@ -105,12 +105,13 @@ def evaluate(
         data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
         out_of_domain: Out-of-domain rows without labels: also report how well the model detects them.
-        report: Also write an HTML page to this file: metrics, reliability before and after calibration, per-class
-            results and confusions, the members of an ensemble, the model card.
+        report: Also write an HTML page to this file, with metrics, reliability before and after calibration, per-class
+            results and confusions, the members of an ensemble, and the model card.
         task: One task of a multi-task model. Default: all. 'similarity' uses any encoder as an embedder and
             correlates the cosines of pairs with scores (columns text_a, text_b, score). 'ranking' ranks the candidates
-            of each query with a pair model or by cosine (columns text_a, text_b, label, or those of the training).
-        relevant: For ranking: the label of relevant candidates. Default: the conventional one, or grades from 0 up.
+            of each query with a pair model or by cosine (columns text_a, text_b, label, or as in training).
+        relevant: For ranking: the label of relevant candidates. Default: a usual label such as 'relevant' or 'yes';
+            labels that are whole numbers are grades.
     """
     opt.check_piped({"--data": data, "--out-of-domain": out_of_domain})
     _check_together(task, relevant, points, pages=bool(out_of_domain or report))
@@ -169,7 +170,7 @@ def _evaluate(
     detection = None
     if others is not None:
         detection = tasks.out_of_domain(model, rows, others, resamples=resamples, seed=seed, show_progress=show)
-    # Printed before the page is written, so that nothing is lost if that fails.
+    # Print the results first: they are not lost if the page cannot be written.
     _print_result(result, detection, json=json)
     name, file = page
     if file is not None:
@@ -179,7 +180,7 @@ def _evaluate(
 
 
 def _check_together(task: str | None, relevant: str | None, points: PointOptions, *, pages: bool) -> None:
-    """Raise a usage error for options that do not go together."""
+    """Raise a usage error for options that cannot be combined."""
     if relevant is not None and task != RANKING:
         raise opt.usage_error(f"--relevant needs --task {RANKING}: it names the label of relevant candidates.")
     if points.at_label is not None and not points:
@@ -192,7 +193,7 @@ def _check_together(task: str | None, relevant: str | None, points: PointOptions
 
 @contextmanager
 def _suggested_task(task: str | None) -> Iterator[None]:
-    """Suggest an evaluation of a similar name if a model has no such task."""
+    """Add to the error about an unknown task an evaluation with a similar name."""
     try:
         yield
     except CycloptsError as error:
@@ -203,7 +204,7 @@ def _suggested_task(task: str | None) -> Iterator[None]:
 
 
 def _other_rows(model: Any, source: str, format_: Format | None) -> list[Row]:  # noqa: ANN401 (a trained model)
-    """Return the out-of-domain rows, read before the data, once it is known that the model has a detector."""
+    """Check that the model has a detector, and return the out-of-domain rows."""
     if not issubclass(model.spec.predict_options, LabelPrediction):
         those = models(spec for spec in SPECS.values() if issubclass(spec.predict_options, LabelPrediction))
         raise opt.usage_error(f"--out-of-domain can be given for {those}, but this one does not.")
@@ -231,14 +232,14 @@ def _print_result(result: Any, detection: "Report | None", *, json: bool) -> Non
 
 
 def _legend(reports: "Iterable[Report]") -> str:
-    """Explain the less common metrics of some reports in a few words each; empty without any."""
+    """Return short explanations of the less common metrics in the reports; an empty string if there are none."""
     metrics = {name for report in reports for name in report.estimates}
     words = "; ".join(f"{name}: {meaning}" for name, meaning in _MEANINGS.items() if name in metrics)
     return textwrap.fill(words, 100)
 
 
 def _by_task(result: Any) -> "dict[str, Report]":  # noqa: ANN401 (a report or several)
-    """Return the reports of several tasks by their names; a single one has the name ``""``."""
+    """Return the reports by task name; a single report has the name ``""``."""
     return dict(result.reports) if isinstance(result, compose.MultiReport) else {"": result}
 
 
@@ -254,7 +255,7 @@ def _print_classes(report: "Report") -> None:
         rows.append((shortened(one_line(row.label), _LONGEST_LABEL), *scores, *counts, *threshold))
     print_table(("~", ">precision", ">recall", ">f1", ">support", ">predicted", *own), rows)
     if left_out := len(report.per_class) - len(shown):
-        print(f"These are the lowest in F1 and the most frequent; --report and --json have {left_out:,} more.")
+        print(f"These have the lowest F1 or are the most frequent; --report and --json have {left_out:,} more.")
 
 
 def _page_parts(model: Any, rows: Any, result: Any, uncalibrated: Any) -> "dict[str, Evaluated]":  # noqa: ANN401 (any task)
@@ -276,8 +277,8 @@ Example:
   bothways compare runs/a runs/b --data test.jsonl.gz
   bothways compare runs/topic runs/both --task topic --data test.jsonl.gz
 
-A difference may be chance if its interval holds 0, or its p-value is above
-0.05."""
+A difference may be due to chance if its interval contains 0, or if its
+p-value is above 0.05."""
 
 
 @opt.command(_COMPARE_EXAMPLE, columns=opt.column_options(), opened=opt.opening_options())
@@ -304,15 +305,15 @@ def compare(
     --json, names of metrics end in _a for the first model, _b for the second, and _difference.
 
     Args:
-        first: Folder of a trained model of any task but masked LM.
-        second: Folder of another model or ensemble of the same task and labels; differences are second minus first.
+        first: Folder of a trained model of any task except masked LM.
+        second: Folder of another model or ensemble with the same task and labels; differences are second minus first.
         data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        task: One task of a multi-task model; or 'similarity', for any encoders as embedders.
-        seed: Seed of resamples and permutations.
+        task: One task of a multi-task model, or 'similarity' to compare any two encoders as embedders.
+        seed: Seed of the bootstrap and the permutation tests.
     """
     both = _opened((first, second), task, opt.given_of(opened), reading, model.in_full)
     one, other = (opt.with_columns(each, opt.given_of(columns)) for each in both)
-    # Read once: standard input cannot be read for each of the two.
+    # Read once for both models: standard input cannot be read twice.
     rows = list(read_rows(data, format=format))
     report = tasks.compare(one, other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
     if json:
@@ -324,7 +325,7 @@ def compare(
 def _opened(
     names: tuple[str, str], task: str | None, own: dict[str, Any], reading: opt.WindowOptions, model: opt.ModelOptions
 ) -> list[Any]:
-    """Open both models; for one of several tasks, the named task."""
+    """Open both models; ``task`` selects one task of a multi-task model."""
     opened = [
         opt.open_task(name, own, reading, model, compose.SIMILARITY if task == compose.SIMILARITY else None)
         for name in names

@@ -46,7 +46,7 @@ class TargetOptions:
     tag: str | None = None
     """With --word, explain this tag. Default: the predicted one."""
     answer: str | None = None
-    """Explain this part of the context as an answer."""
+    """Explain this span of the context as the answer."""
     choice: opt.WholeNumber | None = None
     """Explain this choice; choices count from 0."""
 
@@ -87,17 +87,17 @@ def explain(
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
-    """Explain one prediction: the contribution of each word, and attention.
+    """Explain a prediction by word contributions and attention.
 
     Explains the model's own prediction, or the label, tag, answer or choice that you name. For an encoder without a
     task, shows only attention.
 
     Args:
         model: A folder or name of a trained model, or of an encoder.
-        texts: Input of the task: a text, two texts, question and context, context and choices.
-        output: A page (.html), a picture (.png, .svg) or arrays (.npz, .json), by suffix. Default: print the words.
+        texts: Input of the task: a text, two texts, a question and its context, or a context and choices.
+        output: Write a page (.html), picture (.png, .svg) or arrays (.npz, .json). Default: print the words.
         method: Attribution method; leave-one-out also works for ensembles and texts of several windows.
-        steps: Points of the integral of integrated gradients.
+        steps: Number of steps of integrated gradients.
         task: One task of a multi-task model.
     """
     _check(texts, output, target)
@@ -163,13 +163,13 @@ def _explained(
 
 
 def _input(model: "AnyTask", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
-    """Return texts of the command line as an input of a model."""
+    """Return the texts of the command line as one input of the model."""
     columns = model.fitted.columns
     rows = columns.rows_of(texts)
     if len(rows) != 1:
         raise opt.usage_error(f"this model explains one text at a time, got {len(rows)}.")
     (value,) = map(columns.read, read_rows(rows))
-    return value[0] if isinstance(model, compose.Ensemble) else value  # of the first member: all read the same here
+    return value[0] if isinstance(model, compose.Ensemble) else value  # of the first member: all members read the same
 
 
 def _encoder(name: str, opening: opt.ModelOptions) -> "PretrainedEncoder":
@@ -188,7 +188,7 @@ def _write(explanation: "Explanation", output: Path) -> None:
         elif suffix == ".npz":
             import numpy as np
 
-            save: Callable[..., None] = np.savez_compressed  # whose options could clash with names of arrays
+            save: Callable[..., None] = np.savez_compressed  # its own parameters could clash with names of arrays
             save(stream, **explanation.arrays())
         else:
             stream.write(_picture(explanation, suffix))
@@ -218,7 +218,7 @@ def _print(explanation: "Explanation") -> None:
 
 _HEADS_EXAMPLE = """\
 Universal Dependencies publishes trees as .conllu. Rows with tokens or a text
-have no trees, and dependency relations are then left out.
+have no trees; dependency relations are then not scored.
 
 Examples:
   bothways explain heads sentence-transformers/all-MiniLM-L6-v2
@@ -238,12 +238,12 @@ def heads(
     quiet: opt.Quiet = False,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
-    """Score the role of each attention head over a corpus.
+    """Score attention heads by role, such as previous token.
 
     Args:
         model: A folder or name of a model; only its encoder is used.
         data: Sentences: .conllu (also .gz) with dependency trees, or rows with tokens or a text. Default: the sentences
-            with pronouns in this package.
+            with pronouns that come with this package.
         most: Maximum number of sentences.
         random: Also score a random encoder of the same shape.
         seed: Seed of the random encoder.

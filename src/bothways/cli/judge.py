@@ -33,20 +33,20 @@ _MERGE = opt.Option(
     "merge", Merge, "How to merge the windows of a long passage; see 'bothways train pairs'.", default="maxp"
 )
 
-Dimension = Annotated[JudgeDimension | None, Parameter(help="One judge of a folder with several.")]
+Dimension = Annotated[JudgeDimension | None, Parameter(help="The judge to use, if the folder has several.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class EstimateOptions:
-    """Options of estimating success rates."""
+    """Options for estimating success rates."""
 
     labels: opt.File | None = None
-    """Human labels of randomly drawn rows of every system. Default: the labels in the data."""
+    """File of human labels for randomly drawn rows of every system. Default: the labels in the data."""
     dimension: Dimension = None
     method: PpiMethod = "ppi++"
-    """The interval to show first: ppi++ weighs the judge by its agreement with the labels, ppi relies on it fully,
-    classical uses only the labels. All are reported."""
+    """The interval to show first; all three are reported. ppi++ weights the judge by its agreement with the labels, ppi
+    gives it full weight, classical uses only the labels."""
     level: opt.Level = 0.95
     """Confidence level of the intervals."""
     seed: opt.BootstrapSeed = 0
@@ -69,7 +69,7 @@ class EstimateOptions:
 
 ESTIMATE = EstimateOptions()
 
-judge = App(name="judge", help="Judge retrieval-augmented answers, and find the better system.")
+judge = App(name="judge", help="Judge retrieval-augmented answers, and rank the systems that gave them.")
 
 _TRAIN_EXAMPLE = f"""\
 A row of the data; a label may be 0 or 1, true or false, yes or no, or null:
@@ -86,7 +86,7 @@ Examples:
     --train questions.jsonl --negatives both --dimension context_relevance \\
     --output runs/judge                  # queries and passages, no labels
 
-'bothways recommend judging' suggests encoders.
+'bothways recommend --task judging' suggests encoders.
 
 {runs.RESUMING}"""
 
@@ -117,17 +117,17 @@ def train(
 ) -> int:
     """Train a judge of retrieval-augmented answers.
 
-    Learns from labelled triples, or only from questions and passages. Fine-tunes a cross-encoder for each dimension and
-    keeps a good epoch (see --epochs). Probabilities are calibrated on held-out rows.
+    Learns from labelled triples of query, passage and answer, or from queries and passages alone. Fine-tunes a
+    cross-encoder for each dimension; held-out rows choose the epoch (see --epochs) and calibrate probabilities.
 
     Args:
         train: Triples: .jsonl, .json, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        dimension: What to judge; repeat it, or use all, for several judges, each in a subfolder named after it.
-        validation: Held-out triples. Default: about a tenth of the rows, drawn with the seed, that share neither query
-            nor passage with the others.
-        negatives: Generate negatives from the good rows: weak takes a random passage or answer of another question,
-            strong another passage of the same document or the nearest by words, both alternates. Default: both if no
-            row has a label, else none.
+        dimension: What to judge. Repeat the option, or give 'all', to train several judges, each in its own subfolder.
+        validation: Held-out triples. Default: about a tenth of the rows, drawn with the seed; they share no query or
+            passage with the other rows.
+        negatives: Make negatives from the positive rows. weak: a random passage or answer of another question; strong:
+            another passage of the same document, or else the one with the most words in common; both: strong and weak
+            in turn. Default: both if no row has a label, else none.
     """
     opt.check_piped({"--train": train, "--validation": validation})
     given = {**opt.given_of(own), **opt.given_of(confidence)}
@@ -165,8 +165,8 @@ def _fit(
 
 
 _SCORE_EXAMPLE = """\
-The labels must be those of randomly drawn rows. A label row has the id of the
-answer, or its texts, and a column such as context_relevance.
+Label randomly drawn rows. A row of labels has the id or the texts of an
+answer, and a column such as context_relevance.
 
 Example:
   bothways judge score runs/judge --data answers.jsonl --labels gold.jsonl \\
@@ -187,7 +187,7 @@ def score(
 ) -> None:
     """Estimate the success rate of a system.
 
-    The interval is valid with few human labels.
+    Combines the judge with a few human labels; the interval stays valid if the judge errs.
 
     Args:
         judge: Folder of a judge.
@@ -204,8 +204,8 @@ def score(
 
 
 _RANK_EXAMPLE = """\
-A label row names its answer by id, by its texts, or by the column system. The
-name of a system is that of its file.
+A row of labels has the id or the texts of an answer, and may name its system
+in the column system. By default, a system has the name of its file.
 
 Example:
   bothways judge rank a.jsonl b.jsonl --judge runs/judge --labels gold.jsonl \\
@@ -230,13 +230,13 @@ def rank(
     Prints how certain the order is. Systems that answered the same queries are compared query by query.
 
     Args:
-        data: A file of answers for each system; rows that name their system count for that one.
+        data: A file of answers for each system; a row with another name in the column system counts for that system.
         judge: Folder of a judge.
-        truth: True success rates, if known: rows with the columns system and value; or 'labels', if every row of the
-            data has a label. The order is compared with the true one by Kendall's tau.
-        next: Write the rows to label next to this file: those for which the judge sees the largest difference between
-            the first two systems, or is least certain.
-        next_rows: Number of these rows.
+        truth: True success rates, if known, to compare the order with by Kendall's tau: rows with the columns system
+            and value, or 'labels' if every row of the data has a label.
+        next: Write to this file the rows that should be labelled next: those where the judge sees the largest
+            difference between the first two systems, or is least certain.
+        next_rows: Number of rows to write with --next.
     """
     names, systems = TripleColumns.named(opt.given_of(columns)), _named_files(data)
     opt.check_piped({**{f"the file {each!r}": each for each in data}, "--labels": estimate.labels, "--truth": truth})

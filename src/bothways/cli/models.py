@@ -1,4 +1,4 @@
-"""``bothways models`` and ``bothways recommend``: which model to take."""
+"""``bothways models`` and ``bothways recommend``: the catalogue, and the choice of a model."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -36,15 +36,15 @@ def models(
 ) -> None:
     """List the catalogue of models, or show one card.
 
-    Parameters are counted without building the models in memory. Scores are the published ones, each with its metric,
-    split and source. Other models of these families can be used as well.
+    Parameter counts are computed without building the models. Scores are published ones, with metric, split and source.
+    Other models of these families can be used as well.
 
     Args:
-        name: A model of the catalogue: its name on the hub, or the part behind the slash.
-        family: Only this family.
-        download: Download the model from the hub if it is not here, also one outside the catalogue, and print its
-            commit and folder. The first download of a name fixes its commit for later calls.
-        revision: With --download: the commit (40 hexadecimal digits).
+        name: A model of the catalogue: its name on the hub, or the part after the slash.
+        family: List only this family.
+        download: Download the model from the hub if there is no local copy, and print its commit and folder. The model
+            need not be in the catalogue. Later calls use the commit of the first download.
+        revision: With --download: the commit to download (40 hexadecimal digits).
         allow_pickle: With --download: also download weights in a .bin file, if there are no others.
         json: Print JSON: a list, the one card, or what was downloaded.
     """
@@ -141,7 +141,7 @@ def _print_card(card: "ModelCard") -> None:
     from rich.text import Text
 
     lines = _card_lines(card)
-    # Only the first line of a label shows it.
+    # Show a label on its first line only.
     labels = ["" if at and label == lines[at - 1][0] else label for at, (label, _) in enumerate(lines)]
     print(f"{card.name}\n")
     rows = ((Text(label, "bold"), value) for label, (_, value) in zip(labels, lines, strict=True))
@@ -212,21 +212,20 @@ def recommend(
 ) -> None:
     """Recommend models for a task, with reasons.
 
-    Lists local models, the kind of model that the task needs, and a ranking of models. It takes this machine into
-    account: models that do not fit into its free memory are left out, and the speed of the others is estimated from a
-    one-second measurement.
+    Prints the local models, the kind of model that the task needs, and a ranking of models. Models that do not fit into
+    the free memory of this machine are left out; the speed of the others is estimated from a one-second measurement.
 
     Args:
-        task: What to do with texts, such as classification, ner, search or chat; an unknown task lists the known ones.
+        task: What to do with texts, such as classification, ner, search or chat; an unknown name prints the known ones.
         constraint: What to rank by: published accuracy, speed, memory, arithmetic, pre-training from scratch, or
             research.
         max_latency_ms: Maximum time for one text on this machine; needs --measure.
         max_memory_mb: Maximum memory, in MB, of a process that reads one text.
-        context: Tokens that the model must read at once.
+        context: Minimum context length of the model, in tokens.
         language: Language of the texts.
         most: Maximum number of models to recommend.
         measure: Measure the candidates' speed and memory on this machine, with random weights. Nothing is downloaded;
-            takes a few seconds for each.
+            each model takes a few seconds.
     """
     choose_threads(threads)
     with opt.as_usage_error():
@@ -295,7 +294,7 @@ def _print_local(recommendation: "Recommendation") -> None:
 
 
 def _source(model: "Ranked") -> str:
-    """Say that the model is local, or how to download it."""
+    """Return that the model is local, or how to download it."""
     commit = f"commit {model.commit}" if model.commit else ""
     if model.local:
         return f"local{': ' if commit else ''}{commit}"

@@ -42,7 +42,7 @@ _NONE = "none"  # typed for None, if that is not the default
 
 
 def _token_count(kind: type, words: Sequence[Token]) -> int:
-    """Convert 50M, 1.5G or 2000000."""
+    """Convert a number of tokens such as 50M, 1.5G or 2000000."""
     del kind
     number = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)", words[0].value.replace("_", "").lower())
     count = 0 if number is None else round(float(number[1]) * _MULTIPLES[number[2]])
@@ -77,9 +77,9 @@ Threads = Annotated[
 ]
 Revision = Annotated[
     str | None,
-    Parameter(help="Commit (40 hexadecimal digits) of a model on the hub. Default: the commit of its download."),
+    Parameter(help="Commit of a model on the hub (40 hexadecimal digits). Default: the commit that was downloaded."),
 ]
-TextColumns = Annotated[Columns, Parameter(help="Column of the texts; repeat it to join several.")]
+TextColumns = Annotated[Columns, Parameter(help="Column of the texts; repeat the option to join several columns.")]
 Resamples = Annotated[PositiveInt, Parameter(help="Bootstrap resamples for the intervals.")]
 BootstrapSeed = Annotated[WholeNumber, Parameter(help="Seed of the bootstrap.")]
 
@@ -87,7 +87,7 @@ TEXT: tuple[str, ...] = ("text",)
 
 
 class ModelArguments(TypedDict):
-    """Keyword arguments of the library that find a model and place it."""
+    """Keyword arguments of the library for finding, loading and placing a model."""
 
     device: str
     dtype: Dtype | None
@@ -99,20 +99,20 @@ class ModelArguments(TypedDict):
 @Parameter(name="*", group="Model")
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """Options to find a model, and to run it."""
+    """Options for finding and running a model."""
 
     device: str = "auto"
     """cpu, cuda, cuda:1 or mps; auto takes a GPU if there is one."""
     threads: Threads = None
     dtype: Dtype | None = None
-    """Precision of the weights. Default: float32 to train, compare and export; else bfloat16 on GPUs that support it,
-    float32 elsewhere. 'auto' chooses by the device alone; a CPU with bfloat16 instructions then uses them."""
+    """Precision of the weights. Default: float32 for training, comparing and exporting; otherwise bfloat16 on GPUs that
+    support it, else float32. 'auto' chooses by the device alone; CPUs with bfloat16 instructions then use them."""
     revision: Revision = None
     download: Flag = False
-    """Download the model from the hub if it is not here; nothing is downloaded without this option. The first download
-    of a name fixes its commit for later calls."""
+    """Download the model from the hub if there is no local copy. Without this option, nothing is downloaded. Later
+    calls use the commit of the first download."""
     allow_pickle: Flag = False
-    """Also read weights from a .bin file, after a scan, if the model has no others."""
+    """Also read weights from a .bin file if the model has no others; the file is scanned first."""
 
     @property
     def in_full(self) -> "ModelOptions":
@@ -133,14 +133,14 @@ class ModelOptions:
 @Parameter(name="*", group="Long texts")
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
-    """Options to read long texts."""
+    """Options for long texts."""
 
     max_length: PositiveInt | None = None
     """Maximum tokens per window. Default: as trained, else the model's limit."""
     on_overflow: Overflow | None = None
-    """Read longer texts in overlapping windows, refuse them, or truncate them. Default: as saved, else windows."""
+    """Split longer texts into overlapping windows, refuse them, or truncate them. Default: as saved, else window."""
     stride: WholeNumber | None = None
-    """Tokens that neighbouring windows share. Default: a quarter of a window, or none in masked LM training."""
+    """Overlap of neighbouring windows, in tokens. Default: a quarter of a window; 0 in masked LM training."""
 
 
 ANY_MODEL = ModelOptions()
@@ -148,13 +148,13 @@ ANY_WINDOWS = WindowOptions()
 
 
 def usage_error(message: str) -> CycloptsError:
-    """Return the error for a command line that makes no sense; it ends the program with exit code 2."""
+    """Return the error for an invalid command line; it ends the program with exit code 2."""
     return CycloptsError(msg=message)
 
 
 @contextmanager
 def as_usage_error(*names: str) -> Iterator[None]:
-    """Turn `InvalidInput` into a usage error, in which these options are spelled as typed if they begin the message."""
+    """Turn `InvalidInput` into a usage error; these names get their command-line spelling at its beginning."""
     try:
         yield
     except InvalidInput as error:
@@ -172,7 +172,7 @@ def spelled(name: str) -> str:
 
 
 def command(example: str = "", *, name: str | None = None, **groups: type) -> Callable[[Callable[..., object]], App]:
-    """Make a function a command whose help ends with the example; `group_of` makes the groups, by parameter."""
+    """Make a function a command whose help ends with the example; ``groups`` are option groups by parameter name."""
 
     def decorated(function: Callable[..., object]) -> App:
         for parameter, group in groups.items():
@@ -187,7 +187,7 @@ def command(example: str = "", *, name: str | None = None, **groups: type) -> Ca
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a command; it is None unless given, so that its default stands in one place, the declaration."""
+    """An option of a command. It is None unless given; its default is that of the declared attribute."""
 
     name: str
     type: Any
@@ -207,9 +207,9 @@ class Option:
 
 
 def options_of(declaration: object) -> tuple[Option, ...]:
-    """Return the options that a dataclass declares, or an instance of one with its values as defaults.
+    """Return the options that a dataclass declares; an instance provides other defaults.
 
-    Attributes with a quoted annotation, or of a type that cannot be typed on a command line, are left out.
+    Attributes with a quoted annotation, or of a type that has no command-line form, are left out.
     """
     kind = declaration if isinstance(declaration, type) else type(declaration)
     texts, options = attribute_docs(kind), []
@@ -222,7 +222,7 @@ def options_of(declaration: object) -> tuple[Option, ...]:
 
 
 def _option(name: str, annotation: object, default: object, text: str) -> Option | None:
-    """Return the option for a declared attribute; None if its type cannot be typed."""
+    """Return the option for a declared attribute; None if its type has no command-line form."""
     annotation = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     parts = get_args(annotation) if get_origin(annotation) in (typing.Union, types.UnionType) else (annotation,)
     kinds = [part for part in parts if part is not type(None)]
@@ -238,7 +238,7 @@ def _option(name: str, annotation: object, default: object, text: str) -> Option
     if kind is bool:
         return Option(name, bool, text, negative=f"--no-{name.replace('_', '-')}")
     if kind is int:
-        # Whole numbers count something, unless their default is 0.
+        # Integers are counts from 1, unless their default is 0.
         at_least = Number(gte=0 if value == 0 else 1)
         return Option(name, Annotated[int, Parameter(validator=at_least)], text, shown)
     if kind in (float, str):
@@ -250,7 +250,7 @@ def _option(name: str, annotation: object, default: object, text: str) -> Option
 
 
 def group_of(title: str, options: Iterable[Option]) -> type:
-    """Return a dataclass of options, one of each name, under a title of the help."""
+    """Return a dataclass of the options, which the help shows under a title; repeated names are dropped."""
     unique: dict[str, Option] = {}
     for option in options:
         unique.setdefault(option.name, option)
@@ -271,7 +271,7 @@ def group_of(title: str, options: Iterable[Option]) -> type:
 def fitting_groups(
     title: str, own: Collection[Option], others: Iterable[Option] = (), confidence: Iterable[Option] = ()
 ) -> dict[str, type]:
-    """Return the groups ``own``, titled, and ``confidence`` of a task's options, with further ones for each group."""
+    """Split a task's options into the groups ``own``, with the title, and ``confidence``, and add further options."""
     learnt = [option for option in own if option.name in _CONFIDENCE]
     return {
         "own": group_of(title, (option for option in (*own, *others) if option.name not in _CONFIDENCE)),
@@ -289,7 +289,7 @@ def given_of(options: object) -> dict[str, Any]:
 
 
 def of_all_tasks(declarations: Callable[[TaskSpec], Iterable[object]]) -> list[Option]:
-    """Return the options that the tasks declare, each with the models it is for; the default is the model's own."""
+    """Return the options of all tasks, without defaults; the help of each names the models that it is for."""
     collected: dict[str, tuple[Option, list[TaskSpec]]] = {}
     for spec in SPECS.values():
         for declaration in declarations(spec):
@@ -309,14 +309,14 @@ def columns_of(spec: TaskSpec) -> tuple[object, ...]:
 
 @cache
 def column_options(*, without: str = "") -> type:
-    """Return the columns that trained models of any task read."""
+    """Return the column options of trained models of all tasks, except for ``without``."""
     options = (each for each in of_all_tasks(columns_of) if each.name != without)
     return group_of("Columns (by default as in training)", options)
 
 
 @cache
 def opening_options(*, also: str = "") -> type:
-    """Return the options to open a trained model of any task with, except those of its calls, apart from ``also``."""
+    """Return the options for opening trained models; options that calls take too are left out, except for ``also``."""
     kept = {also}
     for spec in SPECS.values():
         calls = (spec.fit_options, spec.data_options, spec.predict_options)
@@ -328,12 +328,12 @@ def opening_options(*, also: str = "") -> type:
 
 @cache
 def vector_options() -> type:
-    """Return the options of embedding texts."""
+    """Return the command-line options for embedding."""
     return group_of("Vectors", options_of(SPECS["embedding"].open_options))
 
 
 def check_known(spec: TaskSpec, call: Literal["data_options", "predict_options"], given: Iterable[str]) -> None:
-    """Raise a usage error unless the task declares all these options for the call."""
+    """Raise a usage error if the task's ``data_options`` or ``predict_options`` (``call``) lack an option."""
     own: type = spec.data_options if call == "data_options" else spec.predict_options
     foreign = [name for name in given if name not in {each.name for each in fields(own)}]
     if foreign:
@@ -345,7 +345,7 @@ SKIP_EMPTY = "To continue without such rows: --on-empty skip or --on-empty null.
 
 
 def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
-    """Return the library's keyword arguments for these options."""
+    """Return the keyword arguments of the library for these options."""
     return {
         "max_length": reading.max_length,
         "on_overflow": reading.on_overflow,
@@ -357,7 +357,7 @@ def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
 def open_task(
     name: str, own: dict[str, Any], reading: WindowOptions, model: ModelOptions, task: str | None = None
 ) -> "AnyTask":
-    """Open a trained model as the task it was trained for, or as one of its tasks."""
+    """Open a trained model; ``task`` selects one task of a multi-task model, or ``similarity``."""
     with as_usage_error(*own):
         return compose.open_trained(name, task=task, **own, **open_options(reading, model))
 
@@ -371,7 +371,7 @@ def open_embedder(
 
 
 def with_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401 (a model that reads rows)
-    """Return the model with other columns to read."""
+    """Return the model with some of its columns renamed."""
     known = model.column_names if hasattr(model, "column_names") else column_names(model.fitted.columns)
     for name in columns:
         if name not in known:
@@ -387,7 +387,7 @@ def given_rows(
     format_: Format | None,
     columns: Collection[str] | None = None,
 ) -> "Iterable[Row]":
-    """Return the rows of ``--data`` with these columns, all by default, or one for each text of the command line."""
+    """Return the rows of ``--data``, with these columns (default: all), or a row for each text on the command line."""
     check_given(texts, data)
     if data is None:
         return typed_rows({text[0]: each} for each in texts)
@@ -395,18 +395,18 @@ def given_rows(
 
 
 def typed_rows(values: Iterable[dict[str, object]]) -> "list[Row]":
-    """Return rows for values of the command line."""
+    """Return numbered rows with values from the command line."""
     return [bothways.data.Row(number, each, f"text {number}") for number, each in enumerate(values, start=1)]
 
 
 def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:
-    """Yield the texts of rows, checked."""
+    """Yield the text of each row; a missing or empty text is an error."""
     for row in rows:
         yield bothways.data.text_at(row, text)
 
 
 def labelled_source(data: str, format_: Format | None) -> "Source":
-    """Return labelled rows as the library takes them: a file, or its rows if their format is given."""
+    """Return labelled data for the library: the file name, or the rows of the file if its format is given."""
     return data if format_ is None else list(bothways.data.read_rows(data, format=format_))
 
 
@@ -430,7 +430,7 @@ def check_output(data: str | None, output: str) -> None:
 
 
 def check_piped(files: Mapping[str, str | None]) -> None:
-    """Raise a usage error if several options, with their file names, read standard input."""
+    """Raise a usage error if two of these options, given with their files, read standard input."""
     piped = [name for name, value in files.items() if value == "-"]
     if len(piped) > 1:
         raise usage_error(f"{piped[0]} and {piped[1]} cannot both be standard input ('-'): name a file for one.")

@@ -41,7 +41,7 @@ def cost(
         model: A model of the catalogue, or a folder with a config.json.
         batch: Texts in a batch.
         length: Tokens per text.
-        activation_checkpointing: Assume training with this option.
+        activation_checkpointing: Assume training with activation checkpointing.
     """
     name, config = advice.find_config(model)
     with opt.as_usage_error():
@@ -53,7 +53,7 @@ def cost(
 
 
 def _print_cost(name: str, cost: "Cost") -> None:
-    share = f"{100 * cost.attention_share:.0f} % compares tokens and grows with the length; training takes 3 times it"
+    share = f"{100 * cost.attention_share:.0f} % is attention and grows with the length; training takes 3 times as many"
     batch = cost.flops_per_token * cost.batch * cost.length
     inference, training = cost.inference, cost.training
     memory = (
@@ -108,7 +108,7 @@ def compare_models(
             small ELECTRA and DeBERTa-v3.
         lengths: Tokens per text; repeat it for several lengths.
         batch: Texts in a batch.
-        seconds: Time to spend on each measurement.
+        seconds: Duration of each measurement.
     """
     choose_threads(threads)
     with opt.as_usage_error():
@@ -190,15 +190,15 @@ def plan(
     """Plan a pre-training run: tokens, memory, hours and price.
 
     Args:
-        recipe: The recipe.
-        hardware: Devices such as "8 x H100", or "here": this machine, whose speed is measured for a second.
+        recipe: Name of the recipe.
+        hardware: Devices such as "8 x H100", or "here" for this machine, whose speed is measured in a second.
         scale: Size of the recipe: as published, or reduced for one machine.
         updates: Optimizer steps. Default: the recipe's.
         tokens: Tokens to read, such as 50M (k, M, G, T), instead of updates.
-        batch_size: Sequences in an update. Default: the recipe's; the advised learning rate scales with it.
-        length: Tokens of a sequence. Default: the recipe's.
+        batch_size: Sequences per update. Default: the recipe's; the advised learning rate scales with it.
+        length: Tokens per sequence. Default: the recipe's.
         tokens_per_second: Measured speed of one device.
-        utilisation: Without --tokens-per-second, the assumed share of the devices' peak speed.
+        utilisation: Assumed share of the devices' peak speed, if --tokens-per-second is not given.
         price: Price of one device per hour, in any currency.
         activation_checkpointing: Recompute layers in the backward pass, as pretrain --activation-checkpointing does:
             less memory, more operations.
@@ -276,7 +276,7 @@ def _sizes(plan: "Plan") -> Iterator[tuple[str, str]]:
 
 
 def _efforts(plan: "Plan") -> Iterator[tuple[str, str]]:
-    """Yield the learning rate, and the costs of the run."""
+    """Yield the learning rate, and the cost of the run."""
     course, hours = plan.scaled.course, plan.seconds / 3600
     yield "rate", f"{course.learning_rate:.3g} at the peak, by {course.optimizer.name}; {_rate_advice(plan.scaled)}"
     total = plan.flops_per_token * course.tokens
@@ -304,7 +304,7 @@ def _rate_advice(given: "ScaledRecipe") -> str:
 
 def _basis(plan: "Plan") -> str:
     if plan.rates.tokens_per_second is not None:
-        return f"at {plan.rates.tokens_per_second:,.0f} tokens per second and device, as given"
+        return f"at {plan.rates.tokens_per_second:,.0f} tokens per second on each device, as given"
     if plan.devices.each.measured:
         return f"{plan.devices.each.flops / 1e9:,.0f} GFLOP/s, measured here on an encoder"
     peak = plan.devices.each.flops / 1e12

@@ -45,8 +45,8 @@ Examples:
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3
   bothways predict runs/ner --data test.jsonl --output out.conll --scheme BIOES
 
-Classifiers of one label per text mark texts unlike their training data with
-"out_of_domain": do not rely on these labels."""
+Single-label classifiers set "out_of_domain" for texts that are unlike their
+training data: do not rely on the labels of such texts."""
 
 
 @opt.command(
@@ -79,15 +79,15 @@ def predict(
 
     Args:
         run: Folder of a trained model.
-        texts: Texts, instead of --data; two for a model that reads pairs, or a question and its context.
+        texts: Texts, instead of --data: two for a model of text pairs, a question and its context for answers.
         data: Rows: .jsonl, .json, .csv, .tsv, .txt, .conll (also .gz), .parquet, or '-' for JSON Lines on stdin.
-        output: .jsonl, .csv, .tsv or, for words and their tags, .conll (also .gz); an existing file is replaced. '-' is
-            standard output. Tables (.csv, .tsv) hold the texts, a column for each probability (with --top, for each
-            rank), and the id if the first row has one. Taggers write a row for each span, and answers with --top a row
-            for each answer; "row" is then the number of the input.
-        keep: Copy all columns of the input; those with the name of a result get the prefix 'input_'.
+        output: Output file: .jsonl, .csv, .tsv or, for taggers, .conll (also .gz). An existing file is replaced. '-' is
+            standard output. Tables (.csv, .tsv) have columns for the texts, for the probability of each label (with
+            --top, of each rank), and for the id if the first row has one. Tables of spans, or of answers with --top,
+            have one row per span or answer; their column "row" is the number of the input row.
+        keep: Copy all columns of the input; columns with the name of a result get the prefix 'input_'.
         on_empty: What to do with a row without a text: fail (error), leave it out (skip), or predict null.
-        json: Print JSON Lines, the only format on standard output anyway.
+        json: No effect: standard output is always JSON Lines.
         quiet: Show no progress, and no note on uncalibrated probabilities.
         task: One task of a multi-task model. Default: all.
     """
@@ -103,7 +103,7 @@ def predict(
         source = opt.typed_rows(own.rows_of(texts)) if data is None else read_rows(data, format=format, columns=read)
         rows, again = itertools.tee(source)
         show = progress_beside(output, quiet=quiet)
-        # Empty rows are skipped as they are written, together with their inputs.
+        # Rows without a text are dropped while writing, since inputs and predictions must stay aligned.
         answer = trained.predict_stream if on_empty == "error" else partial(tasks.predict_or_none, trained)
         predictions = answer(again, show_progress=show, **given)
     tally: Counter[str] = Counter()
@@ -175,8 +175,8 @@ def embed(
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: A .npy file (float32, one row per text) or .jsonl (also .gz); an existing file is replaced.
-        on_empty: What to do with a row without a text: fail (error), leave it out (skip), or write null, in a .npy file
-            a row of NaN. A note gives their number.
+        on_empty: What to do with a row without a text: fail (error), leave it out (skip), or write null (in .npy, a row
+            of NaN). A note counts such rows.
     """
     write = vector_writer(output)
     opt.check_output(data, output)
@@ -202,7 +202,7 @@ def embed(
 def _filled(
     gapped: "Iterable[NDArray[np.float32] | None]", dimensions: int, on_empty: OnEmpty, tally: Counter[str]
 ) -> "Iterator[NDArray[np.float32]]":
-    """Yield the vectors, with NaN for rows without a text or without such rows."""
+    """Yield the vectors; rows without a text are left out (``skip``) or become NaN (``null``)."""
     import numpy as np
 
     for vector_D in gapped:
@@ -246,20 +246,20 @@ def fill_mask(
 ) -> None:
     """Fill the masks of texts with the likeliest words.
 
-    With one mask of one piece, probabilities are the model's softmax. Several masks are filled one after the other, in
-    several orders; their probability is the geometric mean over the orders. A text that is too long is read around its
-    masks.
+    For one mask and words of one token, probabilities are the model's softmax. Several masks are filled one after the
+    other, in several orders; the probability of a filling is its geometric mean over the orders. Of a text that is too
+    long, the part around the masks is read.
 
     Args:
         model: A folder or name of a model with a masked LM head, such as a published BERT; bothways adapt adds one to
-            an encoder without, such as sentence-transformers/all-MiniLM-L6-v2.
+            an encoder without one, such as sentence-transformers/all-MiniLM-L6-v2.
         texts: Texts with [MASK], or the tokenizer's own mask token, instead of --data.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input. Results are
             JSON Lines.
         output: With --data: a .jsonl file (also .gz); an existing file is replaced. '-' is standard output.
-        words: The only words that may fill a mask; they may have several pieces.
-        pseudo_likelihood: Score whole texts instead: each token is masked in turn.
-        whole_words: With --pseudo-likelihood, also mask the following pieces of the same word.
+        words: Fill masks only with these words, which may have several tokens.
+        pseudo_likelihood: Score each text instead, by masking one token at a time.
+        whole_words: With --pseudo-likelihood, mask the later tokens of the same word along with each token.
         json: Print one JSON object for each text.
     """
     if whole_words and not pseudo_likelihood:
@@ -317,8 +317,8 @@ Examples:
 def schema(model: str, /, *, task: str | None = None, opening: opt.ModelOptions = opt.ANY_MODEL) -> None:
     """Print JSON schemas of a model's inputs, options and predictions.
 
-    Prints one JSON object with three schemas (draft 2020-12). A row of JSON Lines fits "input"; a line that bothways
-    predict prints fits "prediction", apart from the id and the columns that it copies from the data.
+    Prints one JSON object with three schemas (draft 2020-12). "input" is the schema of a row of data, "prediction" that
+    of a line that 'bothways predict' prints, apart from the id and the columns copied from the data.
 
     Args:
         model: Folder of a trained model, or the name of a task, such as tagging.

@@ -1,4 +1,4 @@
-"""Results: printed on standard output or written to files; notes and errors on standard error."""
+"""Output: results on standard output or in files; notes and errors on standard error."""
 
 import json
 import signal
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 FAILED, BAD_USAGE, BROKEN_PIPE = 1, 2, 141
-"""Exit codes of the program, beside those of `interrupted_code`."""
+"""Exit codes of the program, besides those of `interrupted_code`."""
 
 _WIDE = 10_000  # columns of a console that is no terminal
 
@@ -74,7 +74,7 @@ def complain(message: str) -> None:
 
 
 def progress_beside(output: str, *, quiet: bool) -> bool | None:
-    """Decide on a progress bar: never on the terminal that results are printed on."""
+    """Return False (no progress bar) if quiet, or if results are printed on the terminal; else None, the default."""
     return False if quiet or (output == "-" and sys.stderr is not None and sys.stderr.isatty()) else None
 
 
@@ -84,10 +84,10 @@ def interrupted_code(number: int | None) -> int:
 
 
 def print_table(columns: Sequence[str], rows: "Iterable[Sequence[str | Text]]", *, header: bool = True) -> None:
-    """Print a table without lines, fitted to a terminal or, elsewhere, as wide as it needs.
+    """Print a table without rules, fitted to the width of a terminal; elsewhere, lines may be of any length.
 
-    A heading begins with ``<`` or ``>`` for a column on the left or on the right that is never broken, or with ``~``
-    for one whose long words are broken; lines of any other column are broken between words.
+    The first character of a heading sets the layout of its column: ``<`` aligns it left and ``>`` right, both without
+    line breaks; ``~`` also breaks long words. The lines of other columns are broken between words.
     """
     from rich.table import Table
 
@@ -107,7 +107,7 @@ def print_table(columns: Sequence[str], rows: "Iterable[Sequence[str | Text]]", 
     target = _console()
     with target.capture() as capture:
         target.print(table)
-    # Cells are padded with spaces, which the last column does not need.
+    # Remove the padding of the last column.
     print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
@@ -128,7 +128,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return the text, without its middle if it is long, since names differ most at their ends.
+    """Replace the middle of a long text by an ellipsis, since names differ most at their ends.
 
     >>> shortened("transfer_not_received_by_recipient", 20)
     'transfer_n…recipient'
@@ -144,45 +144,45 @@ def one_line(text: str) -> str:
 
 def _print(message: object) -> None:
     target = _console(stderr=True)
-    # A terminal gets its lines broken between words, a file as they are.
+    # Lines are wrapped on a terminal only.
     target.print(message, soft_wrap=not target.is_terminal)
 
 
 def _console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
-    # No markup and no colours of its own: texts are printed as they are.
+    # Without markup and automatic colours, texts are printed unchanged.
     console = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = _WIDE
     return console
 
 
-# Columns of a .conll file, and the parts of a word that they hold.
+# Columns of a .conll file, and the keys of a predicted word for them.
 _CONLL = (("tokens", "text"), ("tags", "tag"))
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionTable:
-    """A conversion of predictions to output rows."""
+    """Converts predictions to output rows."""
 
     format: "OutputFormat"
     keep: bool
-    """Write all columns of the input too."""
+    """Also write all columns of the input."""
     inputs: tuple[str, ...] = ()
-    """Columns of texts that a table shows beside the predictions."""
+    """Text columns of the input that a table repeats."""
     skip: bool = False
-    """Leave out rows without a text; otherwise their predictions are null."""
+    """Leave out rows without a text, instead of writing null predictions."""
     listed: str | None = None
-    """The part of a prediction whose items are the rows of a table, such as spans."""
+    """The field of a prediction whose items become the rows of a table, such as ``spans``."""
     ranked: bool = False
-    """Give a table columns for the ranks of labels instead of one for each label."""
+    """Give a table a column for each rank instead of one for each label."""
 
     def rows(self, rows: "Iterable[Row]", predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
         """Yield the output rows.
 
-        A table has the same columns in every row. It has one for ids if the first row has an id; other rows without an
-        id leave it empty.
+        A table has the same columns in every row. If the first row has an id, there is a column for ids, which is empty
+        in rows without an id.
         """
         ids: bool | None = None
         names: list[str] | None = None  # parts of a prediction, known from the first row with a text
@@ -230,7 +230,7 @@ def prediction_table(
     keep: bool,
     on_empty: OnEmpty = "error",
 ) -> PredictionTable:
-    """Return the table for an output file, checked before anything is predicted."""
+    """Return the table for an output file; raise a usage error for options that do not fit the file or the model."""
     try:
         chosen = bothways.data.output_format(output)
     except InvalidInput as error:
@@ -269,12 +269,12 @@ def _tags_words(spec: TaskSpec) -> bool:
 
 
 def _holds_objects(value: object) -> bool:
-    """Return True for a list of objects; their parts are in a prediction of their own too."""
+    """Return True for a list of objects, which does not fit into a cell."""
     return isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value)
 
 
 def _beside(answer: Mapping[str, object], kept: Mapping[str, object]) -> dict[str, object]:
-    """Return columns of the input and the answer; the input's are renamed where names clash."""
+    """Merge columns of the input with an answer; columns of the input that clash get the prefix ``input_``."""
     named: dict[str, object] = {}
     for name, value in kept.items():
         free = name
@@ -293,7 +293,7 @@ def _flat(values: Mapping[str, object], before: str = "", *, ranked: bool = Fals
             for rank, (label, probability) in enumerate(value.items(), start=1):
                 columns |= {f"{before}label_{rank}": label, f"{before}probability_{rank}": probability}
         elif isinstance(value, Mapping):
-            # The likeliest label comes first and differs by row: a table needs one order.
+            # Labels are ordered by probability in each row, but a table needs the same order in all rows.
             inner = dict(sorted(value.items())) if name == "probabilities" else value
             columns = _flat(inner, f"{before}{name}_", ranked=ranked)
         else:
@@ -306,7 +306,7 @@ def _flat(values: Mapping[str, object], before: str = "", *, ranked: bool = Fals
 
 
 def vector_writer(output: str) -> "WriteVectors":
-    """Return the function that writes vectors to such a file."""
+    """Return the function that writes vectors in the format of the file's suffix."""
     if output == "-":
         raise usage_error(
             "vectors cannot be written to standard output. Name a file: --output vectors.npy or --output vectors.jsonl."
@@ -319,10 +319,10 @@ def vector_writer(output: str) -> "WriteVectors":
 
 
 def write_npy(path: str, vectors: "Vectors", dimensions: int) -> int:
-    """Write a float32 array, one vector a row, in constant memory, and return the number of vectors.
+    """Write vectors as the rows of a float32 array, in constant memory, and return their number.
 
-    NumPy leaves room in the header for the first dimension to grow, so the header for no rows is written first and the
-    final one over it.
+    NumPy pads headers so that the number of rows can grow: a header for 0 rows is written first, and the final one
+    replaces it.
     """
     with new_file(path, binary=True) as stream:
         if not stream.seekable():
@@ -344,7 +344,7 @@ def _write_header(stream: IO[bytes], rows: int, dimensions: int) -> None:
 
 
 def write_jsonl(path: str, vectors: "Vectors", dimensions: int) -> int:
-    """Write ``{"vector": [...]}`` a line, with the fewest digits that give the same float32; return their number."""
+    """Write a line ``{"vector": [...]}`` for each vector, in the shortest exact digits; return the number of lines."""
 
     def rows() -> Iterator[dict[str, object]]:
         for vector_D in vectors:

@@ -1,4 +1,4 @@
-"""The program: the tree of commands and the layout of the help, and from a command line to an exit code."""
+"""The program: its commands, the layout of its help, and `main`, which runs a command line."""
 
 import errno
 import os
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 
-# The commands by the groups of the help, in the order in which a user needs them, each with the first line of its help:
-# the help of the program imports no command.
+# The commands by help group, in the order in which users need them. The first line of each command's help is repeated
+# here, since the help of the program imports no command.
 COMMANDS = {
     "Choose a model": {
         "program:demo": "Train, evaluate and search on news, and write a report.",
@@ -49,7 +49,7 @@ COMMANDS = {
     "Evaluate": {
         "evaluate:evaluate": "Evaluate a trained model on labelled data.",
         "evaluate:compare": "Compare two trained models on the same labelled data.",
-        "judge:judge": "Judge retrieval-augmented answers, and find the better system.",
+        "judge:judge": "Judge retrieval-augmented answers, and rank the systems that gave them.",
     },
     "Predict": {
         "predict:predict": "Predict with a trained model.",
@@ -62,14 +62,14 @@ COMMANDS = {
         "search_evaluation:search": "Search texts by meaning and by words.",
     },
     "Explain and audit": {
-        "explain:explain": "Explain one prediction: the contribution of each word, and attention.",
+        "explain:explain": "Explain a prediction by word contributions and attention.",
         "audit:audit": "Audit a model: files, backdoors, behaviour, confidence and leaks.",
         "audit:audit_data": "Find poisoned rows of a training set.",
     },
     "Tokens and masks": {
         "tokens:tokenizer": "Train tokenizers on your own texts.",
         "tokens:tokenize": "Tokenize texts and count their tokens.",
-        "tokens:mask": "Show static and dynamic masks of a text each epoch.",
+        "tokens:mask": "Show static and dynamic masks of a text by epoch.",
     },
     "Share": {
         "share:export": "Export a model to ONNX or a transformers checkpoint.",
@@ -92,7 +92,7 @@ def build_app() -> App:
     app = App(
         name="bothways",
         help="Encoder-only language models: fine-tune, calibrate, evaluate, embed and search.",
-        help_epilogue="bothways COMMAND --help explains a command; bothways demo shows them at work. "
+        help_epilogue="'bothways COMMAND --help' describes a command; 'bothways demo' runs an example. "
         "--config FILE reads the options of a command from a TOML file.",
         version=_version,
         group_commands=Group("Commands", sort_key=len(COMMANDS)),
@@ -101,7 +101,7 @@ def build_app() -> App:
         # Flags have no --no-... twin unless a command says so.
         default_parameter=Parameter(negative=()),
         suppress_keyboard_interrupt=False,
-        # Commands outlive this tree, and would keep the width of the terminal of their first help.
+        # Command objects are reused; without this they would keep the terminal width of their first help.
         console=Console(),
     )
     for place, (title, homes) in enumerate(COMMANDS.items()):
@@ -130,7 +130,7 @@ def demo(
     Takes a few minutes on two cores and needs no network.
 
     Args:
-        output: Folder for the report and everything it is made of.
+        output: Folder for the report, the trained model, the search index and the data.
         seed: Seed of the training.
     """
     from bothways.demo import run
@@ -141,7 +141,7 @@ def demo(
 
 @dataclass(frozen=True, slots=True)
 class FilledParagraphs:
-    """The default help, without the line breaks that paragraphs have in the source."""
+    """The default help formatter, but with each paragraph on one line."""
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
         """Print one box of options or commands."""
@@ -151,13 +151,13 @@ class FilledParagraphs:
         DefaultFormatter()(console, options, panel.copy(entries=entries))
 
     def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:  # noqa: ANN401 (theirs)
-        """Print how to call a command."""
+        """Print the usage line of a command."""
         from cyclopts.help import DefaultFormatter
 
         DefaultFormatter().render_usage(console, options, usage)
 
     def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:  # noqa: ANN401
-        """Print what a command does."""
+        """Print the description of a command."""
         from cyclopts.help import DefaultFormatter
 
         DefaultFormatter().render_description(console, options, _filled(description))
@@ -196,7 +196,7 @@ def _filled(description: Any) -> Any:  # noqa: ANN401 (whatever is to be printed
 
 CONFIG = "--config"
 
-# Advice for errors whose message names an argument of the Python interface in these words.
+# Command-line advice for errors whose message contains these words about the Python interface.
 _HINTS: tuple[tuple[type[BothwaysError], str, str], ...] = (
     (OutputExists, "ask for it to be overwritten", "--overwrite."),
     (TextTooLong, "on_overflow=", "--on-overflow window."),
@@ -204,29 +204,29 @@ _HINTS: tuple[tuple[type[BothwaysError], str, str], ...] = (
     (InvalidInput, "threads was", "--threads with the earlier number."),
 )
 
-# Errors of standard output: no room, a terminal that is gone, a stream that is open for reading only.
+# Errors of writing to standard output: no space left, a closed terminal, or a read-only stream.
 _UNWRITABLE = (*OUT_OF_ROOM, errno.EIO, errno.EBADF)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program with the words after its name, by default those of the process, and return the exit code.
+    """Run the program with these arguments (default: those of the process) and return its exit code.
 
-    It is 0; 1 after a failure; 2 for an invalid command line; 130 after Ctrl-C; 143 after SIGTERM; 141 if the reader of
-    standard output went away.
+    The code is 0 for success, 1 for a failure, 2 for an invalid command line, 130 after Ctrl-C, 143 after SIGTERM, 141
+    if the reader of standard output closed it, or a command's own code.
     """
-    # oneDNN caches what it compiled for 1,024 shapes by default, and batches of texts of all lengths have as many.
+    # By default, oneDNN caches the code compiled for 1,024 shapes; batches of varying length reach that number.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
     if sys.stdout is None:
-        complain("standard output is closed, so results would be lost: open it, or send it to a file or to /dev/null.")
+        complain("standard output is closed, so results would be lost: open it, or redirect it to a file or /dev/null.")
         return FAILED
-    # A character that the terminal cannot show is no reason to fail.
+    # Escape characters that the encoding of the terminal lacks instead of failing.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings(), raising_terminated():
             warnings.simplefilter("always", TextsTruncated)
-            # They are for programmers; a user of the program cannot act on them.
+            # Deprecations are for programmers; users of the program cannot act on them.
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.showwarning = _show_warning
             with reporting(lines=True):
@@ -248,12 +248,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Discard what is still buffered, since the flush at exit would fail again."""
+    """Discard buffered output, since the flush at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning on one line, without its place in the code."""
+    """Print a warning on one line, without file and line number."""
     note(f"warning: {message}")
 
 
@@ -289,12 +289,12 @@ def _run(arguments: list[str]) -> int:
         complain("\n".join([message, *(f"On the command line: {hint}" for hint in hints)]))
         return FAILED
     except OSError as error:
-        # Errors of reading are handled where files are read; this is an output that cannot be written. Standard output
-        # has no name here, and `main` handles it.
+        # An output that cannot be written: read errors are handled where files are read, and `main` handles standard
+        # output, whose errors have no file name.
         if error.filename is None:
             raise
         in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
-        problem = "a file is in the way of a folder" if in_the_way else error.strerror
+        problem = "a file exists where a folder is needed" if in_the_way else error.strerror
         complain(f"cannot write to {_shown_path(error.filename)!r}: {problem}. Choose another path.")
         return FAILED
     return result if isinstance(result, int) else 0
@@ -332,7 +332,7 @@ def _unknown_option(error: CycloptsError, app: App) -> str:
     # A group of commands has no options of its own.
     arguments = () if app.default_command is None else app.assemble_argument_collection()
     known = [each for argument in arguments for each in argument.names]
-    # Without the hyphens, which would make short names alike.
+    # Compare without the hyphens, which would make short names look alike.
     near = nearest(name[2:], [each[2:] for each in ("--help", "--version", *known) if each.startswith("--")])
     return f"Unknown option: {name}.{'' if near is None else f' Did you mean --{near}?'}"
 

@@ -45,9 +45,9 @@ Examples:
 ModeName = Literal["dense", "lexical", "bm25", "hybrid"]
 SearchMode = Annotated[
     ModeName,
-    Parameter(help="By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25)."),
+    Parameter(help="Search by meaning and words (hybrid), by meaning (dense), or by words (lexical or bm25)."),
 ]
-IndexModel = Annotated[str | None, Parameter(help="Current folder of the index's model, if it was moved.")]
+IndexModel = Annotated[str | None, Parameter(help="Folder of the index's model, if the model was moved.")]
 
 _ID = "id"
 _TITLE = "title"  # a field that query shows
@@ -56,20 +56,20 @@ _TITLE = "title"  # a field that query shows
 @Parameter(name="*", group="Hybrid search")
 @dataclass(frozen=True, slots=True)
 class HybridOptions:
-    """Options of combining two scores."""
+    """Options for combining dense and lexical scores."""
 
     fusion: Literal["weighted", "reciprocal"] = "weighted"
     """A weighted mean of both scores, or the sum of reciprocal ranks."""
     dense_weight: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.5
     """Weight of the dense score in the weighted mean; the lexical score has the rest."""
     depth: opt.PositiveInt = 100
-    """Candidates from each ranking, unless more hits are requested."""
+    """Number of candidates from each ranking; at least the number of hits."""
 
 
 @Parameter(name="*", group="Reranking")
 @dataclass(frozen=True, slots=True)
 class RerankOptions:
-    """Options of reordering the first hits."""
+    """Options for reranking."""
 
     reranker: str | None = None
     """Folder of a trained pair model (query and passage) that reorders the first hits."""
@@ -109,17 +109,16 @@ def build(
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: Folder for the index.
-        id: Column of the texts' ids, all different; by default 'id' if the first row has it, else numbers from 0.
-        field: Column to keep with each text and to filter by; give it again for several.
-        language: Language of the stemmer of lexical search: english, french, german, ...; none indexes words as they
-            are.
+        id: Column of the texts' unique ids. Default: 'id' if the first row has it, else numbers from 0.
+        field: Column to store with each text, for filters; repeat the option for several columns.
+        language: Language of the stemmer for lexical search: english, french, german, ...; 'none' for no stemming.
         overwrite: Replace an existing index.
     """
     stemmer = None if language == "none" else language
     with opt.as_usage_error():
         retrieval.check_available(stemmer)
     retrieval.check_index_free(output, overwrite=overwrite)
-    # No update of an index that is being replaced may begin: one of the two would undo the other.
+    # Lock an index that is being replaced: a simultaneous update would undo the new index, or be lost.
     with retrieval.locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
         embedder = opt.open_embedder(model, opt.given_of(vectors), reading, opening)
         texts, ids, fields = _columns(opt.given_rows((), data, text, format), text, id, field)
@@ -150,14 +149,14 @@ def add(
 ) -> None:
     """Add texts to a search index.
 
-    They are embedded with the model of the index. A crash leaves the index as it was.
+    The texts are embedded with the model of the index. A crash leaves the index as it was.
 
     Args:
         index: Folder of the index.
         data: Rows as for search build, with a column for each field that the index keeps.
-        id: Column of the texts' ids, none of them in the index; by default as for search build.
+        id: Column of the texts' ids, which must be new to the index. Default: as for search build.
         max_length: Maximum tokens per window. Default: as when the index was built.
-        on_overflow: Treatment of longer texts; by default as when the index was built.
+        on_overflow: Treatment of longer texts. Default: as when the index was built.
     """
     with retrieval.updating(index), reporting(False if quiet else None):
         search = open_search(index, model, opening, max_length=max_length, on_overflow=on_overflow)
@@ -186,7 +185,7 @@ def delete(
     Args:
         index: Folder of the index.
         ids: Ids of the texts to delete.
-        data: Rows with the ids instead: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
+        data: Rows with the ids, instead of IDS: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
         id: Column of the ids in the data.
     """
     rows = opt.given_rows(ids, data, (id,), format)
@@ -214,23 +213,23 @@ def query(
 ) -> None:
     """Search an index with a query.
 
-    Prints the best texts first, each with the passage that has most of the query's words, and its title if the index
-    was built with --field title. With --json, texts are whole. Scores are cosine similarities (dense), BM25 (lexical),
-    both combined (hybrid), or the reranker's.
+    Prints the best texts first: for each, the passage with the most words of the query, and the title if the index was
+    built with --field title. --json prints whole texts. Scores are cosine similarities (dense), BM25 (lexical), a
+    combination of both (hybrid), or those of the reranker.
 
     Args:
         index: Folder of the index.
-        words: The query; in quotes, so that the shell leaves it as it is.
+        words: The query, in quotes to protect it from the shell.
         top: Number of texts to show.
-        filter: Condition on a field: field=value, field>=number or field<=number. Give it again for more conditions;
+        filter: Condition on a field: field=value, field>=number or field<=number. Repeat it for more conditions;
             several values of one field are alternatives.
         json: Print a JSON list of rank, id, score, text and fields.
     """
     text = " ".join(words)
     if not text.strip():
-        raise opt.usage_error('the words to search for are empty. Give some: bothways search query INDEX "some words".')
+        raise opt.usage_error('the query is empty. Give some words: bothways search query INDEX "some words".')
     if len(words) > 1:
-        note(f'searching for "{text}"; put several words in quotes, so that the shell leaves them as they are.')
+        note(f'searching for "{text}"; put several words in quotes, to protect them from the shell.')
     with opt.as_usage_error():
         filters = retrieval.parse_filters(filter)
     rerank = rerank_of(reranking, opening)
@@ -262,7 +261,7 @@ def open_search(
     max_length: int | None = None,
     on_overflow: Overflow | None = None,
 ) -> "SemanticSearch":
-    """Open an index with the model that it was built with; for lexical search alone without a model."""
+    """Open an index with its model; lexical search alone needs no model."""
     if set(map(mode_name, modes)) == {"lexical"}:
         return retrieval.SemanticSearch(None, retrieval.SearchIndex.open(index))
     return retrieval.SemanticSearch.open(
@@ -271,12 +270,12 @@ def open_search(
 
 
 def mode_name(mode: ModeName) -> ModeName:
-    """Return the first of a mode's names."""
+    """Return ``lexical`` for ``bm25``, and other names unchanged."""
     return "lexical" if mode == "bm25" else mode
 
 
 def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
-    """Return the mode of this name and these options."""
+    """Return the search mode with this name and these options."""
     if name == "dense":
         return retrieval.Dense()
     if mode_name(name) == "lexical":
@@ -287,7 +286,7 @@ def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
 
 
 def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | None":
-    """Open the reranker that the options name."""
+    """Open the reranker of the options, if they name one."""
     if options.reranker is None:
         if options.relevant is not None:
             raise opt.usage_error("--relevant needs --reranker: it names the label of relevant passages.")
@@ -308,7 +307,7 @@ def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | No
 def _columns(
     rows: "Iterable[Row]", text: tuple[str, ...], id_: str | None, fields: Sequence[str]
 ) -> "tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]":
-    """Return the texts, ids and fields of rows as streams that are read together."""
+    """Return the texts, ids and fields of rows as three streams over the same rows."""
     rows = iter(rows)
     first = list(itertools.islice(rows, 1))
     if id_ is None and first and _ID in first[0].values:
@@ -320,7 +319,7 @@ def _columns(
 
 
 def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:
-    """Yield the ids of texts, which must differ."""
+    """Yield the ids of texts; a repeated id is an error."""
     seen: dict[str, int] = {}
     for row in rows:
         name = bothways.data.class_label(bothways.data.value_at(row, column))
@@ -328,8 +327,8 @@ def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:
         if before != row.number:
             unit = "line" if "line" in row.where else "row"
             raise InvalidInput(
-                f"{row.where}: the id {name!r} in {column!r} is also that of {unit} {before}. "
-                "Ids must differ: drop one."
+                f"{row.where}: the id {name!r} in {column!r} is also the id of {unit} {before}. "
+                "Ids must be unique: drop one of the two."
             )
         yield name
 
@@ -342,7 +341,7 @@ def _report_change(verb: str, count: int, index: "SearchIndex", *, json: bool, q
 
 
 def _print_hits(hits: "list[Hit]", passages: "list[Passage]") -> None:
-    """Print a table on a terminal, else lines of score, id, title if the index keeps one, and passage, with tabs."""
+    """Print a table on a terminal; elsewhere, tab-separated score, id, title (if the index stores it) and passage."""
     if not sys.stdout.isatty():
         for hit, passage in zip(hits, passages, strict=True):
             titles = [one_line(_title(hit))] if _TITLE in hit.fields else []

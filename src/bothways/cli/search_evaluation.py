@@ -1,4 +1,4 @@
-"""``bothways search evaluate`` and ``mine``: an index on judged queries, and hard negatives from it to train with."""
+"""``bothways search evaluate`` and ``mine``: metrics of an index, and hard negatives for training."""
 
 import itertools
 import shlex
@@ -28,7 +28,7 @@ Example:
   bothways search evaluate index/ --queries queries.jsonl.gz --qrels qrels.tsv \\
     --against dense --against lexical --json"""
 _MINE_EXAMPLE = """\
-A row of the data, and what becomes of it:
+A row of the data, and the row that is mined from it:
   {"anchor": "a question", "positive": "its answer"}
   {"anchor": "a question", "positive": "its answer",
    "negative_1": "another", "negative_2": "a third", "negative_3": "a fourth"}
@@ -71,10 +71,10 @@ def evaluate(
         index: Folder of the index.
         queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         qrels: Relevance judgments: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
-        against: Another mode to compare with, on the same queries; give it again for several. With a reranker it may be
-            the mode itself, which is then compared without the reranker.
+        against: Another mode to compare with on the same queries; repeat the option for several. With a reranker, give
+            the same mode to compare it with and without the reranker.
         id: Column of the queries' ids, as in the judgments.
-        hits: Hits of each query; MAP, MRR and recall see no further.
+        hits: Number of hits per query; MAP, MRR and recall are computed over these.
     """
     if indexing.mode_name(mode) in map(indexing.mode_name, against) and reranking.reranker is None:
         raise opt.usage_error(f"--against {mode} is the same as --mode: name another mode, or give a --reranker.")
@@ -132,24 +132,24 @@ def mine(
 ) -> None:
     """Mine hard negatives from a search index.
 
-    Hard negatives are passages that are near a query and do not answer it. 'bothways train embedding' and 'bothways
-    train pairs' read the output as it is.
+    Hard negatives are passages that are similar to a query but do not answer it. The output is training data for
+    'bothways train embedding' or, with --rows pairs, 'bothways train pairs'.
 
     Args:
         index: Folder of the index of all passages.
         data: Rows of a query and a passage that answers it; several rows may share a query.
-        output: .jsonl, .csv or .tsv (also .gz), replaced if it exists; '-' is standard output.
+        output: Output file: .jsonl, .csv or .tsv (also .gz), replaced if it exists; '-' is standard output.
         anchor: Column of the queries.
-        positive: Column of the passages that answer.
+        positive: Column of the passages that answer the queries.
         rows: Triplets (anchor, positive, negative_1, negative_2, ...; with --per-query 1, negative) to train an
             embedder, or pairs (text_a, text_b) labelled yes and no to train a reranker.
-        per_query: Negatives for each row. If fewer are found, triplets repeat them and pairs omit them; rows without
-            any give no triplet.
+        per_query: Number of negatives per row. If fewer are found, triplets repeat them, and there are fewer pairs; a
+            row without negatives gives no triplet.
         depth: Number of hits to choose from.
-        share: Passages above this share of the answer's cosine are skipped: they may be answers themselves.
-        json: Print JSON Lines, which is also the default.
+        share: Skip passages whose cosine exceeds this share of the answer's cosine: they may be answers too.
+        json: No effect: standard output is always JSON Lines.
     """
-    del json  # there is no other form on standard output
+    del json  # standard output is always JSON Lines
     opt.check_output(data, output)
     with opt.as_usage_error():
         mining = retrieval.Mining(per_query, depth, share)
@@ -229,7 +229,7 @@ def _print_table(
 
 
 def _triplets(mined: "Iterable[Mined]", per_query: int) -> Iterator[Mapping[str, object]]:
-    """Yield rows under the names that an embedder reads by default, all with as many negatives: tables have no gaps."""
+    """Yield rows with the default columns of embedder training, all with the same number of negatives."""
     names = ["negative"] if per_query == 1 else [f"negative_{number}" for number in range(1, per_query + 1)]
     for each in mined:
         if each.negatives:

@@ -1,4 +1,4 @@
-"""``bothways export``, ``quantize``, ``sign`` and ``verify``: a model for other programs and other people."""
+"""``bothways export``, ``quantize``, ``sign`` and ``verify``: models for other programs and other people."""
 
 import shlex
 from pathlib import Path
@@ -43,11 +43,11 @@ def export(
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
-        format: onnx, or safetensors.
+        format: onnx, or safetensors for a transformers checkpoint.
         output: A new folder, written completely or not at all.
-        head: For onnx, the head whose outputs the graph gives besides hidden states; none by default. For safetensors,
-            the only head to keep; by default those that config.json names.
-        overwrite: Replace an earlier export at the output.
+        head: For onnx, the head whose outputs the graph returns besides the hidden states. Default: none. For
+            safetensors, the only head to keep. Default: all that config.json names.
+        overwrite: Replace an existing export at the output.
     """
     dtype = opening.dtype or "float32"
     if format == "onnx" and dtype != "float32":
@@ -106,14 +106,14 @@ def quantize(
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
-        data: Texts as the model will read them: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on
-            standard input. No labels are read.
+        data: Texts like those that the model will read: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON
+            Lines on standard input. Labels are ignored.
         output: A new folder, written completely or not at all.
-        cosine: Minimum cosine between a text's vectors before and after.
-        most_texts: Maximum number of texts to compare; more are sampled.
+        cosine: Minimum cosine between a text's vectors before and after quantization.
+        most_texts: Maximum number of texts to compare, drawn at random if there are more.
         seed: Seed of the sample.
-        portable: Also run int8 on processors without VNNI; weights are coarser, and fewer layers become int8.
-        overwrite: Replace an earlier model at the output.
+        portable: Also run in int8 on processors without VNNI: weights are coarser, and fewer layers become int8.
+        overwrite: Replace an existing model at the output.
     """
     if opening.dtype not in (None, "float32"):
         raise opt.usage_error(f"a model is quantized from float32, not from {opening.dtype}: drop --dtype.")
@@ -190,8 +190,8 @@ def verify(run: Path, /, *, public_key: Path | None = None, quiet: opt.Flag = Fa
 
     Args:
         run: Folder of the model.
-        public_key: The signer's key, as PEM; without it, only checksums are compared.
-        quiet: Print nothing; only the exit code shows the result.
+        public_key: Public key of the signer, as PEM. Without it, only checksums are compared.
+        quiet: Print nothing; the exit code shows the result.
     """
     findings = list(audit.verified(run, public_key))
     if not quiet:

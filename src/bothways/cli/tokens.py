@@ -1,4 +1,4 @@
-"""``bothways tokenize``, ``bothways tokenizer`` and ``bothways mask``: what a model reads of a text."""
+"""``bothways tokenize``, ``bothways tokenizer`` and ``bothways mask``: texts as tokens, and masks."""
 
 import itertools
 import re
@@ -31,7 +31,7 @@ _BLOCK = 1024  # texts that are tokenized at once
 _PINNED = re.compile(r"(?P<name>.+)@(?P<commit>[0-9a-f]{40})")
 _LONGEST_WORD, _MOST_PIECES = 30, 12
 
-Download = Annotated[bool, Parameter(show_default=False, help="Download the model from the hub if it is not here.")]
+Download = Annotated[bool, Parameter(show_default=False, help="Download the model from the hub if it is not local.")]
 
 _TOKENIZE_EXAMPLE = """\
 Examples:
@@ -74,10 +74,10 @@ def tokenize(
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2; not with --compare.
         texts: Texts to show in full.
-        compare: Models whose tokenizers to compare; NAME@COMMIT pins a name on the hub.
-        data: Rows to count instead: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for standard input.
-        max_length: Window to compare texts with, special tokens included. Default: the model's.
-        json: Print one JSON object for each text: count, windows, tokens, ids; with --compare, one for all.
+        compare: Models whose tokenizers are compared; NAME@COMMIT names a commit on the hub.
+        data: Rows to count instead of TEXTS: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for standard input.
+        max_length: Maximum tokens per window, special tokens included. Default: the model's limit.
+        json: Print a JSON object for each text, with count, windows, tokens and ids; with --compare, one for all texts.
     """
     choose_threads(threads)
     if compare is not None:
@@ -210,7 +210,7 @@ def _print_summaries(summaries: "Sequence[TokenizerSummary]") -> None:
 
 
 _TRAIN_EXAMPLE = """\
-Plain text has one paragraph a line, with an empty line after each document;
+Plain text has one paragraph per line, and an empty line after each document;
 rows of .jsonl, .csv, .tsv and .parquet are documents.
 
 Examples:
@@ -221,7 +221,7 @@ Examples:
 
 
 class _Texts:
-    """The texts of files, which can be read several times."""
+    """The texts of files, as an iterable that can be read several times."""
 
     def __init__(self, files: Sequence[Path], text: tuple[str, ...], format_: Format | None) -> None:
         self._files, self._text, self._format = files, text, format_
@@ -259,7 +259,7 @@ def train(
     Args:
         data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet.
         output: Folder for the tokenizer.
-        kind: wordpiece (as BERT and ELECTRA), bpe on bytes (RoBERTa, ModernBERT) or unigram (ALBERT, XLNet,
+        kind: wordpiece (BERT, ELECTRA), bpe on bytes (RoBERTa, ModernBERT) or unigram (ALBERT, XLNet,
             DeBERTa-v3).
         vocabulary: Number of tokens, special tokens included.
         lowercase: Lower-case texts and strip accents. Default: only for wordpiece.
@@ -295,7 +295,7 @@ Example:
   bothways mask "The cat sat on the mat" --epochs 3 \\
     --model sentence-transformers/all-MiniLM-L6-v2"""
 
-# The style of a chosen token by what replaces it.
+# The style of a chosen token by its replacement.
 _STYLES = {"masked": "bold red", "random": "bold yellow", "kept": "bold green"}
 
 
@@ -313,17 +313,17 @@ def mask(
     revision: opt.Revision = None,
     download: Download = False,
 ) -> None:
-    """Show static and dynamic masks of a text each epoch.
+    """Show static and dynamic masks of a text by epoch.
 
-    These are the tokens that masked language modelling predicts. They are coloured: red if replaced by the mask token,
-    yellow if replaced by another token, and green if left unchanged. Without colours, they are in asterisks.
+    Masked language modelling predicts the chosen tokens. On a terminal, they are red if replaced by the mask token,
+    yellow if replaced by another token, and green if left unchanged. Elsewhere, they are in asterisks.
 
     Args:
-        text: The text.
+        text: Text to mask.
         model: A folder of a model or of a tokenizer, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         epochs: Epochs to show.
-        unit: What is masked as a whole: a token, a word, a span of words, or an n-gram.
-        fraction: Share of the tokens to choose.
+        unit: Unit that is masked as a whole: a token, a word, a span of words, or an n-gram.
+        fraction: Share of the tokens to mask.
         seed: Seed of the masks.
         json: Print one JSON object for each epoch.
     """
@@ -352,7 +352,7 @@ def mask(
 
 
 def _fates(masked: "MaskedTokens", mask_id: int) -> Mapping[int, str]:
-    """Classify the chosen tokens, by their places, as masked, random or kept."""
+    """Map the position of each chosen token to masked, random or kept."""
     read_M = masked.ids_n[masked.places_M]
     return {
         place: "masked" if read == mask_id else "kept" if read == target else "random"

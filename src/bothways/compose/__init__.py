@@ -1,4 +1,4 @@
-"""Models made of several: ensembles, and several tasks on one encoder.
+"""Composed models: ensembles of models, and several tasks on one encoder.
 
 The names are imported when they are first used (PEP 562).
 """

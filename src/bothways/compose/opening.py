@@ -15,12 +15,12 @@ from bothways.tasks.task import AnyTask
 if TYPE_CHECKING:
     from bothways.compose.multitask.multitask import MultiTask
 
-# The task of any encoder whose vectors are compared with scores of pairs; it needs no training.
+# Opens any encoder as an embedder of scored pairs, without training.
 SIMILARITY = "similarity"
 
 ENSEMBLE, MULTITASK = "ensemble", "multitask"
 
-# Models of several models or tasks, by the name in ``bothways.json``; imported when one is opened.
+# Classes of ensembles and multi-task models, by the name in ``bothways.json``; imported when one is opened.
 COMPOSED = {
     MULTITASK: "bothways.compose.multitask.multitask:MultiTask",
     ENSEMBLE: "bothways.compose.ensembles.ensemble:Ensemble",
@@ -28,19 +28,18 @@ COMPOSED = {
 
 
 def open_trained(name_or_path: str | Path, *, task: str | None = None, **options: Unpack[OpenArguments]) -> AnyTask:
-    """Open a trained model as the task that it was trained for, or an encoder as one that needs no training.
+    """Open a trained model as the task that it was trained for, or an encoder as an untrained embedder.
 
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
-        task: One of the tasks of a multi-task model. Default: all of them at once. ``"similarity"`` opens any encoder
-            as an embedder of scored pairs.
-        options: Options for finding the checkpoint, its device and reading texts
-            (`bothways.tasks.backend.OpenOptions`), and the options of the task, such as ``labels`` for a head whose
-            outputs have no names.
+        task: One task of a multi-task model. Default: all its tasks at once. ``"similarity"`` opens any encoder as an
+            embedder of scored pairs.
+        options: Options for the download, the device and reading texts (`bothways.tasks.backend.OpenOptions`), and
+            options of the task, such as ``labels`` to name the outputs of a head without names.
 
     Raises:
-        NotFitted: It is an encoder without a trained task.
-        InvalidInput: The model's task has no such option, or the model has no such task. Also raises everything that
+        NotFitted: The model is an encoder without a trained task.
+        InvalidInput: The task has no such option, or the model has no such task. Also raises everything that
             `bothways.load` raises.
     """
     options = cast("OpenArguments", {name: value for name, value in options.items() if value is not None})
@@ -57,7 +56,7 @@ def open_trained(name_or_path: str | Path, *, task: str | None = None, **options
     kind = imported(COMPOSED[name]) if name in COMPOSED else task_class(SPECS[name])
     opened: AnyTask = kind.from_pretrained(name_or_path, **options)
     if task is not None:
-        raise InvalidInput(f"{str(name_or_path)!r} is a model of one task, {name}, so leave out the task {task!r}.")
+        raise InvalidInput(f"{str(name_or_path)!r} is a model for one task, {name}, so leave out the task {task!r}.")
     return opened
 
 
@@ -67,11 +66,11 @@ class SeveralTasks(Protocol):
 
     @property
     def parts(self) -> Mapping[str, AnyTask]:
-        """The tasks by name, each a model of its own."""
+        """The tasks by name, each as a model of its own."""
 
 
 def parts_of(model: object) -> Mapping[str, AnyTask]:
-    """Return the tasks of a model of several by name, each as a model of its own; empty for other models."""
+    """Return the tasks of a multi-task model by name, each as a model of its own; empty for other models."""
     match model:
         case SeveralTasks(parts=parts):
             return parts
@@ -79,7 +78,7 @@ def parts_of(model: object) -> Mapping[str, AnyTask]:
 
 
 def task_name(folder: Path, name: str) -> str:
-    """Return the task that the model in a folder was trained for; a `NotFitted` for anything else."""
+    """Return the task that the model in a folder was trained for; raise `NotFitted` if there is none."""
     known = (*SPECS, *COMPOSED)
     stored = stored_task(folder)
     if stored in known:
@@ -88,8 +87,8 @@ def task_name(folder: Path, name: str) -> str:
         of_heads = task_of_heads(folder)
         if of_heads is not None:
             return of_heads
-    what = f"it is a model for {stored}" if stored else "it is an encoder without the head of a task"
+    what = f"it is a model for {stored}" if stored else "it is an encoder without a task head"
     raise NotFitted(
-        f"{name!r} cannot predict: {what}. Train it for one of the tasks {', '.join(known)}. To compare the vectors of "
-        f"an untrained encoder with scores of pairs, evaluate it with the task {SIMILARITY!r}."
+        f"{name!r} cannot predict: {what}. Train it for one of the tasks {', '.join(known)}. To compare an untrained "
+        f"encoder's cosines with the scores of text pairs, evaluate it with the task {SIMILARITY!r}."
     )

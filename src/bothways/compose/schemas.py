@@ -1,4 +1,4 @@
-"""JSON schemas of trained models: of one task, ensembles, and models of several tasks."""
+"""JSON schemas of trained models: single-task models, ensembles and multi-task models."""
 
 from bothways.compose.ensembles.combining import Disagreement, Spread
 from bothways.compose.ensembles.trained import TrainedEnsemble
@@ -10,15 +10,15 @@ from bothways.tasks.task import InputT, PredictionT, Task, TrainedT
 
 
 def schemas_of(model: Task[InputT, PredictionT, TrainedT]) -> Schemas:
-    """Return the JSON schemas of a trained model, with the columns that it reads.
+    """Return the JSON schemas of a trained model's inputs and predictions.
 
     Raises:
-        NotFitted: It was not trained for its task.
-        InvalidInput: It is an embedder whose rows have one text, so it has nothing to compare.
+        NotFitted: The model was not trained for its task.
+        InvalidInput: The model is an embedder whose rows have one text, so there is nothing to compare.
     """
     match model.fitted:
         case TrainedEnsemble(columns=joint):
-            # Members may have learnt from different columns, and each reads its own.
+            # Members may have been trained on different columns; each reads its own.
             first, *others = (Schemas.of(model.spec, columns) for columns in dict.fromkeys(joint.columns))
             kinds = variants(imported(model.spec.prediction))
             apart = [(kind, Spread if kind is RegressionPrediction else Disagreement) for kind in kinds]

@@ -1,8 +1,8 @@
-"""Confidence in a model's answers, and the options of fitting it: calibration, coverage, out-of-domain detection.
+"""Confidence of a model's predictions (calibration, coverage, out-of-domain detection), and the options of fitting it.
 
-All parts are fitted on held-out rows (`bothways.confidence.fitting`), and the result is a frozen value.
+`bothways.confidence.fitting` fits all parts on held-out rows; the result is a frozen value.
 
-Shapes: C classes, L layers that a detector reads, M held-out rows.
+Shapes: M held-out rows.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,53 +20,53 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutOfDomain:
-    """Detects rows unlike those that a model was trained on."""
+    """A detector of rows unlike the training rows, with its threshold."""
 
-    detector: "Detector"  # scores rows, higher for those unlike the domain
-    threshold: float  # rows that score above this are out of domain
-    inside_M: "FloatArray"  # scores of held-out rows of the domain, ascending
+    detector: "Detector"  # scores rows; out-of-domain rows score higher
+    threshold: float  # rows with a higher score are out of domain
+    inside_M: "FloatArray"  # scores of held-out, in-domain rows, ascending
 
     def detect(self, evidence: "DetectorInput") -> tuple[float, bool]:
-        """Return the score of a single row, and whether it is out of domain."""
+        """Return the score of a single row, and True if it is out of domain."""
         score = float(self.detector.score(evidence)[0])
         return score, score > self.threshold
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Confidence:
-    """The confidence of a model, fitted on held-out rows."""
+    """Calibration, coverage and out-of-domain detection of a model, fitted on held-out rows."""
 
     calibration: "Calibration | None" = None  # turns logits into probabilities; None leaves them as they are
-    chosen_by: "tuple[MethodScore, ...]" = ()  # scores of the methods of calibration; empty if there was no choice
+    chosen_by: "tuple[MethodScore, ...]" = ()  # empty if only one calibration method was tried
     conformal: "ConformalSets | ConformalInterval | None" = None  # guarantees coverage
-    out_of_domain: OutOfDomain | None = None  # detects rows unlike the training rows
-    not_tried: str = ""  # a sentence on why only one method of calibration was tried, where there was a choice
+    out_of_domain: OutOfDomain | None = None  # the out-of-domain detector
+    not_tried: str = ""  # why only one calibration method was tried; empty otherwise
 
     @property
     def layers(self) -> int:
-        """Layers whose features the out-of-domain detector reads."""
+        """Number of layers whose features the out-of-domain detector reads."""
         return 0 if self.out_of_domain is None else self.out_of_domain.detector.layers
 
     @property
     def temperature(self) -> "Temperature | None":
-        """The calibration if it is a temperature."""
+        """The calibration if it is a temperature, else None."""
         calibration = self.calibration
         return calibration if calibration is not None and calibration.method == "temperature" else None
 
     def check_calibrated(self, name: str) -> None:
-        """Refuse the model ``name`` with a `NotCalibrated` if it has no calibration."""
+        """Raise `NotCalibrated`, naming the model ``name``, if there is no calibration."""
         if self.calibration is None:
             raise NotCalibrated(
                 f"{name!r} is not calibrated, so it has no calibrated probabilities. Fit it with validation data, or "
-                "leave calibrated out."
+                "leave out calibrated."
             )
 
     def detector(self, name: str) -> OutOfDomain:
-        """Return the out-of-domain detector of the model ``name``; a `NotCalibrated` without one."""
+        """Return the out-of-domain detector; raise `NotCalibrated`, naming the model ``name``, if there is none."""
         if self.out_of_domain is None:
             raise NotCalibrated(
-                f"{name!r} has no out-of-domain detector: only single-label models that were fitted with a "
-                "detector and held-out rows have one."
+                f"{name!r} has no out-of-domain detector. Fit a single-label model with the option detector and "
+                "with held-out rows."
             )
         return self.out_of_domain
 
@@ -84,15 +84,15 @@ class Confidence:
 
 
 def coverage_guarantee(conformal: "ConformalSets | ConformalInterval | None", coverage: float) -> "LabelSets | float":
-    """Return the prediction sets, or the half-width of the intervals, that hold the truth with this probability.
+    """Return the prediction sets, or the half-width of the intervals, that contain the truth with this probability.
 
-    Without a fitted coverage it is a `NotCalibrated`; a coverage outside of 0 to 1, or one that needs more held-out
-    rows, an `InvalidInput`.
+    Raises `NotCalibrated` if ``conformal`` is None, and `InvalidInput` if the coverage is not between 0 and 1 or needs
+    more held-out rows.
     """
     if conformal is None:
         raise NotCalibrated(
-            "this model cannot guarantee coverage: only single-label and regression models that were fitted with "
-            "held-out rows can."
+            "this model cannot guarantee coverage. Fit a single-label or regression model with held-out rows, or "
+            "leave out coverage."
         )
     return conformal.at(coverage)
 
@@ -102,18 +102,18 @@ def coverage_guarantee(conformal: "ConformalSets | ConformalInterval | None", co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidenceOptions:
-    """Options of fitting a model's confidence on held-out rows.
+    """Options for fitting a model's confidence on held-out rows.
 
     Attributes:
-        calibration: Calibration method; ``"auto"`` keeps the temperature unless another method is clearly better, None
+        calibration: Calibration method. ``"auto"`` uses a temperature unless another method is clearly better; None
             leaves probabilities uncalibrated.
-        detector: Detector of out-of-domain rows, for models of one label per row; None fits none. ``"mahalanobis"`` and
-            the other distances read the last layer, ``"mahalanobis_layers"`` reads all layers. The default becomes
-            ``"energy"`` if there are too few texts to hold any out.
-        in_domain_share: Share of in-domain rows below the out-of-domain threshold.
+        detector: Detector of out-of-domain rows, for models with one label per row; None fits none. ``"mahalanobis"``,
+            ``"cosine"`` and ``"neighbours"`` read the last layer, ``"mahalanobis_layers"`` all layers. The default
+            becomes ``"energy"`` if there are too few texts to hold any out.
+        in_domain_share: Share of in-domain rows that score below the out-of-domain threshold.
 
     Raises:
-        InvalidInput: A value is out of its range.
+        InvalidInput: A value is out of range.
     """
 
     calibration: CalibrationChoice | None = "auto"
@@ -123,21 +123,19 @@ class ConfidenceOptions:
     def __post_init__(self) -> None:
         methods, detectors = (*get_args(CalibrationChoice), None), (*get_args(DetectorChoice), None)
         if self.calibration not in methods:
-            raise InvalidInput(f"calibration must be one of {methods}, but it is {self.calibration!r}.")
+            raise InvalidInput(f"calibration must be one of {methods}, got {self.calibration!r}.")
         if self.detector not in detectors:
-            raise InvalidInput(f"detector must be one of {detectors}, but it is {self.detector!r}.")
+            raise InvalidInput(f"detector must be one of {detectors}, got {self.detector!r}.")
         if not 0 < self.in_domain_share < 1:
-            raise InvalidInput(
-                f"in_domain_share must be a share between 0 and 1, such as 0.95, but it is {self.in_domain_share}."
-            )
+            raise InvalidInput(f"in_domain_share must be between 0 and 1, such as 0.95, got {self.in_domain_share}.")
 
     @property
     def detects(self) -> bool:
-        """True if there is a detector."""
+        """True if a detector is fitted."""
         return self.detector is not None
 
     def layers(self, encoder_layers: int) -> int:
-        """Return the number of an encoder's layers that the detector reads, the last first."""
+        """Return the number of layers, counted from the last, that the detector reads."""
         if self.detector in (None, "max_softmax", "energy"):
             return 0
         return encoder_layers if self.detector == ALL_LAYERS else 1
@@ -145,13 +143,13 @@ class ConfidenceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemperatureOptions:
-    """The calibration of taggers and question answerers: a temperature, fitted on held-out rows, or none.
+    """Calibration options of tasks that support only a temperature, fitted on held-out rows.
 
     Attributes:
-        calibration: ``"auto"`` and ``"temperature"`` fit a temperature, None leaves probabilities uncalibrated.
+        calibration: ``"auto"`` and ``"temperature"`` fit a temperature; None leaves probabilities uncalibrated.
 
     Raises:
-        InvalidInput: Another calibration is requested.
+        InvalidInput: ``calibration`` is another method.
     """
 
     calibration: TemperatureChoice | None = "auto"

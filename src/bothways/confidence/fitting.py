@@ -1,6 +1,6 @@
-"""The confidence of a classifier: fitted on arrays of held-out rows, written and read.
+"""Fitting a classifier's confidence on held-out rows, and storing it.
 
-On disk its settings are in ``bothways.json``, its arrays in ``confidence.safetensors`` beside the weights.
+On disk, its settings are in ``bothways.json`` and its arrays in ``confidence.safetensors``, beside the weights.
 
 Shapes: N rows, C classes, M held-out rows.
 """
@@ -47,8 +47,8 @@ from bothways.progress import phase
 
 Labels: TypeAlias = NDArray[np.int64]
 
-# Relative distance of the out-of-domain threshold above the score that sets it: the last bits of a score depend on the
-# other rows of its batch, so without this the row with that score would fall now on one side, now on the other.
+# Relative margin of the out-of-domain threshold above the score of the row that sets it. The last bits of a score
+# depend on the other rows of its batch; without the margin, this row would fall now on one side, now on the other.
 _ROUNDING = 1e-4
 
 
@@ -60,19 +60,19 @@ def learn_classification(
     seed: int,
     training: Callable[[], tuple[DetectorInput, Labels]],
 ) -> Confidence:
-    """Fit the confidence of a classifier with one label for each row, on logits and features of held-out rows.
+    """Fit the confidence of a single-label classifier on logits and features of held-out rows.
 
-    The seed draws the folds of cross-validation. ``training`` gives evidence and classes of the training rows; it is
-    called if the detector reads features.
+    The seed draws the folds of cross-validation. ``training`` returns the logits, features and labels of the training
+    rows; it is called only if the detector reads features.
     """
     logits_MC, method = held_out.logits_NC, options.calibration
-    phase("learning label sets with a coverage" if method is None else "calibrating")
+    phase("fitting prediction sets" if method is None else "calibrating")
     if method is None:
         confidence = Confidence(conformal=ConformalSets.fit(Temperature(1.0).apply(logits_MC), labels_M))
     else:
         rows = HeldOutRows.from_arrays(logits_MC, labels_M)
         chosen = rows.choose(seed) if method == "auto" else ChosenCalibration(rows.fit(method), method, ())
-        phase("learning label sets with a coverage")
+        phase("fitting prediction sets")
         conformal = unseen_conformal_sets(rows, labels_M, chosen.method, seed)
         confidence = Confidence(chosen.calibration, chosen.scores, conformal, not_tried=chosen.reason)
     if options.detector is None:
@@ -85,15 +85,15 @@ def learn_classification(
 def unseen_conformal_sets(rows: HeldOutRows, labels_M: Labels, method: CalibrationMethod, seed: int) -> ConformalSets:
     """Fit prediction sets with guaranteed coverage on held-out rows.
 
-    Each row's probabilities come from a calibration that was fitted on the other rows, since the model's own was fitted
-    on this one too. The rows also chose the method, and the epoch to keep, so the guarantee is approximate, and the
-    card says so.
+    Each row's probabilities come from a calibration fitted without its cross-validation fold, since the final
+    calibration was fitted on this row too. The held-out rows also chose the calibration method and the epoch to keep,
+    so the guarantee is approximate; the card says so.
     """
     return ConformalSets.fit_blocks(rows.held_out(method, seed), labels_M)
 
 
 def fit_threshold(detector: Detector, held_out: DetectorInput, in_domain_share: float) -> OutOfDomain:
-    """Choose the threshold below which a share ``in_domain_share`` of the domain's rows scores."""
+    """Fit the threshold below which the share ``in_domain_share`` of held-out rows scores."""
     inside_N = detector.score(held_out)
     if len(inside_N) > MOST_KEPT:
         inside_N = np.random.default_rng(0).choice(inside_N, MOST_KEPT, replace=False)
@@ -102,7 +102,7 @@ def fit_threshold(detector: Detector, held_out: DetectorInput, in_domain_share: 
 
 
 def separating(found: OutOfDomain, others: DetectorInput) -> OutOfDomain:
-    """Return the detector with the threshold of the highest balanced accuracy against ``others``."""
+    """Return the detector with the threshold that best separates held-out rows from ``others`` (balanced accuracy)."""
     return replace(found, threshold=threshold_between(found.inside_M, found.detector.score(others)))
 
 
@@ -128,13 +128,13 @@ def _fitted_detector(
 # --- on disk ---
 
 FILE = "confidence.safetensors"
-"""The arrays; beside settings in ``bothways.json``."""
+"""File of the arrays; the settings are in ``bothways.json``."""
 
 Arrays = dict[str, NDArray[np.float64]]
 
 
 def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
-    """Write the arrays into a folder, and return the settings for ``bothways.json``."""
+    """Write the arrays to a folder; return the settings for ``bothways.json``."""
     arrays: Arrays = {}
     conformal: dict[str, object] | None = None
     match confidence.conformal:
@@ -161,9 +161,9 @@ def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
 
 
 def open_confidence(stored: StoredLabels, folder: Path, classes: int, layers: int, width: int) -> Confidence:
-    """Read the confidence of a saved model with this number of logits, of layers, and of features of a layer.
+    """Read the confidence of a saved model with ``classes`` logits, and ``layers`` layers of ``width`` features.
 
-    The files were compared with their checksums before; a value or an array that does not fit is a `CorruptCheckpoint`.
+    The files' checksums were verified before. Raises `CorruptCheckpoint` if a value or an array does not fit.
     """
     calibration = _calibration(stored, classes)
     conformal, detection = stored.conformal, stored.out_of_domain
@@ -178,17 +178,17 @@ def open_confidence(stored: StoredLabels, folder: Path, classes: int, layers: in
             None if detection is None else _out_of_domain(detection, arrays, classes, layers, width),
         )
     except (InvalidInput, TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
-        raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, detection)) from error
+        raise damaged("conformal and out_of_domain", f"settings that fit {FILE}", (conformal, detection)) from error
 
 
 def stored_temperature(stored: Stored) -> Temperature | None:
-    """Return the temperature in ``bothways.json``, or None."""
+    """Return the temperature in ``bothways.json``; None if there is none."""
     found = stored.temperature
     return None if found is None else Temperature(found.value, found.slope)
 
 
 def temperature_settings(temperature: Temperature | None) -> dict[str, object]:
-    """Return the temperature as ``bothways.json`` has it."""
+    """Return the temperature as an entry of ``bothways.json``."""
     return {"temperature": None if temperature is None else asdict(temperature)}
 
 
@@ -200,9 +200,9 @@ def _calibration(stored: StoredLabels, classes: int) -> Calibration | None:
         calibration = calibration_from(content)
         width = next((len(value) for value in asdict(calibration).values() if isinstance(value, tuple)), classes)
         if width != classes:
-            raise InvalidInput(f"calibration: expected numbers for {classes} classes, got {width}")
+            raise InvalidInput(f"calibration: expected parameters for {classes} classes, got {width}")
     except InvalidInput as error:
-        raise damaged("calibration", "a method and its numbers", content) from error
+        raise damaged("calibration", "a method with its parameters", content) from error
     return calibration
 
 
@@ -220,7 +220,7 @@ def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers
     reads = found.detector.layers
     if reads > layers or found.inside_M.ndim != 1:
         raise ValueError("more layers than the model has, or scores that are not a vector")
-    # Arrays that do not fit each other, or the model, fail here rather than when the model is used.
+    # Arrays of wrong shapes fail here instead of in the first prediction.
     found.detect(DetectorInput(np.zeros((1, classes)), np.zeros((1, reads, width if reads else 0))))
     return found
 
@@ -228,5 +228,5 @@ def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers
 def _arrays(folder: Path) -> Arrays:
     path = folder / FILE
     if not path.is_file():
-        raise CorruptCheckpoint(f"{path.name} is missing from {folder.name!r}: get the model again from where it came.")
+        raise CorruptCheckpoint(f"{path.name} is missing from {folder.name!r}: download or copy the model again.")
     return {name: array.astype(np.float64) for name, array in read_arrays(path).items()}

@@ -1,9 +1,9 @@
-"""Rows in and out: JSON Lines, CSV, TSV, Parquet and plain text, as streams; JSON documents (SQuAD's too) as a whole.
+"""Reading and writing rows: JSON Lines, CSV, TSV, Parquet and plain text as streams, JSON documents as a whole.
 
-`sources` reads files and tables, `corpus` documents of raw text, `tables` the arguments of a call, `columns` checks
-values, and `output` writes; `lines`, `formats`, `conll` and `documents` parse.
+`sources` reads files and tables, `corpus` reads documents of raw text, `tables` converts the arguments of a call,
+`columns` checks values, `output` writes rows, and `formats`, `conll` and `documents` parse.
 
-The names are imported when they are first used (PEP 562), so that a start loads only what it needs.
+The names are imported when they are first used (PEP 562), so that a program loads only what it needs.
 """
 
 from typing import TYPE_CHECKING

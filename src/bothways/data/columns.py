@@ -36,7 +36,7 @@ class Row:
 
 
 def check_columns(columns: Sequence[object], name: str) -> None:
-    """Refuse a table (named in the message) with two columns of one name."""
+    """Raise InvalidInput if two columns of a table have the same name; the message begins with ``name``."""
     if len(set(columns)) < len(columns):
         twice = first_duplicate(columns)
         raise InvalidInput(f"{name} has the column {twice!r} twice. Rename or drop one of the two.")
@@ -53,7 +53,7 @@ def first_duplicate(names: Iterable[T]) -> T:
 
 
 _COLUMNS_SHOWN = 20
-# Python writes no number of more than 4,300 digits as text.
+# Python does not convert integers of more than 4,300 digits to text.
 _MAX_CLASS_NUMBER = 10**100
 _SEPARATOR = "|"
 # float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
@@ -61,7 +61,7 @@ DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # A list of strings as JSON, Python or NumPy writes it; other text between brackets is no list.
 _LIKE_A_LIST = re.compile(r"""\s*\[\s*(\]|['"].*['"]\s*\])\s*""", re.DOTALL)
-# Commas are required: without them, as NumPy writes, Python would read the strings as a single one.
+# Commas are required: NumPy writes none, and Python would then read the strings as a single one.
 _STRING = r"""('([^'\\]|\\.)*'|"([^"\\]|\\.)*")"""
 _PYTHON_LIST = re.compile(rf"\[\s*({_STRING}\s*,\s*)*({_STRING}\s*)?\]", re.DOTALL)
 
@@ -77,7 +77,7 @@ def value_at(row: Row, column: str) -> object:
 def text_at(row: Row, columns: str | tuple[str, ...]) -> str:
     """Return the text in a column, or in several columns joined by a space.
 
-    Some of several columns may be empty (a document without a title), but not all.
+    Some of the columns may be empty (a document without a title), but not all.
 
     Raises:
         InvalidInput: A column is missing or holds no string, or there is nothing but white space.
@@ -106,7 +106,7 @@ def _string_at(row: Row, column: str) -> str:
 
 
 def check_encodable(text: str, what: str) -> None:
-    """Refuse text with half of a surrogate pair; the message begins with ``what``."""
+    """Raise InvalidInput for text with half of a surrogate pair; the message begins with ``what``."""
     if not text.isascii() and (surrogate := _LONE_SURROGATE.search(text)):
         raise InvalidInput(
             f"{what} holds half of a surrogate pair (U+{ord(surrogate[0]):04X}) at character {surrogate.start() + 1}, "
@@ -115,7 +115,7 @@ def check_encodable(text: str, what: str) -> None:
 
 
 def written_list(text: str, instead: str) -> list[object] | None:
-    """Parse a list in JSON or Python notation, as csv files have them; None for other strings.
+    """Parse a list in JSON or Python notation; None for other strings. ``instead`` is advice for the error message.
 
     >>> written_list("['B-PER', 'O']", "Put white space between them")
     ['B-PER', 'O']
@@ -136,7 +136,7 @@ def written_list(text: str, instead: str) -> list[object] | None:
 
 
 def class_label(value: object) -> str:
-    """Return a class name. Whole numbers and booleans become their string form; ``2.0`` counts as ``2``.
+    """Convert a value to a class name: whole numbers and booleans become strings, and ``2.0`` becomes ``"2"``.
 
     Raises:
         InvalidInput: The value is null, blank, a fraction, not finite, a list or an object, or holds half of a
@@ -160,9 +160,9 @@ def kind_of_label(value: object) -> type:
 
 
 def label_set(value: object) -> tuple[str, ...]:
-    """Return the labels of a text, each once, in their order; there may be none.
+    """Return the distinct labels of a text in their order; there may be none.
 
-    A list, or one string as in a csv file: with ``|`` between the labels, or a list in JSON or Python notation.
+    The value is a list, or a string as in a csv file: labels separated by ``|``, or a list in JSON or Python notation.
 
     >>> label_set("sports| world")
     ('sports', 'world')
@@ -181,7 +181,7 @@ def label_set(value: object) -> tuple[str, ...]:
         _check_one_kind(value)
     else:
         raise InvalidInput(
-            f"expected a list of labels, or labels with {_SEPARATOR!r} between them, got {_described(value)}."
+            f"expected a list of labels, or a string of labels separated by {_SEPARATOR!r}, got {_described(value)}."
         )
     return tuple(dict.fromkeys(class_label(part) for part in parts))
 
@@ -206,15 +206,15 @@ def _check_one_kind(labels: Sequence[object]) -> None:
         raise InvalidInput(f"the label {twice!r} occurs as a string and as a number: write it in one way.")
 
 
-# Squares of larger numbers overflow in float32, and so do squared errors.
+# Squares of larger numbers, and so squared errors, overflow in float32.
 LARGEST_NUMBER = 1e18
 
 
 def number(value: object) -> float:
-    """Return a finite number; decimal strings, as in a csv file, count.
+    """Convert a number, or a decimal string as in a csv file, to a finite float.
 
     Raises:
-        InvalidInput: The value is not a number, is a boolean, NaN or infinite, or is too large to be learnt.
+        InvalidInput: The value is not a number, is a boolean, NaN or infinite, or is too large to train on.
     """
     value = plain_scalar(value)
     is_decimal = not isinstance(value, bool | str) or bool(isinstance(value, str) and DECIMAL.fullmatch(value.strip()))
@@ -228,14 +228,14 @@ def number(value: object) -> float:
         if math.isfinite(result):
             raise InvalidInput(
                 f"expected a number from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, got {_described(value)}: scale the "
-                "numbers, best to a few units around 0."
+                "numbers, ideally to a few units around 0."
             )
     raise InvalidInput(f"expected a finite number, got {_described(value)}.")
 
 
 def plain_scalar(value: object) -> object:
     """Convert a NumPy scalar to a Python value; return anything else as it is."""
-    numpy = sys.modules.get("numpy")  # a program that has not loaded it has no scalar of it
+    numpy = sys.modules.get("numpy")  # there are no NumPy scalars before NumPy is loaded
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
@@ -262,7 +262,7 @@ def _columns_there(wanted: str, columns: Iterable[object]) -> str:
 def words_at(row: Row, column: str) -> "Words":
     """Return the words in a column: a list of strings, or one string with white space between the words.
 
-    A string that spells a list of strings, as in a csv file, in JSON or Python notation, is that list.
+    The string may also be a list in JSON or Python notation, as in a csv file.
     """
     words = strings_at(row, column)
     if not words:
@@ -280,7 +280,7 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
         return words_at(row, tokens)
     if not any(name in row.values for name in text):
         raise InvalidInput(
-            f"{row.where} has neither a column {tokens!r} with words nor one {' or '.join(map(repr, text))} with a "
+            f"{row.where} has neither a column {tokens!r} of words nor a column {' or '.join(map(repr, text))} of "
             f"text. It has: {', '.join(map(repr, row.values))}."
         )
     words = tokenizing.Words.of_text(text_at(row, text))
@@ -290,7 +290,7 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
 
 
 def strings_at(row: Row, column: str) -> list[str]:
-    """Return the strings in a column: a list, or one string that spells a list or has white space between them."""
+    """Return the strings in a column: a list, a string in list notation, or a string to split at white space."""
     value = value_at(row, column)
     if isinstance(value, str):
         try:
@@ -303,12 +303,12 @@ def strings_at(row: Row, column: str) -> list[str]:
     if not isinstance(value, list | tuple):
         found = "null" if value is None else f"of type {type(value).__name__}"
         raise (EmptyInput if value is None else InvalidInput)(
-            f"{row.where}: {column!r} is {found}. Expected a list of strings, or a string with white space between."
+            f"{row.where}: {column!r} is {found}. Expected a list of strings, or strings separated by white space."
         )
     for number, each in enumerate(value, start=1):
         if not isinstance(each, str):
             raise InvalidInput(
-                f"{row.where}: number {number} in {column!r} is {shown(each, 40)}, of type {type(each).__name__}. "
+                f"{row.where}: item {number} in {column!r} is {shown(each, 40)}, of type {type(each).__name__}. "
                 "Expected a string."
             )
     return list(value)

@@ -1,4 +1,4 @@
-"""Rows out of CoNLL and CoNLL-U files: a word a line, an empty line between texts."""
+"""Rows from CoNLL and CoNLL-U files: one word per line, and an empty line between texts."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from itertools import groupby
 from bothways.data.columns import Row
 from bothways.errors import InvalidInput
 
-# Stands between documents in the files of CoNLL 2003.
+# Separates documents in the files of CoNLL 2003.
 _DOCUMENT = "-DOCSTART-"
 _GAP = re.compile(r"[ \t]+")
 _CONLLU_COLUMNS = 10
@@ -41,8 +41,8 @@ def conllu_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     """Yield one row per sentence of Universal Dependencies (https://universaldependencies.org/format.html).
 
     Columns are ``tokens`` (FORM), ``tags`` (UPOS) and, if every word has them, ``heads`` (HEAD: numbers of words from
-    1, 0 for the root) and ``relations`` (DEPREL). Comments, the lines of tokens of several words (``1-2``) and empty
-    nodes (``1.1``) are skipped.
+    1, 0 for the root) and ``relations`` (DEPREL). Comments, multiword tokens (``1-2``) and empty nodes (``1.1``) are
+    skipped.
     """
     numbered = ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, start=1))
     for blank, group in groupby(numbered, key=lambda each: not each[1].strip()):
@@ -52,7 +52,7 @@ def conllu_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         for number, values in text:
             if len(values) != _CONLLU_COLUMNS:
                 raise InvalidInput(
-                    f"line {number} of {name} has {len(values)} columns with tabs between them: expected "
+                    f"line {number} of {name} has {len(values)} columns separated by tabs: expected "
                     f"{_CONLLU_COLUMNS}, from ID to MISC."
                 )
         words = [(number, values) for number, values in text if _WORD_ID.fullmatch(values[0])]

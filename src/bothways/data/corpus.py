@@ -1,7 +1,7 @@
-"""Raw text for pre-training: documents out of files and folders, as a stream.
+"""Raw text for pre-training: documents from files and folders, as a stream.
 
-Rows of a table or of JSON Lines are documents. In plain text an empty line ends a document, and the other lines are its
-paragraphs; in a file without empty lines each line is a document.
+Each row of a table or of JSON Lines is a document. In plain text an empty line ends a document, and the other lines are
+its paragraphs; in a file without empty lines, each line is a document.
 """
 
 import os
@@ -16,22 +16,22 @@ from bothways.data.formats import guess_format, has_format
 from bothways.data.sources import read_rows
 from bothways.errors import EmptyInput, InvalidInput
 
-# After this many lines in a row without an empty line, each line counts as a document.
+# If there is no empty line among the first lines, up to this number, each line is a document.
 _MAX_LINES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a corpus: its paragraphs, one a line, and the place where it begins, for messages."""
+    """One document of a corpus: its text, one paragraph per line, and the place where it begins, for messages."""
 
     text: str
     where: str
 
 
 def corpus_files(paths: Sequence[str | Path]) -> Iterator[Path]:
-    """Yield the files of a corpus in a fixed order: files as given, folders in the order of their names, at any depth.
+    """Yield the files of a corpus in a fixed order: paths as given, files in folders (at any depth) sorted by name.
 
-    Files whose name begins with a dot, and files of other formats in folders, are skipped.
+    In folders, files whose name begins with a dot and files of unknown formats are skipped.
 
     Raises:
         InvalidInput: A path does not exist, or there is no file at all.
@@ -60,7 +60,7 @@ def read_documents(
 
     Raises:
         InvalidInput: The file cannot be read, or a row has no usable text; the message says where.
-        MissingDependency: A Parquet file, and pyarrow is not installed.
+        MissingDependency: The file is in the Parquet format, and pyarrow is not installed.
     """
     chosen = format or guess_format(path.name)
     if path.stat().st_size == 0:
@@ -77,7 +77,7 @@ def read_documents(
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder: its own first, then those of its folders."""
+    """Yield the files in a folder, then those of its subfolders."""
     with os.scandir(folder) as entries:
         named = sorted((entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
     for name, is_folder in named:

@@ -1,11 +1,11 @@
-"""Rows out of a JSON document that is read whole: a list of objects, or the nested files of SQuAD.
+"""Rows from a JSON document, which is read whole: a list of objects, or a nested file as in SQuAD.
 
 A SQuAD file (1.1 and 2.0) holds articles, their paragraphs, and the questions on each of them::
 
     {"version": "v2.0", "data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
         {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}], "is_impossible": ...}]}]}]}
 
-It becomes one row a question with the columns ``id``, ``title``, ``context``, ``question`` and ``answers``.
+It becomes one row per question, with the columns ``id``, ``title``, ``context``, ``question`` and ``answers``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from bothways.errors import InvalidInput
 T = TypeVar("T")
 
 _EXPECTED = 'an array of objects, or SQuAD\'s form {"data": [{"paragraphs": [...]}]}'
-_LINES = "a file of one object a line has the format jsonl"
+_LINES = "a file with one object per line has the format jsonl"
 
 
 def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
@@ -55,7 +55,7 @@ def _questions(document: Mapping[str, object], name: str) -> Iterator[tuple[dict
         for paragraph, in_paragraph in _objects(article, "paragraphs", in_article):
             context = _part(paragraph, "context", str, in_paragraph)
             for question, where in _objects(paragraph, "qas", in_paragraph):
-                # An id is easier to find than a place.
+                # In a file, an id is easier to find than a position.
                 named = f"question {question['id']!r} of {name}" if "id" in question else where
                 yield _row(question, {**title, "context": context}, where), named
 
@@ -66,7 +66,7 @@ def _row(question: Mapping[str, object], above: Mapping[str, object], where: str
         if question.get("answers"):
             raise InvalidInput(f"{where} has both `is_impossible: true` and answers: drop one of the two.")
         return {**values, "answers": []}
-    # A file of questions to be answered need not have answers.
+    # Files for prediction need not have answers.
     return {**values, "answers": question["answers"]} if "answers" in question else values
 
 

@@ -35,13 +35,13 @@ class LineLimit:
     advice: str
 
 
-LONGEST_LINE = LineLimit(64 * 1024 * 1024, "Check that this is a text file with one row a line.")
+LONGEST_LINE = LineLimit(64 * 1024 * 1024, "Check that this is a text file with one row per line.")
 # A JSON document is read whole, and most are a single line. The parsed values take about four times as much memory.
 LONGEST_IN_DOCUMENT = LineLimit(
-    512 * 1024**2, "Save it as JSON Lines (.jsonl), one object a line, which is read a row at a time."
+    512 * 1024**2, "Save it as JSON Lines (.jsonl), one object per line, which is read row by row."
 )
 MAX_BLANK_LINES = 1_000_000
-"""Maximum blank lines in succession: a gigabyte of them fits into a few megabytes of gzip and takes minutes to skip."""
+"""Maximum number of consecutive blank lines: a gzip file of a few megabytes can hold a gigabyte of them."""
 
 
 def open_file(path: Path) -> IO[bytes]:
@@ -195,7 +195,7 @@ def is_gzip_name(name: str) -> bool:
 
 
 def guess_format(name: str) -> Format:
-    """Guess the format from a file name, with or without ``.gz`` behind it, in any case.
+    """Guess the format from the ending of a file name, in any case; a final ``.gz`` is ignored.
 
     >>> guess_format("TRAIN.JSONL.GZ")
     'jsonl'
@@ -211,7 +211,7 @@ def guess_format(name: str) -> Format:
 
 
 def has_format(name: str) -> bool:
-    """Test whether a file name says its format."""
+    """Test whether a file name has the ending of a known format."""
     return _suffix(name) in _SUFFIXES
 
 
@@ -227,18 +227,18 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
             continue
         where = f"line {number} of {name}"
         # Without the line end, so that an error at the end of the text is reported for this line.
-        value = parse_json(line.rstrip("\r\n"), where, hint="Write one complete object a line.")
+        value = parse_json(line.rstrip("\r\n"), where, hint="Write one complete object per line.")
         if not isinstance(value, dict):
             kinds = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
             raise InvalidInput(
-                f"{where} is not a JSON object but {kinds.get(type(value), 'null')}. Write one object a line, "
+                f"{where} is not a JSON object but {kinds.get(type(value), 'null')}. Write one object per line, "
                 'such as {"text": "...", "label": "..."}.'
             )
         yield Row(number, value, where)
 
 
 def parse_json(text: str, where: str, *, hint: str) -> object:
-    """Parse a JSON text, named in messages by ``where``; ``hint`` is a sentence about the expected text."""
+    """Parse a JSON text; in error messages ``where`` names it, and ``hint`` says what is expected."""
     try:
         return json.loads(text, object_pairs_hook=_object_without_duplicates)
     except InvalidInput as error:
@@ -263,7 +263,7 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
 
 
 def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row]:
-    """Yield one row a record below a header line (RFC 4180); quoted fields may hold line breaks."""
+    """Yield one row per record below a header line (RFC 4180); quoted fields may contain line breaks."""
     # The limit holds for the whole process, so it is never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE.size))
     records = _csv_records(lines, name, delimiter)
@@ -275,7 +275,7 @@ def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row
     for number, fields in records:
         where = f"line {number} of {name}"
         if len(fields) != len(header):
-            shown = "" if delimiter in ",\t" else f", parted by {delimiter!r} as it has no comma"
+            shown = "" if delimiter in ",\t" else f", separated by {delimiter!r} as it has no comma"
             raise InvalidInput(
                 f"{where} has {len(fields)} fields, but the header has {len(header)}{shown}. "
                 f"Put quotes around fields that hold {delimiter!r}, quotes or line breaks."
@@ -289,17 +289,17 @@ _OTHER_SEPARATORS = ";\t|"
 
 
 def separated_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """Yield rows like `csv_rows`, with the separator of the header.
+    """Yield rows like `csv_rows`, with the separator that the header has.
 
-    That is a comma, unless the header has no comma and exactly one of semicolon, tab and bar, between names that are
-    not empty.
+    It is a comma, unless the header has no comma but exactly one of semicolon, tab and vertical bar, between names that
+    are not empty.
     """
     header = next(lines, "")
     yield from csv_rows(itertools.chain([header], lines), name, delimiter=_separator(header))
 
 
 def _separator(header: str) -> str:
-    bare = re.sub(r'"(?:[^"]|"")*"', "x", header.strip("\r\n"))  # without what is in quotes
+    bare = re.sub(r'"(?:[^"]|"")*"', "x", header.strip("\r\n"))  # without the contents of quotes
     found = [mark for mark in _OTHER_SEPARATORS if mark in bare]
     if "," in bare or len(found) != 1 or not all(part.strip() for part in bare.split(found[0])):
         return ","
@@ -307,14 +307,14 @@ def _separator(header: str) -> str:
 
 
 def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """Yield rows like `csv_rows`, with tabs between the fields.
+    """Yield rows like `csv_rows`, from fields separated by tabs.
 
     Many programs write such tables without quotes, so a quote may be part of a text. Two such quotes, at the start and
     at the end of fields on different lines, would silently join the rows between them into one.
     """
     header = next(lines, "")
     rows = csv_rows(itertools.chain([header], lines), name, delimiter="\t")
-    # A file with quoted column names follows the rules of quoting, as those of `write_rows` do.
+    # A file whose column names are quoted follows the rules of quoting, as files from `write_rows` do.
     yield from rows if header.startswith('"') else map(_not_joined, rows)
 
 
@@ -323,8 +323,8 @@ def _not_joined(row: Row) -> Row:
         if isinstance(value, str) and "\t" in value and "\n" in value:
             raise InvalidInput(
                 f"{row.where}: the quotes around the field {column!r} hold tabs and line breaks, so they may join rows "
-                f"by mistake: {value!r:.80}. Where a quote is part of a text, put quotes around the field and write "
-                "the quote twice; where it is not, save the table as .csv or .jsonl."
+                f"by mistake: {value!r:.80}. If a quote is part of a text, put quotes around the field and write the "
+                "quote twice; otherwise save the table as .csv or .jsonl."
             )
     return row
 
@@ -370,7 +370,7 @@ _CELLS_AT_ONCE = 300_000
 def parquet_rows(stream: IO[bytes], name: str, columns: Collection[str] | None = None) -> Iterator[Row]:
     """Yield rows of a Parquet file; nulls are ``None``, lists and structs are Python lists and dicts.
 
-    Only the ``columns`` are read, and an ``id`` if there is one; all if one of them is missing, for the messages.
+    Only ``columns`` and ``id`` are read. If one of ``columns`` is missing, all are read, for the error message.
     """
     try:
         import pyarrow as pa

@@ -21,9 +21,9 @@ _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 def read_judgments(path: str | os.PathLike[str]) -> Judgments:
     """Read a file of judgments, plain or compressed with gzip.
 
-    Two layouts are known: TREC's four columns with white space between them and no header (query, iteration, document,
-    relevance), and three columns with tabs between them under a header (``query_id``, ``doc_id``, ``relevance``, or
-    ``query-id``, ``corpus-id``, ``score``).
+    Two layouts are supported: TREC's four columns separated by white space, without a header (query, iteration,
+    document, relevance), and three columns separated by tabs, with a header (``query_id``, ``doc_id``, ``relevance``,
+    or ``query-id``, ``corpus-id``, ``score``).
 
     Raises:
         InvalidInput: The file cannot be read, is empty, has another layout, judges a pair twice, or has an invalid
@@ -54,7 +54,7 @@ def check_grade(grade: str, where: str) -> int:
 
 
 def _records(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Yield place in words, query, document and relevance of each line."""
+    """Yield the place (for messages), query, document and relevance of each line."""
     name = repr(str(path))
     headed: bool | None = None
     with open_file(path) as stream:
@@ -70,7 +70,7 @@ def _records(path: Path) -> Iterator[tuple[str, str, str, str]]:
             fields = line.rstrip("\r\n").split("\t") if headed else line.split()
             if len(fields) != (3 if headed else 4):
                 raise InvalidInput(
-                    f"{where} has {len(fields)} columns. Expected 3 with tabs between them below the header 'query_id, "
+                    f"{where} has {len(fields)} columns. Expected 3 separated by tabs, with the header 'query_id, "
                     "doc_id, relevance', or 4 as in TREC: query, iteration, document, relevance."
                 )
             yield where, fields[0], fields[-2], fields[-1]

@@ -1,4 +1,4 @@
-"""Rows into files and standard output: JSON Lines, CSV, TSV and CoNLL."""
+"""Writing rows to files and standard output: JSON Lines, CSV, TSV and CoNLL."""
 
 import csv
 import gzip
@@ -33,10 +33,10 @@ def write_rows(
 ) -> int:
     """Write rows as they come, and return their number.
 
-    The file appears when all rows are written, or not at all. A name that ends in ``.gz`` is compressed, and the same
-    rows always give the same bytes. In csv and tsv the first row names the columns, null is an empty field, lists of
-    strings get ``|`` between them, and other lists and objects are written as JSON. A row of CoNLL is its ``tokens``
-    and its ``tags``.
+    The file appears when all rows are written, or not at all. If its name ends in ``.gz``, it is compressed; the same
+    rows always give the same bytes. In csv and tsv, the keys of the first row are the columns, null is an empty field,
+    lists of strings are joined by ``|``, and other lists and objects are written as JSON. In CoNLL, the ``tokens`` and
+    ``tags`` of each row are written.
 
     Args:
         target: A path, or ``"-"`` for standard output, where each row is written at once. A device such as /dev/null

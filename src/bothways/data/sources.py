@@ -51,7 +51,7 @@ LabelT = TypeVar("LabelT", covariant=True)
 
 
 class InputColumns(Protocol):
-    """Columns that hold an input: a text, or the two of a pair."""
+    """The columns of an input (a text, or the two texts of a pair), and how it is read from them."""
 
     @property
     def input_columns(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class Example(Generic[LabelT]):
 
 @dataclass(frozen=True, slots=True)
 class TaggedRow:
-    """Words with as many tags, and the row in words for messages."""
+    """Words and their tags, and the name of the row for messages."""
 
     words: "Words"
     label: tuple[str, ...]
@@ -97,14 +97,14 @@ def read_rows(
         source: A path, ``"-"`` for standard input, an open stream (not closed here), a DataFrame of pandas or polars, a
             Table of pyarrow, a Dataset of datasets, or a list or other iterable of mappings (or rows) that can be read
             again. Files are UTF-8, with or without a byte order mark, plain or compressed with gzip. In tables and
-            mappings NumPy's values become Python's, a missing one (NaN, pandas.NA) None, and the integers of a
-            ``ClassLabel`` their names.
-        format: Default: as in the file's name, and ``jsonl`` for standard input.
+            mappings, NumPy values become Python values, missing ones (NaN, pandas.NA) become None, and the integers of
+            a ``ClassLabel`` become names.
+        format: Default: from the file's name; ``jsonl`` for standard input.
         columns: Columns to read from a Parquet file; None for all.
 
     Raises:
         InvalidInput: The source cannot be read, is malformed, or has no rows; the message says where.
-        MissingDependency: A Parquet file, and pyarrow is not installed.
+        MissingDependency: The source is in the Parquet format, and pyarrow is not installed.
     """
     if format is not None and format not in FORMATS:
         raise InvalidInput(f"unknown format {format!r}: expected one of {', '.join(FORMATS)}.")
@@ -145,9 +145,9 @@ def read_examples(
 
     Args:
         source: As for `read_rows`.
-        text: The text column, or several that are joined by a space, or columns that read an input.
+        text: The text column, or several whose texts are joined by a space, or an `InputColumns` that reads them.
         label: The label column.
-        convert: Kind of label: ``class_label``, ``label_set`` or ``number``.
+        convert: Converter of the labels: ``class_label``, ``label_set`` or ``number``.
         format: As for `read_rows`.
 
     Raises:
@@ -173,7 +173,7 @@ def read_tagged(source: Source, tokens: str = "tokens", tags: str = "tags") -> I
     """Yield words with their tags, row by row; see `read_rows`.
 
     Raises:
-        InvalidInput: As for `read_rows` and `words_at`, or a row has another number of tags than of words.
+        InvalidInput: As for `read_rows` and `words_at`, or a row has different numbers of words and tags.
     """
     for row in read_rows(source):
         words, labels = words_at(row, tokens), strings_at(row, tags)
@@ -211,7 +211,7 @@ def _converted(row: Row, column: str, convert: Callable[[object], object]) -> ob
 
 
 def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | None) -> tuple[Iterator[Row], str]:
-    """Return the rows of any kind of source, and its name in messages."""
+    """Return the rows of any kind of source, and a name of the source for messages."""
     if isinstance(source, str | os.PathLike):
         if str(source) == "-":
             return _stream_rows(_standard_input(), "standard input", format_ or "jsonl", columns), "standard input"
@@ -234,7 +234,7 @@ def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | 
 
 
 def _readable_again(source: object) -> Iterable[object]:
-    """Return a source of rows; refuse others, and streams, since a training may read the rows again."""
+    """Return a source that can be read again, as training may need; raise InvalidInput for others."""
     advice = remedy(source)
     if advice is None:
         if is_column(source):
@@ -256,7 +256,7 @@ def _readable_again(source: object) -> Iterable[object]:
 def _standard_input() -> IO[bytes] | IO[str]:
     if sys.stdin is None:
         raise InvalidInput("standard input is closed: expected rows from it. Pipe them in, or name a file.")
-    # A test or a notebook may have put a text stream without bytes below it in the place of standard input.
+    # A test or a notebook may have replaced standard input by a text stream without a buffer of bytes.
     return cast("IO[bytes] | IO[str]", getattr(sys.stdin, "buffer", sys.stdin))
 
 
@@ -275,11 +275,11 @@ def _stream_rows(
     gzip_expected: bool = False,
 ) -> Iterator[Row]:
     if format_ == "parquet":
-        # Parquet keeps its index at the end, so it is read back and forth.
+        # Parquet keeps its index at the end, so the file must be seekable.
         if gzip_expected or isinstance(stream, io.TextIOBase) or not stream.seekable():
             raise InvalidInput(
                 f"{name} cannot be read as Parquet: expected a plain file, not text, gzip or a pipe. "
-                "Save it to a file without .gz (Parquet is compressed in itself)."
+                "Save it to a file without .gz (Parquet is already compressed)."
             )
         return parquet_rows(cast("IO[bytes]", stream), name, columns)
     limit = LONGEST_IN_DOCUMENT if format_ == "json" else LONGEST_LINE
@@ -293,7 +293,7 @@ def _stream_rows(
 
 def _mapping_rows(rows: Iterable[object], name: str) -> Iterator[Row]:
     for number, values in enumerate(rows, start=1):
-        if isinstance(values, Row):  # read before, with its origin
+        if isinstance(values, Row):  # already read, with its place in the source
             yield values
             continue
         where = f"row {number} of {name}"

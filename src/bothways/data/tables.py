@@ -1,7 +1,7 @@
-"""Tables, columns and batches in Python: pandas, polars, pyarrow, datasets and NumPy as Python values.
+"""Conversion of tables, columns and batches of pandas, polars, pyarrow, datasets and NumPy to Python values.
 
 The libraries are recognised by the names of their types and never imported. Missing values (None, NaN, NaT, pandas.NA)
-become None. Integers of a ``ClassLabel`` feature become their names, and -1, which marks a row without label, None.
+become None. Integers of a ``ClassLabel`` feature become class names; -1, which marks a missing label, becomes None.
 """
 
 import math
@@ -26,7 +26,7 @@ class DataFrameLike(Protocol):
 
 
 def table_rows(source: object, name: str) -> Iterator[Mapping[str, object]] | None:
-    """Return the rows of a table as a stream, with cells as in the library (see `plain`); None if it is no table."""
+    """Return the rows of a table as a stream, with unconverted cells (see `plain`); None if it is not a table."""
     read = _known(source, _TABLES)
     return None if read is None else read(source, name)
 
@@ -37,9 +37,9 @@ def is_column(source: object) -> bool:
 
 
 def items_of(source: object) -> Iterator[object] | None:
-    """Return the items of any container as a stream of Python values: rows as dicts, cells of a column, or items.
+    """Return the items of a container as a stream of Python values; the rows of a table are dicts.
 
-    Return None for a string, bytes, a mapping, an array without axes and whatever is not iterable.
+    Return None for strings, bytes, mappings, arrays without axes, and objects that are not iterable.
     """
     if _axes(source) == 0 or isinstance(source, str | bytes | bytearray | Mapping):
         return None
@@ -57,7 +57,7 @@ def remedy(source: object) -> str | None:
 
 
 def plain(value: object, depth: int = 0) -> object:
-    """Return a cell as a Python value, None for a missing one, with the contents of lists and dicts.
+    """Convert a cell, and the contents of lists and dicts, to Python values; missing values become None.
 
     >>> plain(("B-PER", float("nan")))
     ('B-PER', None)
@@ -107,14 +107,14 @@ def _arrow_rows(table: Any, name: str) -> Iterator[Mapping[str, object]]:  # noq
 
 def _dataset_rows(dataset: Any, _: str) -> Iterator[Mapping[str, object]]:  # noqa: ANN401
     features = dataset.features or {}  # a stream may not know them
-    for batch in _unformatted(dataset).iter(_ROWS_AT_ONCE):  # row by row it would take several times as long
+    for batch in _unformatted(dataset).iter(_ROWS_AT_ONCE):  # single rows would take several times as long
         columns = [[_with_names(plain(value), features.get(column)) for value in batch[column]] for column in batch]
         for cells in zip(*columns, strict=True):
             yield dict(zip(batch, cells, strict=True))
 
 
 def _unformatted(dataset: Any) -> Any:  # noqa: ANN401
-    """Make a Dataset give Python values instead of tensors or frames; the user's own transform stays."""
+    """Return a Dataset that gives Python values instead of tensors or frames, unless the user has set a transform."""
     chosen = getattr(dataset, "format", None)
     if chosen is None:  # a stream
         return dataset.with_format(None)
@@ -184,7 +184,7 @@ def as_batch(value: object, one: str = "a text", many: str = "texts") -> tuple[l
     Args:
         value: One input (a string, or a row as a mapping), or many: a list, tuple, generator, NumPy array, Series,
             Arrow array or column of a Dataset; a DataFrame, Arrow table or Dataset gives its rows as dicts. The items
-            are not checked; a missing one (NaN, pandas.NA) is None.
+            are not checked; missing ones (NaN, pandas.NA) become None.
         one: Name of one input in messages.
         many: Its plural.
 
@@ -212,16 +212,16 @@ def labelled_rows(
     """Return one row for each input with its label, for ``fit(texts, labels)``.
 
     Args:
-        inputs: Many inputs, as for `as_batch`. With several ``columns`` each is a sequence of as many values; a mapping
-            is a row to which the label is added.
+        inputs: Many inputs, as for `as_batch`. With several ``columns``, each input is a sequence with one value for
+            each; a mapping is a row to which the label is added.
         labels: A label for each, in the same order: a list, tuple, generator, NumPy array, Series or other column.
         columns: Columns of the inputs.
         label: Column of the labels.
         many: Name of the inputs in messages.
 
     Raises:
-        InvalidInput: There is one input alone, there are not as many labels as inputs, the labels are more than one
-            column, or an input does not fit the columns.
+        InvalidInput: There is a single input, the numbers of labels and inputs differ, the labels have several
+            columns, or an input does not fit the columns.
     """
     given, alone = as_batch(inputs, f"a list of {many}", many)
     if alone:

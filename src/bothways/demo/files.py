@@ -1,4 +1,4 @@
-"""The demo's settings, its news texts, and the folder that it may replace."""
+"""The demo's settings and news texts, and the check of its output folder."""
 
 import json
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ FIGURES, REPORT, MODEL_FOLDER, INDEX, DATA = "demo.json", "report.html", "model"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """Settings of training and measuring.
+    """Settings of training and evaluation.
 
     Attributes:
-        seed: Seed of the training; the bootstrap uses the seed of ``bothways evaluate``, for equal intervals.
+        seed: Seed of the training. The bootstrap has the seed of ``bothways evaluate``, and gives the same intervals.
         epochs: Passes over the training texts.
         epochs_of_two_labels: Passes over the training texts for each of two labels.
         learning_rate: Peak of the schedule.
@@ -48,22 +48,22 @@ class DemoSettings:
 
 
 def check_replaceable(output: Path) -> None:
-    """Check that replacing ``output`` would delete nothing but an earlier demo."""
-    advice = "It was left as it is: choose another folder for the demo, or move it away."
+    """Raise OutputExists if replacing ``output`` would delete anything but an earlier demo."""
+    advice = "Choose another folder for the demo, or move this one away."
     if output.is_dir():
         found = {path.name for path in output.iterdir()}
         if found and not _made_here(output / FIGURES):
-            raise OutputExists(f"{str(output)!r} is a folder that no demo made. {advice}")
+            raise OutputExists(f"{str(output)!r} is a folder that was not written by the demo. {advice}")
         others = sorted(found - {FIGURES, REPORT, MODEL_FOLDER, INDEX, DATA})
         if others:
-            raise OutputExists(f"{str(output)!r} holds more than the demo made: {', '.join(others[:5])}. {advice}")
+            raise OutputExists(f"{str(output)!r} has files not written by the demo: {', '.join(others[:5])}. {advice}")
     elif output.exists():
-        raise OutputExists(f"{str(output)!r} is a file, where the demo makes a folder. {advice}")
+        raise OutputExists(f"{str(output)!r} is a file, but the demo writes a folder. {advice}")
     check_folder_place(output)
 
 
 def copy_news(folder: Path, rows: int | None) -> dict[str, Path]:
-    """Copy the news files and their card into ``folder``, or only the first ``rows`` rows of each file."""
+    """Copy the news files (at most ``rows`` rows of each) and their card into ``folder``."""
     folder.mkdir()
     shipped = files("bothways.demo") / "data"
     (folder / "README.md").write_bytes((shipped / "README.md").read_bytes())
@@ -79,7 +79,7 @@ def read_rows(path: Traversable) -> list[Row]:
 
 
 def headlines() -> list[Row]:
-    """Return headlines that occur in none of the news files; ``category`` is None if no category fits."""
+    """Return headlines that are in none of the news files; ``category`` is None if no category fits."""
     return read_rows(files("bothways.demo") / "data" / "headlines.jsonl")
 
 

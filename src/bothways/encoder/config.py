@@ -1,6 +1,6 @@
-"""Configuration of an encoder, with one sum type for each choice in its design.
+"""Configuration of an encoder, with one union type for each design choice.
 
-A family of published models covers some of the possible configurations.
+Each family of published models uses some of the possible configurations.
 """
 
 from dataclasses import dataclass, fields
@@ -11,7 +11,7 @@ from bothways.errors import InvalidInput
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 
 
-# Positions: the source of a token's position.
+# Positions: how the encoder represents the position of a token.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class AbsolutePositions:
 
 @dataclass(frozen=True, slots=True)
 class RotaryPositions:
-    """Queries and keys turned by an angle that grows with the position (Su et al. 2021, arXiv:2104.09864).
+    """Queries and keys rotated by an angle that grows with the position (Su et al. 2021, arXiv:2104.09864).
 
     The base of the angles differs between layers with global and with local attention.
     """
@@ -39,14 +39,14 @@ class RotaryPositions:
 
 @dataclass(frozen=True, slots=True)
 class EveryDistance:
-    """A row for each distance up to ``span``; larger ones share the last row (DeBERTa v1)."""
+    """A table row for each distance up to ``span``; larger distances share the last row (DeBERTa v1)."""
 
     span: int
 
 
 @dataclass(frozen=True, slots=True)
 class LogBuckets:
-    """A row for each distance up to half of ``span``, then rows for ranges that grow with the distance (DeBERTa v2).
+    """A table row for each distance up to ``span / 2``, then one for each of ever longer ranges (DeBERTa v2).
 
     There are `span` rows on either side of distance 0; the last range begins at `max_distance`.
     """
@@ -57,10 +57,11 @@ class LogBuckets:
 
 @dataclass(frozen=True, slots=True)
 class DisentangledPositions:
-    """Scores between content and distance (DeBERTa, He et al. 2020, arXiv:2006.03654).
+    """Attention scores between content and distance (DeBERTa, He et al. 2020, arXiv:2006.03654).
 
-    Queries may be multiplied by the distances' keys, and keys by the distances' queries; `keys` says how distances are
-    projected. `normed` norms the table before use, `absolute` also adds an absolute position to the embedding.
+    `content_to_position` multiplies queries by the distances' keys, `position_to_content` keys by their queries; `keys`
+    selects the projection of distances. `normed` applies a layer norm to the distance table, `absolute` also adds
+    absolute positions to the embedding.
     """
 
     count: int
@@ -74,9 +75,9 @@ class DisentangledPositions:
 
 @dataclass(frozen=True, slots=True)
 class TransformerXLPositions:
-    """Relative positions with learned biases (Dai et al. 2019, arXiv:1901.02860), and XLNet's segments.
+    """Relative positions with learned biases (Dai et al. 2019, arXiv:1901.02860), and XLNet's relative segments.
 
-    Distances above `clamp` count as `clamp`; None distinguishes all. There is no limit of positions.
+    Distances above `clamp` are treated as `clamp`; None keeps them all apart. The length is unlimited.
     """
 
     count: None = None
@@ -86,7 +87,7 @@ class TransformerXLPositions:
 Positions = AbsolutePositions | RotaryPositions | DisentangledPositions | TransformerXLPositions
 
 
-# Normalisation: where the layer norm stands.
+# Normalisation: the place of the layer norm.
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class PostNorm:
 
 @dataclass(frozen=True, slots=True)
 class PreNorm:
-    """Norm before each block; the first one is the identity, and a final one follows the last layer."""
+    """Norm before each block except the first, and after the last layer."""
 
     eps: float
     bias: bool = True
@@ -122,7 +123,7 @@ class DenseFeedForward:
 
 @dataclass(frozen=True, slots=True)
 class GatedFeedForward:
-    """One half of a linear map, activated, is multiplied by the other (Shazeer 2020, arXiv:2002.05202)."""
+    """A gated linear unit: half of a linear map, activated, times the other half (Shazeer 2020, arXiv:2002.05202)."""
 
     width: int
     activation: Activation
@@ -132,17 +133,17 @@ class GatedFeedForward:
 FeedForwardKind = DenseFeedForward | GatedFeedForward
 
 
-# Attention pattern: which tokens a token may look at.
+# Attention pattern: the tokens that a token may attend to.
 
 
 @dataclass(frozen=True, slots=True)
 class FullAttention:
-    """Every token sees every token of its text."""
+    """Every token attends to all tokens of its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalGlobalAttention:
-    """Layers in `seen_whole` attend to the whole text, the others to ``reach`` tokens on either side."""
+    """Layers with True in `seen_whole` attend to the whole text, the others to ``reach`` tokens on either side."""
 
     reach: int
     seen_whole: tuple[bool, ...]
@@ -194,7 +195,7 @@ class NoPooler:
 Pooling = TanhPooler | NoPooler
 
 
-# Projection: from an embedding narrower than the hidden size.
+# Projection of an embedding that is narrower than the hidden size.
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ class NoProjection:
 
 @dataclass(frozen=True, slots=True)
 class ProjectedAfterNorm:
-    """A linear map behind the norm (ALBERT, ELECTRA)."""
+    """A linear map after the norm (ALBERT, ELECTRA)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ class ProjectedBeforeNorm:
 Projection = NoProjection | ProjectedAfterNorm | ProjectedBeforeNorm
 
 
-# Convolution: a local view beside the first layer.
+# Convolution beside the first layer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +226,9 @@ class NoConvolution:
 
 @dataclass(frozen=True, slots=True)
 class FirstLayerConvolution:
-    """The first layer's output is increased by a convolution of its input (the large sizes of DeBERTa v2).
+    """A convolution of the first layer's input, added to its output (the large sizes of DeBERTa v2).
 
-    `kernel` is an odd number of tokens, `groups` the number of groups of channels.
+    `kernel` is the width in tokens, an odd number; `groups` is the number of channel groups.
     """
 
     kernel: int
@@ -240,7 +241,7 @@ Convolution = NoConvolution | FirstLayerConvolution
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """Width of the table, number of segment types, projection to the hidden size, norm.
+    """The embedding: width of the token table, number of segment types, projection to the hidden size, and norm.
 
     `blank` adds a vector, outside of the table, for tokens to be predicted (XLNet).
     """
@@ -256,8 +257,8 @@ class EmbeddingConfig:
 class DropoutRates:
     """Dropout rates while training.
 
-    `hidden` is on the output of each block, `inner` behind the activation of the feed-forward network, `output` on the
-    last hidden states, `attention_output` on the output of the attention, before that of the block.
+    `hidden` applies to the output of each block, `inner` after the activation of the feed-forward network, `output` to
+    the last hidden states, `attention_output` to the output of the attention, before that of the block.
     """
 
     hidden: float = 0.1
@@ -272,7 +273,7 @@ class DropoutRates:
         for field in fields(self):
             name, rate = field.name, getattr(self, field.name)
             if not 0 <= rate < 1:
-                raise InvalidInput(f"the {name} dropout must lie from 0 up to but not including 1, but it is {rate}.")
+                raise InvalidInput(f"the {name} dropout must be at least 0 and below 1, but it is {rate}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,11 +315,11 @@ class EncoderConfig:
             )
         if isinstance(self.sharing, SharedGroups) and not 1 <= self.sharing.groups <= self.layers:
             raise InvalidInput(
-                f"the number of layer groups must lie between 1 and the {self.layers} layers, "
+                f"the number of layer groups must be between 1 and the {self.layers} layers, "
                 f"but it is {self.sharing.groups}."
             )
         if isinstance(self.positions, TransformerXLPositions) and self.attention_biases != "query only":
-            raise InvalidInput(f"Transformer-XL positions need the query's bias alone, not {self.attention_biases!r}.")
+            raise InvalidInput(f"Transformer-XL positions need biases 'query only', got {self.attention_biases!r}.")
         if isinstance(self.positions, DisentangledPositions) and isinstance(self.positions.distances, LogBuckets):
             _check_buckets(self.positions.distances, self.positions.count)
         if isinstance(self.pattern, LocalGlobalAttention) and len(self.pattern.seen_whole) != self.layers:
@@ -329,7 +330,7 @@ class EncoderConfig:
 
     @property
     def reads_types(self) -> bool:
-        """True if segment ids have an effect: there are several vectors for them, or scores that compare them."""
+        """True if segment ids matter: there are several segment vectors, or attention scores that compare segments."""
         return self.embedding.types > 1 or isinstance(self.positions, TransformerXLPositions)
 
     def _sizes(self) -> dict[str, int | None]:
@@ -356,7 +357,7 @@ class EncoderConfig:
 
 
 def _check_buckets(distances: LogBuckets, count: int) -> None:
-    """Check that the largest distance exceeds the exact ones, so that ranges can grow towards it."""
+    """Check that `max_distance` exceeds the distances that have a row of their own."""
     exact = distances.span // 2
     if count - 1 > exact and (exact < 1 or distances.max_distance - 1 <= exact):
         raise InvalidInput(

@@ -4,7 +4,7 @@ A layer has attention and feed-forward, each with a residual sum and a norm. The
 also has a convolution.
 
 Shapes: B sequences, T packed tokens, H hidden, E embedding width, F inner width, L layers, M selected rows or queries,
-P rows with a gap behind each sequence.
+P rows with a gap after each sequence.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,8 +50,8 @@ from bothways.products import ROWS_AT_ONCE, in_parts
 class FeedForward(nn.Module):
     """Linear, activation, linear.
 
-    With a gate, the first map has twice the width; one half of it, activated, is multiplied by the other (Shazeer 2020,
-    arXiv:2002.05202).
+    With a gate, the first map is twice as wide; one half of its output, activated, is multiplied by the other (Shazeer
+    2020, arXiv:2002.05202).
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -70,14 +70,14 @@ class FeedForward(nn.Module):
             return in_parts(self.forward, hidden_TH, hidden_TH.shape[1])
         inner_TF = self.inner(hidden_TH)
         value_TF, gate_TF = inner_TF.chunk(2, 1) if self.gated else (inner_TF, None)
-        # The inner states are the widest tensor: a second one costs page faults and a trip out of the cache.
+        # The inner states are the widest tensor: activation in place avoids page faults and cache misses.
         activation = (ACTIVATIONS if torch.is_grad_enabled() else IN_PLACE_ACTIVATIONS)[self.activation]
-        # After dropout, the inner states cannot be computed again from those before.
+        # After dropout, the activated states cannot be recomputed.
         if not torch.is_grad_enabled() or (self.dropout.training and self.dropout.rate):
             activated_TF = activation(value_TF)
             output_TH: Tensor = self.outer(self.dropout(activated_TF if gate_TF is None else activated_TF * gate_TF))
             return output_TH
-        # Kept, they would be a quarter of a layer's activations; computing them again takes a hundredth of its time.
+        # Activated states are a quarter of a layer's activation memory, but recomputing them takes 1 % of its time.
         kept_TF = value_TF.detach()
         again = partial(activation, kept_TF)
         if gate_TF is None:
@@ -101,7 +101,7 @@ class PostNormLayer(nn.Module):
     def forward(
         self, hidden_TH: Tensor, queries_MH: Tensor | None, run: Run, rows: Rows
     ) -> tuple[Tensor, Tensor | None]:
-        """Map (T, H) to its selected rows, and the query stream (M, H), if any, to the next one."""
+        """Return the next states of the selected rows, and of the query stream (M, H), if any."""
         attended_TH, answered_MH = self.attention(hidden_TH, queries_MH, run, rows)
         # After the attention, rows do not depend on each other, so rows that are not selected are left out.
         read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)
@@ -114,7 +114,7 @@ class PostNormLayer(nn.Module):
 
 
 class PreNormLayer(nn.Module):
-    """Norm, attention and add; norm, feed-forward and add. The embedding has a norm, so the first one is left out."""
+    """Norm, attention and add; norm, feed-forward and add. The first layer has no first norm."""
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
@@ -138,16 +138,16 @@ class PreNormLayer(nn.Module):
 
 
 def _add_into(fresh_TH: Tensor, hidden_TH: Tensor) -> Tensor:
-    """Add in place to the output of dropout or a linear map.
+    """Add ``hidden_TH`` in place to ``fresh_TH``, a new output of dropout or a linear map.
 
-    No other code holds ``fresh_TH``, and no gradient needs it. Under autocast it is in half precision; the sum must
-    not be.
+    No other code uses ``fresh_TH``, and no gradient needs it. If autocast made it half precision, the sum is a new
+    tensor in full precision.
     """
     return fresh_TH.add_(hidden_TH) if fresh_TH.dtype == hidden_TH.dtype else fresh_TH + hidden_TH
 
 
 class Convolution(nn.Module):
-    """Convolution of the first layer's input within each sequence, activation, added to its output, norm."""
+    """A convolution of the first layer's input within each sequence: activated, added to the layer's output, normed."""
 
     def __init__(self, config: EncoderConfig, kind: FirstLayerConvolution) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class Convolution(nn.Module):
         self.dropout = Dropout(config.dropout.hidden)
 
     def forward(self, input_TH: Tensor, output_TH: Tensor, batch: Batch) -> Tensor:
-        """Map (T, H) of the first layer's input and output to (T, H)."""
+        """Combine the first layer's input and output, (T, H) each, to (T, H)."""
         rows, width = input_TH.shape
         # Zeros between the sequences, as at the ends of a single text.
         places_T = torch.arange(rows, device=input_TH.device) + batch.sequence_T * self.reach
@@ -190,13 +190,13 @@ class Embedding(nn.Module):
         self.norm = (
             nn.LayerNorm(normed, eps=config.norm.eps, bias=config.norm.bias) if config.embedding.normed else None
         )
-        # Read by the query stream of permutation language modelling only.
+        # Used only by the query stream of permutation language modelling.
         self.blank = nn.Parameter(torch.zeros(width)) if config.embedding.blank else None
         self.dropout = Dropout(config.dropout.embedding)
         self.projection = Linear(width, config.hidden) if late else None
 
     def blanks(self, count: int) -> Tensor:
-        """Return the first vectors (M, H) of a query stream."""
+        """Return the initial states (M, H) of a query stream."""
         if self.blank is None:
             raise UnsupportedConfig("this encoder has no query stream; only XLNet has one.")
         return self._finished(self.blank.expand(count, -1))
@@ -218,7 +218,7 @@ class Embedding(nn.Module):
 
 
 def _position_rows(positions: Positions) -> tuple[int, int]:
-    """Return the row of position 0 in the table of absolute positions, and the number of rows; 0 without a table."""
+    """Return (row of position 0, number of rows) of the table of absolute positions; (0, 0) without a table."""
     match positions:
         case AbsolutePositions(count=count, offset=offset):
             return offset, count + offset
@@ -232,7 +232,7 @@ class Encoder(nn.Module):
     """Embedding and L layers over packed tokens.
 
     Weights start as in BERT: normal with the configured spread for matrices, zero biases, identity norms. A batch runs
-    through ``layers[index]`` for each index in `steps`; `inner` of these make one of the L steps.
+    through ``layers[index]`` for each index in `steps`; `inner` of them in a row make one of the L layers.
     """
 
     checkpointing = False
@@ -272,14 +272,14 @@ class Encoder(nn.Module):
         Args:
             batch: The batch.
             hidden_TH: First hidden states; by default those of ``encoder.embedding(batch)``.
-            rows: Selected rows of the packed batch; the last layer computes only these to the end.
+            rows: Rows of the packed batch to return; the last layer skips as much work as it can for the others.
             backend: Name of the required attention backend; by default the best that supports the call.
             record: Receives the hidden states of all layers and, if requested, the attention weights.
-            queries: A query stream, or tokens to decode, whose states are then returned; ``rows`` is ignored.
+            queries: A query stream or mask decoding. If given, its states are returned and ``rows`` is ignored.
             memory: Hidden states of the tokens before each sequence.
 
         Returns:
-            (T, H), or (B, H) or (M, H) for first or last tokens or selected rows; (M, H) for queries.
+            (T, H) for all rows, (B, H) for first or last tokens, (M, H) for selected rows or queries.
         """
         if hidden_TH is None:
             hidden_TH = self.embedding(batch)
@@ -289,7 +289,7 @@ class Encoder(nn.Module):
         shared = None if self.positions is None else self.positions(joined, hidden_TH.dtype)
         wants_attentions = record is not None and record.wants_attentions
         run = Run(joined, shared, backend, record, wants_attentions, targets)
-        # In a graph, the last layer of some families cannot be recorded for selected rows only.
+        # Some families' last layer cannot be exported to a graph for selected rows only.
         computed = rows if isinstance(batch, Packed) or isinstance(rows, NoRows) else ALL_ROWS
         recomputes = self.checkpointing and torch.is_grad_enabled() and not wants_attentions
         queries_MH = queries.hidden_MH if isinstance(queries, QueryStream) else None
@@ -315,11 +315,11 @@ class Encoder(nn.Module):
         return output_TH if computed is rows else select(output_TH, rows, batch)
 
     def _wider_step(self, place: int, batch: Batch, run: Run, rows: Rows, recurrence: Recurrence | None) -> Step:
-        """Return a layer with memory, convolution or both as a function of hidden states and query stream."""
+        """Return a step that runs a layer with memory, convolution or both."""
         layer, beside = self.layers[self.steps[place]], self.convolution if place == 0 else None
 
         def step(hidden_TH: Tensor, queries_MH: Tensor | None) -> tuple[Tensor, Tensor | None]:
-            # The convolution of the first layer's output reads all of its rows.
+            # The convolution needs all rows of the first layer's output.
             computed = rows if beside is None else ALL_ROWS
             if recurrence is None:
                 output_TH, queries_MH = layer(hidden_TH, queries_MH, run, computed)
@@ -333,7 +333,7 @@ class Encoder(nn.Module):
         return step
 
     def _decoded(self, hidden_TH: Tensor, queries: MaskDecoding, run: Run, recurrence: Recurrence | None) -> Tensor:
-        """Return the states (M, H) of the last layer's repeated application."""
+        """Return the states (M, H) after applying the last layer to the queries repeatedly."""
         queries_MH: Tensor = hidden_TH[queries.rows_M] + queries.added_MH
         if recurrence is not None:
             hidden_TH = recurrence.joined(hidden_TH, len(self.steps) - 1)
@@ -343,7 +343,7 @@ class Encoder(nn.Module):
 
 
 def linear_weights(encoder: Encoder) -> dict[str, nn.Parameter]:
-    """Return the weights of the linear maps of an encoder's layers by their names."""
+    """Return the weights of all linear maps in an encoder's layers, by name."""
     parts = encoder.layers.named_modules(prefix="layers")
     return {
         f"{name}.weight": encoder.get_parameter(f"{name}.weight")
@@ -354,9 +354,9 @@ def linear_weights(encoder: Encoder) -> dict[str, nn.Parameter]:
 
 @contextmanager
 def activation_checkpointing(module: nn.Module) -> Iterator[None]:
-    """Have all encoders in a module keep only each layer's input for the backward pass while the block runs.
+    """Within the block, make all encoders in a module keep only each layer's input for the backward pass.
 
-    The backward pass computes a layer once more before it needs its activations. It starts with the last layer, which
+    The backward pass recomputes a layer when it needs the layer's activations. It starts with the last layer, which
     therefore keeps everything.
     """
     encoders = [part for part in module.modules() if isinstance(part, Encoder) and not part.checkpointing]
@@ -370,7 +370,7 @@ def activation_checkpointing(module: nn.Module) -> Iterator[None]:
 
 
 def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:
-    """Return the index of the weights of each of the L steps.
+    """Return, for each of the L layers, the indices of the weights that it applies in turn.
 
     >>> # 4 layers in 2 shared groups: layer_order(config) == ((0,), (0,), (1,), (1,))
     """
@@ -384,7 +384,7 @@ def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:
 
 
 def initialize(module: nn.Module, spread: float) -> None:
-    """Draw matrices from a normal distribution with standard deviation ``spread``; zero biases, identity norms.
+    """Draw matrices from a normal distribution with standard deviation ``spread``, zero the biases, reset the norms.
 
     Weights on the meta device have no values, and drawing them would import a symbolic algebra system.
     """

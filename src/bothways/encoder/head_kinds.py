@@ -1,4 +1,4 @@
-"""Kinds of heads: the states that a head reads, its transform, and its outputs. Loads no torch."""
+"""Kinds of heads: the states that a head reads, its transform, and its outputs. Does not import torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -34,9 +34,9 @@ class EachToken:
 
 @dataclass(frozen=True, slots=True)
 class TextsOfPair:
-    """The mean of all tokens of a pair, and a comparison of its two texts, read separately.
+    """The mean of all tokens of a pair, and a comparison of its two texts, each encoded alone.
 
-    `start` and `separator` are the ids of the tokens around a text.
+    `start` and `separator` are the ids of the tokens before and after a text.
     """
 
     start: int
@@ -58,7 +58,7 @@ class HeadNorm:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Dropout, linear map, activation (None for that of the feed-forward networks), norm."""
+    """Dropout, linear map, activation (None for the feed-forward networks' activation), norm."""
 
     activation: Activation | None = None
     norm: HeadNorm | None = None

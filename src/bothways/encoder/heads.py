@@ -1,6 +1,6 @@
 """Heads: modules on top of an encoder that turn hidden states into outputs.
 
-A head is composed of three choices, each a sum type: the hidden states that it reads, their transform, and its
+A head is composed of three choices, each a union type: the hidden states that it reads, their transform, and its
 outputs. A `MaskedLMHead` gives a logit for each entry of the vocabulary, a `ScoreHead` a few scores for each row.
 
 Shapes: B sequences, T packed tokens, M rows that a head reads, H hidden, E embedding width, V vocabulary, C scores.
@@ -84,7 +84,7 @@ class MaskedLMHead(nn.Module):
         return linear(self.transformed(hidden_MH, tokens_VE.dtype), tokens_VE, self.bias.to(tokens_VE.dtype))
 
     def transformed(self, hidden_MH: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the rows (M, E) that multiply the token table, in its type."""
+        """Return the transformed rows (M, E), to be multiplied by the token table, as ``dtype``."""
         # A head may be more precise than the encoder below it.
         own_ME: Tensor = self.transform(hidden_MH.to(self.bias.dtype)).to(dtype)
         return own_ME
@@ -113,7 +113,7 @@ Head = MaskedLMHead | ScoreHead
 
 
 def new_head(config: EncoderConfig, kind: HeadKind, labels: int = 1) -> Head:
-    """Return a head of this kind with newly drawn weights."""
+    """Return a head of this kind with newly initialised weights."""
     match kind:
         case MaskedLMHeadKind():
             return MaskedLMHead(config, kind)
@@ -133,18 +133,18 @@ def score_count(scores: Scores, labels: int) -> int:
 
 
 def read_width(read: Read, hidden: int) -> int:
-    """Return the width of a head's input, given the hidden size H; its first H values are one hidden state."""
+    """Return the width of a head's input, given the hidden size H; the first H values are always a hidden state."""
     return 3 * hidden + 1 if isinstance(read, TextsOfPair) else hidden
 
 
 _ROWS: dict[type[Read], Rows] = {FirstToken: FIRST_TOKENS, LastToken: LAST_TOKENS}
-"""Selected rows of the last layer for each kind of input; all rows for other kinds."""
+"""Rows of the last layer that a kind of head input needs; other kinds need all rows."""
 
 
 def read_rows(
     read: Read, encoder: Encoder, batch: Batch, *, hidden_TH: Tensor | None = None, backend: str | None = None
 ) -> Tensor:
-    """Return the last hidden states that a head reads, taken from ``hidden_TH`` if given, else computed for them alone.
+    """Return a head's input, from the last layer's ``hidden_TH`` if given, else by running the encoder.
 
     Returns:
         (B, H), or (T, H) for a head that reads each token, or (B, 3 H + 1) for one that reads the texts of pairs.
@@ -162,10 +162,10 @@ def read_rows(
 
 
 def layer_rows(read: Read, encoder: Encoder, states: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
-    """Return the rows that a head reads, and the states of the earlier layers at the same places, (B, H) each.
+    """Return a head's input, and the same selection of rows from every earlier layer, (B, H) each.
 
-    If a head reads the two texts of pairs separately, the earlier layers' rows are means of the pairs' tokens.
-    The ``states`` are those of `layer_states`.
+    For a head that reads the texts of pairs separately, the earlier layers give means over the pairs' tokens.
+    ``states`` come from `layer_states`.
     """
     last_TH, *others = states
     before = MeanOfTokens() if isinstance(read, TextsOfPair) else read
@@ -191,12 +191,12 @@ def head_logits(
     choices: int = 1,
     backend: str | None = None,
 ) -> Tensor:
-    """Return a head's scores for a batch, in the shape of its kind, from the hidden states of all tokens if given.
+    """Return a head's scores for a batch, from the last layer's ``hidden_TH`` if given, else by running the encoder.
 
     Returns:
-        (B, S, V) for a masked language modelling head, else (B, C) or (B, S, C), without the last dimension if it
-        would be 1; zeros in the padding of longer sequences, and minus infinity for the ends of a span. For a head that
-        chooses among K ``choices``, which follow each other in the batch: (B / K, K).
+        (B, S, V) for a masked language modelling head; (B, S, C) for other heads on tokens, or (B, S) for replaced
+        tokens; (B, C) for heads on sequences; (B / K, K) for a choice among K consecutive sequences. Padding gets 0, or
+        minus infinity for the start and end of a span.
     """
     if isinstance(head, MaskedLMHead):
         read_TH = encoder(batch, backend=backend) if hidden_TH is None else hidden_TH
@@ -227,10 +227,9 @@ def _rate(config: EncoderConfig, rate: Rate) -> float:
             return rate
 
 
-# --- comparison of the two texts of a pair, each read separately ---
-# A sentence embedder was trained on single texts, to give similar texts near vectors; it has never seen pairs. A head
-# on it therefore also reads the two texts separately (comparison of the vectors: Reimers and Gurevych 2019,
-# arXiv:1908.10084).
+# --- comparison of the two texts of a pair, each encoded alone ---
+# A sentence embedder was trained on single texts and has never seen pairs. A head on it therefore also compares the
+# vectors of the two texts, each encoded alone (Reimers and Gurevych 2019, arXiv:1908.10084).
 
 
 def means(hidden_TH: Tensor, batch: Batch) -> Tensor:
@@ -239,11 +238,11 @@ def means(hidden_TH: Tensor, batch: Batch) -> Tensor:
 
 
 def compared(pairs_BH: Tensor, texts_2BH: Tensor) -> Tensor:
-    """Return each pair's state at length 1, and differences, products and cosine of its texts' (B, 3 H + 1).
+    """Return (B, 3 H + 1): each pair's unit-length state, and the differences, products and cosine of its texts.
 
-    The states of all first texts come first, then those of the second ones. Products of unit vectors are smaller than
-    their differences by the root of H, so they are scaled by it. The cosine, which is most informative with few pairs,
-    is scaled by 4, so that a penalty on weights restrains it less.
+    ``texts_2BH`` holds all first texts, then all second texts. Products of unit vectors are smaller than differences by
+    a factor of sqrt(H), so they are multiplied by it. The cosine, the most informative value if pairs are few, is
+    multiplied by 4, so that weight decay restrains it less.
     """
     first_BH, second_BH = normalize(texts_2BH.float(), dim=-1).view(2, *pairs_BH.shape)
     products_BH = first_BH * second_BH
@@ -257,10 +256,10 @@ def compared(pairs_BH: Tensor, texts_2BH: Tensor) -> Tensor:
 
 
 def texts_of_pairs(batch: Batch, start: int, separator: int) -> Batch:
-    """Return a batch of 2 B texts, first and second of each pair in turn, as if each were read alone.
+    """Return a batch of 2 B single texts: the first texts of all pairs, then the second texts.
 
-    A first text ends with its pair's first separator. The second begins at the last of the separators that follow each
-    other there (BERT has one, RoBERTa two), which is replaced by the token at the start of a text.
+    A first text ends with its pair's first separator. The second starts at the last separator of that run (BERT has
+    one, RoBERTa two), which the ``start`` token replaces.
     """
     separators_T, beyond = batch.ids_T == separator, batch.max_length
     ends_B = torch.minimum(_first(batch, separators_T, beyond), batch.lengths_B - 1)
@@ -281,5 +280,5 @@ def texts_of_pairs(batch: Batch, start: int, separator: int) -> Batch:
 
 
 def _first(batch: Batch, chosen_T: Tensor, beyond: int) -> Tensor:
-    """Return the first of the chosen places in each sequence, or ``beyond`` (B)."""
+    """Return the first chosen position of each sequence, or ``beyond`` if it has none, (B)."""
     return batch.padded(torch.where(chosen_T, batch.positions_T, beyond), fill=beyond).amin(1).long()

@@ -26,13 +26,13 @@ LARGEST, STEPS = 127, 255
 ANY_PAIR, SMALL_PAIR = 2 * LARGEST, 128
 # Rows of a block; oneDNN compiles code for each number of rows.
 _BLOCK = 16
-# Behind the codes of a row, its step and its minimum are stored as two float32.
+# Bytes after the codes of a row: its step and its minimum, two float32.
 _BEHIND = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Int8Weight:
-    """A weight in int8 with a step for each output; inputs are shifted (subtraction) and then stretched (above 0)."""
+    """An int8 weight with one step per output, for inputs ``(x - shift) * stretch`` with a positive stretch."""
 
     codes_OI: Tensor
     scale_O: Tensor
@@ -41,7 +41,7 @@ class Int8Weight:
 
     @classmethod
     def of(cls, weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor, pair: int = ANY_PAIR) -> "Int8Weight":
-        """Round a weight, given shift and stretch of its inputs, and the largest pair of codes."""
+        """Round a weight, given its inputs' shift and stretch; ``pair`` limits the sum of two neighbouring codes."""
         stretched_OI = weight_OI.detach() / stretch_I
         scale_O = steps(stretched_OI, pair // 2)
         codes_OI = (stretched_OI / scale_O[:, None]).round().to(torch.int8)
@@ -52,7 +52,7 @@ class Int8Weight:
         return self.codes_OI.float() * self.scale_O[:, None] * self.stretch_I
 
     def product(self, x_TI: Tensor, bias_O: Tensor | None) -> Tensor:
-        """Return ``x W^T + b`` (T, O) of float32 rows."""
+        """Return ``x W^T + b`` (T, O) for float32 rows."""
         whole_O = self._bias_O if bias_O is None else bias_O + self._bias_O
         rows = x_TI.shape[0]  # in torch, `len` of a tensor takes longer
         if rows <= ROWS_AT_ONCE:
@@ -63,7 +63,7 @@ class Int8Weight:
         return y_TO
 
     def _of_some(self, x_TI: Tensor, whole_O: Tensor, y_TO: Tensor | None = None) -> Tensor:
-        """Return the outputs of some rows, written into ``y_TO`` if given."""
+        """Return the outputs for some rows, written into ``y_TO`` if given."""
         if self._stretches:
             x_TI = torch.addcmul(self._before_I, x_TI, self.stretch_I)
         codes_TC = _rounded(x_TI)
@@ -75,7 +75,7 @@ class Int8Weight:
         return y_TO.addr_(least_T, self._weights_O)
 
     def _sums(self, codes_TC: Tensor) -> Tensor:
-        """Return the products of codes, times the step of each output's weights (T, O)."""
+        """Return the products of input and weight codes, times each output's step, (T, O)."""
         if not self.is_fast:
             # Float64 holds every such sum exactly.
             exact_TO = codes_TC[:, :-_BEHIND].double() @ self.codes_OI.double().t()
@@ -88,7 +88,7 @@ class Int8Weight:
 
     @property
     def is_fast(self) -> bool:
-        """True if this processor multiplies its codes in int8 and adds exactly."""
+        """True if this processor can multiply the codes in int8 with exact sums."""
         return self.pair <= largest_pair()
 
     @cached_property
@@ -101,7 +101,7 @@ class Int8Weight:
 
     @cached_property
     def _packed(self) -> Tensor:
-        """Weights in oneDNN's layout, with zeros for the numbers stored behind the codes of a row."""
+        """Weights in oneDNN's layout, with zeros for the step and the minimum that follow a row's codes."""
         packed: Tensor = torch.ops.onednn.qlinear_prepack(F.pad(self.codes_OI, (0, _BEHIND)), None)
         return packed
 
@@ -129,12 +129,12 @@ class Int8Weight:
 
 
 def steps(stretched_OI: Tensor, largest: int) -> Tensor:
-    """Return the step of each output's weights (O), above 0, that maps the largest weight to ``largest``."""
+    """Return each output's positive step (O), which maps its largest weight to ``largest``."""
     return stretched_OI.abs().amax(1).div(largest).clamp_min(torch.finfo(torch.float32).tiny)
 
 
 def _rounded(x_TI: Tensor) -> Tensor:
-    """Return rows in 8 bits, each followed by its step and its minimum (T, C), uint8.
+    """Quantize rows to uint8 (T, C), each followed by its step and its minimum.
 
     The torch operator was made to compress embedding tables.
     """
@@ -144,7 +144,7 @@ def _rounded(x_TI: Tensor) -> Tensor:
 
 @cache
 def largest_pair() -> int:
-    """Return the largest sum of two neighbouring weights of one sign that int8 products here add exactly.
+    """Return the largest sum of two neighbouring weights of one sign for which int8 products are exact on this machine.
 
     It is `ANY_PAIR`, or `SMALL_PAIR` if sums of two products are kept in 16 bits; 0 if this build or processor
     has no such products.

@@ -1,12 +1,12 @@
-"""The linear maps of an encoder, by the faster of two libraries, and the weight formats for inference.
+"""The linear maps of an encoder, computed by the faster of two libraries, and weight formats for inference.
 
-Both libraries give the results of `torch.nn.functional.linear` within rounding. oneDNN compiles code for each number of
-rows that it gets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
+Both libraries agree with `torch.nn.functional.linear` within rounding. oneDNN compiles 0.7 MB of code for each number
+of rows, so it gets whole blocks of rows. Inference packs its batches in whole blocks
 (`bothways.inference.texts`); in other batches, the last rows are padded with zeros or multiplied by torch.
 
-In inference mode a parameter is multiplied in the format chosen for it (bfloat16 or int8), else in oneDNN's own
-layout if that is faster. The formatted copy is dropped with its parameter, and is used only while torch has not
-changed the parameter. An edit through ``.data`` or a numpy view, which torch does not count, goes unnoticed.
+Inference mode uses a formatted copy of a parameter: in the format chosen for it (bfloat16 or int8), or else in
+oneDNN's own layout if that is faster. The copy is dropped with its parameter, and ignored once the parameter changes.
+Changes through ``.data`` or a numpy view go unnoticed, since torch does not count them.
 
 Shapes: T rows, I and O widths; H hidden, N heads, D head width.
 """
@@ -53,7 +53,7 @@ class Linear(nn.Linear):
 class QKV(nn.Module):
     """Queries, keys and values by one fused linear map: one weight (3 H, H); biases on all three, some or none.
 
-    Biases on some of the three are separate parameters, so that the others have none.
+    If only some of the three have biases, each bias is a parameter of its own.
     """
 
     def __init__(self, hidden: int, heads: int, biases: AttentionBiases) -> None:
@@ -71,9 +71,9 @@ class QKV(nn.Module):
         return qkv_T3H.view(hidden_TH.shape[0], 3, self.heads, -1)
 
     def parts(self, rows_TH: Tensor, first: int, count: int = 1) -> Tensor:
-        """Map (T, H) to ``count`` of `QUERY`, `KEY` and `VALUE`: (T, count, N, D)."""
+        """Map (T, H) to ``count`` of queries, keys and values, starting with ``first``: (T, count, N, D)."""
         hidden = self.weight.shape[1]
-        # A split, not a slice: with gradients, the backward of a slice fills a gradient of the whole weight.
+        # A split, not a slice: the backward pass of a slice would fill a gradient of the whole weight.
         sizes = [first * hidden, count * hidden, (3 - first - count) * hidden]
         bias = self.bias if self.query_bias is None else self._joined_bias(self.query_bias)
         part_bias = None if bias is None else bias.split_with_sizes(sizes)[1]
@@ -88,7 +88,7 @@ class QKV(nn.Module):
 
 def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """Return ``x W^T + b`` (T, O)."""
-    # Subclasses of tensors (without content, of a graph being recorded) go to torch.
+    # Tensor subclasses (fake tensors, tensors of a graph being exported) go to torch.
     if not (
         type(x_TI) is Tensor
         and x_TI.device.type == "cpu"
@@ -108,9 +108,9 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
 
 
 def rows_to_fill(rows: int, *, packed: bool = True) -> int:
-    """Return the number of rows that fill a batch up to whole blocks; 0 if filling does not pay.
+    """Return the number of rows to add to a batch to fill whole blocks; 0 if filling does not pay.
 
-    Weights may be ``packed`` in inference.
+    ``packed`` is True in inference, where weights may be packed.
     """
     product = matrix_product()
     if packed and rows <= product.packed_rows:
@@ -120,7 +120,7 @@ def rows_to_fill(rows: int, *, packed: bool = True) -> int:
 
 
 class _Product(torch.autograd.Function):
-    """The linear map with its three products by oneDNN."""
+    """The linear map, with the forward and both backward products by oneDNN."""
 
     @staticmethod
     def forward(ctx: FunctionContext, x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
@@ -146,7 +146,7 @@ _product: Callable[[Tensor, Tensor, Tensor | None], Tensor] = _Product.apply
 def _in_blocks(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """Return ``x W^T + b`` (T, O), with whole blocks of rows for oneDNN.
 
-    The rest costs a copy either way: of the input, padded with zeros, or of the result, joined from two parts.
+    The remaining rows cost a copy either way: of the input, padded with zeros, or of the result, joined from two parts.
     """
     rows, (outputs, width) = len(x_TI), weight_OI.shape
     whole = rows // ROW_BLOCK * ROW_BLOCK
@@ -168,7 +168,7 @@ def _weight_gradient(gradient_TO: Tensor, x_TI: Tensor) -> Tensor:
     return found_OI if whole == len(x_TI) else found_OI.addmm_(gradient_TO[whole:].t(), x_TI[whole:])
 
 
-# --- forms of weights in inference ---
+# --- weight formats for inference ---
 
 
 class WeightForm(Protocol):
@@ -190,10 +190,10 @@ class PackedWeight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BFloat16Weight:
-    """A weight in bfloat16 for rows in bfloat16; sums are in float32, results rounded once.
+    """A bfloat16 weight, multiplied by rows in bfloat16; sums are in float32, results are rounded once.
 
-    It lies in oneDNN's own layout. If the processor lacks such a product, its rounded numbers in float32 give the same
-    up to the order of sums, but more slowly.
+    It is stored in oneDNN's own layout. On a processor without bfloat16 products, the rounded values are stored and
+    multiplied in float32: slower, with the same results up to the order of summation.
     """
 
     weight_OI: Tensor
@@ -216,7 +216,7 @@ class BFloat16Weight:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A formatted copy of a parameter, the parameter's state at that time, and True for a chosen format."""
+    """A formatted copy of a parameter, and the parameter's state at that time; `chosen` if `hold` set the format."""
 
     weight: "ref[Tensor]"
     state: tuple[int, int, torch.Size]
@@ -232,31 +232,31 @@ _kept: dict[int, _Kept] = {}
 
 
 def hold(weight_OI: nn.Parameter, form: WeightForm) -> None:
-    """Multiply by ``form`` in inference, instead of the parameter, until the parameter changes."""
+    """Use ``form`` instead of the parameter in inference, until the parameter changes."""
     _keep(weight_OI, form, chosen=True)
 
 
 def hold_bfloat16(weights: Iterable[nn.Parameter]) -> None:
-    """Multiply by weights in bfloat16 in inference, except those in int8."""
+    """Use bfloat16 copies of weights in inference, except for weights that already have a chosen format (int8)."""
     for weight_OI in weights:
         if held(weight_OI) is None:
             hold(weight_OI, BFloat16Weight.of(weight_OI))
 
 
 def held(weight_OI: Tensor) -> WeightForm | None:
-    """Return the copy of a parameter in its chosen format; None without one, or if the parameter has changed since."""
+    """Return the copy of a parameter in its chosen format; None if there is none, or if the parameter has changed."""
     kept = _kept.get(id(weight_OI))
     return kept.form if kept is not None and kept.chosen and kept.is_of(weight_OI) else None
 
 
 def release(weights: Iterable[nn.Parameter]) -> None:
-    """Multiply by the parameters themselves again."""
+    """Use the parameters themselves again, not formatted copies."""
     for weight_OI in weights:
         _kept.pop(id(weight_OI), None)
 
 
 def form_of(weight_OI: Tensor, rows: int) -> WeightForm | None:
-    """Return the formatted copy that multiplies ``rows`` rows in inference; None for the plain weight."""
+    """Return the formatted copy to use for ``rows`` rows in inference; None for the parameter itself."""
     kept = _kept.get(id(weight_OI))
     known = kept is not None and kept.is_of(weight_OI)
     may_pack = rows <= matrix_product().packed_rows
@@ -274,17 +274,17 @@ def _keep(weight_OI: nn.Parameter, form: WeightForm, *, chosen: bool) -> WeightF
 
 
 def _state(weight_OI: Tensor) -> tuple[int, int, torch.Size]:
-    # torch does not count changes of tensors that were made in inference mode.
+    # torch keeps no version counter for tensors created in inference mode.
     return weight_OI.data_ptr(), 0 if weight_OI.is_inference() else weight_OI._version, weight_OI.shape
 
 
 def _drop(kept: dict[int, _Kept], key: int, _: object) -> None:
-    """Drop a copy; ``kept`` is an argument, since modules are torn down before parameters when a process ends."""
+    """Drop a copy; ``kept`` is an argument, since this module's globals may be gone before the last parameters."""
     kept.pop(key, None)
 
 
 def _forget(*_: object) -> None:
-    """Drop packed copies after a step of an optimizer: torch does not count what a fused one writes."""
+    """Drop packed copies after an optimizer step: torch does not count the writes of fused optimizers."""
     for key in [key for key, each in _kept.items() if not each.chosen]:
         del _kept[key]
 
@@ -302,6 +302,6 @@ def _filled_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> T
 
 
 def _filled(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, missing: int) -> Tensor:
-    """Return ``x W^T + b`` (T, O) by oneDNN, computed with ``missing`` rows of zeros behind the others."""
+    """Return ``x W^T + b`` (T, O) by oneDNN, computed with ``missing`` rows of zeros appended."""
     filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), weight_OI, bias_O)
     return filled_UO.resize_(x_TI.shape[0], filled_UO.shape[1])  # not a view, since callers write into the result

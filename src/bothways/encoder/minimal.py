@@ -1,7 +1,7 @@
 """The whole forward pass of a BERT-style encoder in NumPy, in double precision, written to be read.
 
-It does not use torch: it takes the arrays of a checkpoint under this package's names and serves as an oracle for
-the real encoder. It reads one text at a time, so there is nothing to mask.
+It does not use torch: it takes a checkpoint's arrays under this package's names, and tests compare the real encoder
+with it. It reads one text at a time, so there is nothing to mask.
 
 Shapes: n tokens, H hidden, E embedding width, N heads, D head width, F inner width.
 """
@@ -63,7 +63,7 @@ class MinimalEncoder:
 
     def __init__(self, config: EncoderConfig, weights: Mapping[str, NDArray[np.floating]]) -> None:
         if not isinstance(config.positions, AbsolutePositions) or not isinstance(config.feed_forward, DenseFeedForward):
-            raise UnsupportedConfig("the NumPy encoder reads absolute positions and dense feed-forward layers only.")
+            raise UnsupportedConfig("the NumPy encoder supports only absolute positions and dense feed-forward layers.")
         self.config = config
         self.offset = config.positions.offset
         self.activation = ACTIVATIONS[config.feed_forward.activation]

@@ -1,8 +1,8 @@
-"""Parts used throughout an encoder: activations, dropout, norm, tables of vectors, and recomputation.
+"""Parts used throughout an encoder: activations, dropout, norm, embedding tables, and recomputation.
 
 Dropout (Srivastava et al. 2014, JMLR 15) must not slow down training on a CPU. torch draws one random float for each
-element, which takes 9 ns on one core and is not spread over several. Sixteen random bits suffice, and one draw gives
-four times as many: 2 ns in all.
+element, which takes 9 ns and uses one core only. Sixteen random bits suffice, and one draw gives enough for four
+elements: 2 ns each.
 
 Recomputed activations are not kept for the backward pass. Gradients are the same bit for bit: the same operations run
 on the same values, with the same random numbers.
@@ -52,9 +52,9 @@ _LEVELS = 1 << 16
 
 
 def dropout(values: Tensor, rate: float) -> Tensor:
-    """Zero elements with probability ``rate`` and scale the others up so that the expectation stays.
+    """Zero elements with probability ``rate`` and scale the others up so that the expectation is unchanged.
 
-    On a CPU the rate is rounded to a multiple of 1 / 65,536, in zeroing and in scaling alike.
+    On a CPU the rate is rounded to a multiple of 1 / 65,536, both for zeroing and for scaling.
     """
     if values.device.type != "cpu":
         return F.dropout(values, rate)
@@ -62,7 +62,7 @@ def dropout(values: Tensor, rate: float) -> Tensor:
 
 
 def mark_dropped(values: Tensor, rate: float) -> Tensor:
-    """Negate dropped elements in place, given elements of at least 0; a dropped zero becomes a negative zero.
+    """Negate the dropped elements of a non-negative tensor in place; a dropped zero becomes a negative zero.
 
     One tensor thus holds the values and the dropout mask. Kept values are not scaled here, see `kept_scale`.
     """
@@ -70,7 +70,7 @@ def mark_dropped(values: Tensor, rate: float) -> Tensor:
 
 
 def kept_scale(values: Tensor, rate: float) -> float:
-    """Return the factor of the kept elements; 0 if none is kept."""
+    """Return the factor that scales up the kept elements; 0 if none is kept."""
     rate = round(rate * _LEVELS) / _LEVELS if values.device.type == "cpu" else rate
     return 1.0 / (1.0 - rate) if rate < 1.0 else 0.0
 
@@ -82,7 +82,7 @@ def _kept(values: Tensor, rate: float) -> Tensor:
     dropped, count = round(rate * _LEVELS), values.numel()
     draws = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(1 << 63), None)
     levels = draws.view(torch.int16)[:count].view(values.shape)
-    # The comparison gives the dtype of the values: an intermediate boolean tensor would take a third of the time.
+    # Compare straight into the dtype of the values: an extra boolean tensor would take a third of the time.
     kept = torch.empty(values.shape, dtype=values.dtype)
     if dropped == _LEVELS:
         return kept.zero_()
@@ -113,7 +113,7 @@ def norm(config: EncoderConfig) -> Norm:
 
 
 class EmbeddingTable(nn.Embedding):
-    """A table of vectors drawn by `bothways.encoder.encoder.initialize` instead of its constructor."""
+    """An embedding table that `bothways.encoder.encoder.initialize` fills, instead of its constructor."""
 
     def reset_parameters(self) -> None:
         pass
@@ -131,7 +131,7 @@ class FunctionContext(Protocol):
 
 Value = TypeVar("Value")
 
-# True while a function runs that is computed again as a whole.
+# True inside a `checkpointed` function, whose parts need no recomputation of their own.
 _AS_A_WHOLE: ContextVar[bool] = ContextVar("as_a_whole", default=False)
 
 
@@ -167,9 +167,9 @@ def computed_again(value: Tensor, again: Callable[[], Tensor], use: Callable[[Te
 
 
 class _Region(Generic[Value]):
-    """One run of a function, whose operations get their saved values from a second run.
+    """One run of a function, whose saved tensors are recomputed by a second run when the backward pass needs them.
 
-    Each tensor to keep is replaced by a placeholder: its number in the order in which the operations save tensors.
+    Each saved tensor is replaced by a placeholder: its index in the order in which the operations save tensors.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class _Region(Generic[Value]):
 
 
 def _alone(value: Tensor) -> Tensor:
-    """Return the same values as leaves, at which the gradients of a second run end."""
+    """Return the tensor as a new leaf, so that the second run's gradients stop there."""
     return value.detach().requires_grad_(value.requires_grad)
 
 

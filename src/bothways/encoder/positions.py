@@ -32,7 +32,7 @@ from bothways.packing import Batch, PaddedRows, take_rows
 
 @dataclass(frozen=True, slots=True)
 class DistanceVectors:
-    """Vectors of the distances of a batch: ``rows_RH[places_W]`` by ``i - j`` from ``1 - S`` on."""
+    """Vectors of all distances in a batch: ``rows_RH[places_W]`` are in order of ``i - j``, from ``1 - S`` on."""
 
     rows_RH: Tensor
     places_W: Tensor
@@ -40,7 +40,7 @@ class DistanceVectors:
 
 @dataclass(frozen=True, slots=True)
 class Angles:
-    """Cosines and sines of each token's angles, (T, D), by their base."""
+    """Cosines and sines of each token's angles, (T, D), by the base theta."""
 
     by_theta: dict[float, tuple[Tensor, Tensor]]
 
@@ -49,7 +49,7 @@ Shared = DistanceVectors | Angles | None
 
 
 class SharedPositions(Protocol):
-    """Position tensors of a batch, shared by all layers."""
+    """Computes the position tensors of a batch that all layers share."""
 
     def __call__(self, batch: Batch, dtype: torch.dtype) -> Shared:
         """Return the tensors of a batch."""
@@ -58,7 +58,7 @@ class SharedPositions(Protocol):
 class LayerPositions(Protocol):
     """The effect of positions on one layer's attention.
 
-    `has_scores` says that distances contribute to its scores, `reads_queries` that it rotates or reads all queries.
+    `has_scores` is True if distances add to the scores, `reads_queries` if all queries are rotated or read.
     """
 
     has_scores: bool
@@ -77,7 +77,7 @@ class RotaryAngles(nn.Module):
         self.frequencies = {theta: _frequencies(theta, head_width) for theta in thetas}
 
     def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Return the position times ``theta^(-2 d / D)``, computed in float32, in ``dtype``."""
+        """Return cosines and sines of the position times ``theta^(-2 d / D)``, in float32 or float64."""
         working = torch.float64 if dtype == torch.float64 else torch.float32
         by_theta = {}
         for theta, frequencies in self.frequencies.items():
@@ -111,10 +111,10 @@ class Rotary(nn.Module):
 
 
 def bucket_rows(distances: EveryDistance | LogBuckets, longest: int) -> NDArray[np.int64]:
-    """Return the row of the table, (W,), for each distance i - j from ``1 - longest`` to ``longest - 1``.
+    """Return the table row for each distance i - j from ``1 - longest`` to ``longest - 1``, (W,).
 
-    Log buckets are those of DeBERTa's published code: exact up to half of the span, then ``mid - 1`` ranges whose
-    limits grow geometrically up to the largest distance. Computed in NumPy, since the host needs the values.
+    Log buckets are those of DeBERTa's published code: exact up to half of the span, then ranges whose limits grow
+    geometrically up to the largest distance. Computed in NumPy, since the host needs the values.
     """
     distances_W = np.arange(1 - longest, longest)
     if isinstance(distances, LogBuckets):
@@ -144,7 +144,7 @@ class DistanceTable(nn.Module):
         self.norm = nn.LayerNorm(config.hidden, eps=config.norm.eps) if positions.normed else None
 
     def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Return the rows that the batch's distances use, and the row of each distance."""
+        """Return the table rows that the batch's distances use, and each distance's index among them."""
         del dtype
         longest = batch.max_length
         if isinstance(batch, PaddedRows):
@@ -177,7 +177,7 @@ class Disentangled(nn.Module):
         self.queries = Linear(hidden, hidden) if own and self.wants_queries else None
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Return keys and queries of the batch's distances, by the layer's own projections or separate ones."""
+        """Return ``qkv_T3ND``, and the keys and queries of the batch's distances."""
         assert isinstance(shared, DistanceVectors)  # both halves are built from one configuration
         rows_RH, places_W = self.dropout(shared.rows_RH), shared.places_W
         keys_WND = queries_WND = None
@@ -238,7 +238,7 @@ class TransformerXL(nn.Module):
         """Return keys of the distances, biases of the queries, and scores of the segments."""
         assert isinstance(shared, DistanceVectors)  # both halves are built from one configuration
         keys_WND = self._heads(self.keys(shared.rows_RH))
-        assert qkv.query_bias is not None  # the configuration of such positions says so
+        assert qkv.query_bias is not None  # checked by `EncoderConfig`
         content_bias_ND = self._heads(qkv.query_bias)
         shift_ND = self._heads(self.distance_bias) - content_bias_ND
         towards_segments_TND = qkv_T3ND[:, 0] + (self._heads(self.segment_bias) - content_bias_ND)
@@ -253,8 +253,8 @@ class TransformerXL(nn.Module):
 def _frequencies(theta: float, width: int) -> list[float]:
     """Return ``theta^(-2 d / D)``, D / 2 of them, in float32.
 
-    They are constants in a graph, which does not compute them: if another program's power is off in its last bit,
-    the angle of position 8,000 is off by 2e-4.
+    An exported graph stores them as constants: if another program computed a power with an error in the last bit, the
+    angle of position 8,000 would be off by 2e-4.
     """
     exponents_D = torch.arange(0, width, 2, device="cpu").float() / width
     frequencies: list[float] = (1.0 / theta**exponents_D).tolist()
@@ -262,7 +262,7 @@ def _frequencies(theta: float, width: int) -> list[float]:
 
 
 def shared_positions(config: EncoderConfig) -> SharedPositions | None:
-    """Return the part of an encoder's positions that all layers share; None if they are in the embedding alone."""
+    """Return the part of an encoder's positions that all layers share; None if only the embedding has positions."""
     match config.positions:
         case AbsolutePositions():
             return None
@@ -275,7 +275,7 @@ def shared_positions(config: EncoderConfig) -> SharedPositions | None:
 
 
 def layer_positions(config: EncoderConfig, *, local: bool) -> LayerPositions | None:
-    """Return one layer's part of an encoder's positions; None if positions are in the embedding alone."""
+    """Return one layer's part of an encoder's positions; None if only the embedding has positions."""
     match config.positions:
         case AbsolutePositions():
             return None

@@ -2,13 +2,13 @@
 
 Query stream (Yang et al. 2019, arXiv:1906.08237, section 2.3): the content stream is that of every encoder, but
 a token sees only itself and the tokens that do not come after it in a factorisation order. The query stream has a
-vector for each target: it starts from a learned vector that knows no token, and attends to the content states, one
-layer below, of the tokens strictly before the target. So it knows the target's place, but not its token. Both streams
-have the same weights. DeBERTa's mask decoder (He et al. 2020, arXiv:2006.03654, section 3.2) is the same attention in
-the last layer alone, with every token in sight.
+vector for each target: it starts from one learned vector, the same for all targets, and attends to the content states,
+one layer below, of the tokens strictly before the target. So it knows the target's position, but not its token. Both
+streams share weights. DeBERTa's mask decoder (He et al. 2020, arXiv:2006.03654, section 3.2) is the same attention in
+the last layer alone, with all tokens visible.
 
-Segment recurrence (Dai et al. 2019, arXiv:1901.02860, section 3.2): every layer reads known hidden states of the tokens
-before a sequence as keys and values; nothing is computed for them and no gradient goes back to them.
+Segment recurrence (Dai et al. 2019, arXiv:1901.02860, section 3.2): every layer also reads cached hidden states of the
+tokens before a sequence, as keys and values; they are not computed again and get no gradient.
 
 Shapes: B sequences, S longest sequence, T packed tokens, M targets, P maximum targets of a sequence, H hidden, N heads,
 D head width, W = 2 S - 1 distances; Z tokens of memories, U = Z + T.
@@ -33,11 +33,11 @@ VISIBLE = -1
 
 @dataclass(frozen=True, slots=True)
 class QueryStream:
-    """Targets that a second stream predicts, with a factorisation order of the tokens.
+    """Target tokens that a second stream predicts, and a factorisation order of all tokens.
 
-    `rows_M` are ascending rows of the packed batch, `counts` the targets of each sequence (B), on the host. `order_T`
-    is the place of each token in an order of its sequence, from 0; `VISIBLE` for tokens that every token sees and
-    that see only each other.
+    `rows_M` are ascending rows of the packed batch, `counts` the numbers of targets in each sequence (B, on the host).
+    `order_T` is each token's position in a factorisation order of its sequence, from 0; `VISIBLE` marks tokens that
+    every token sees and that see only each other.
     """
 
     hidden_MH: Tensor
@@ -48,10 +48,10 @@ class QueryStream:
 
 @dataclass(frozen=True, slots=True)
 class MaskDecoding:
-    """Chosen tokens that the last layer decodes, applied several times with the same weights, keys and values.
+    """Tokens to decode by applying the last layer several times, with the same weights, keys and values.
 
-    Queries start from the states below the last layer plus ``added_MH``, absolute positions; each application reads the
-    result of the previous one. `rows_M` are ascending rows of the packed batch, `counts` has their number in each
+    The first queries are the last layer's inputs plus absolute position vectors, ``added_MH``; each application reads
+    the result of the previous one. `rows_M` are ascending rows of the packed batch, `counts` their number in each
     sequence (B).
     """
 
@@ -71,11 +71,11 @@ Queries = QueryStream | MaskDecoding
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Tensors about the targets of a batch that all layers share.
+    """Tensors for the targets of a batch, shared by all layers.
 
-    `order_T` is that of the `QueryStream` (None if every token sees all), `spaced_M` the row of each target if every
-    sequence has room for P, `shape` B and P. `seen_BPS` marks the tokens that a target sees, `distance_BPS` is the row
-    of the tables of distances, `differ_BPS` marks tokens of another segment.
+    `order_T` is that of the `QueryStream` (None if every token sees all). `spaced_M` is each target's row in the padded
+    form, which has the `shape` (B, P). `seen_BPS` marks the tokens that a target sees, `distance_BPS` is the index into
+    the distance tables, `differ_BPS` marks tokens of another segment.
     """
 
     order_T: Tensor | None
@@ -113,19 +113,19 @@ class Targets:
         )
 
     def spaced(self, values: Tensor) -> Tensor:
-        """Reshape rows of the targets (M, ...) to (B, P, ...), with zeros for missing ones."""
+        """Pad rows of the targets (M, ...) with zeros to (B, P, ...)."""
         return _spaced(values, self.spaced_M, self.shape)
 
     def rows(self, values: Tensor) -> Tensor:
-        """Reverse `spaced`."""
+        """Drop the padding that `spaced` adds."""
         return values.flatten(0, 1).index_select(0, self.spaced_M)
 
 
 def attend_before(q_MND: Tensor, targets: Targets, call: AttentionCall) -> Tensor:
-    """Return the context (M, N, D) of targets over the tokens strictly before them, the same for every backend.
+    """Return the context (M, N, D) of targets over the tokens strictly before them; every backend uses this function.
 
-    A target without tokens before it gets zeros. ``call`` has the content stream; its queries are not read, and its
-    ``relative`` has the gains of the targets.
+    A target without earlier tokens gets zeros. ``call`` holds the content stream, whose queries are ignored; its
+    ``relative`` holds the segment gains of the targets.
     """
     *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
     k_BNSD, v_BNSD = (call.batch.padded(each).transpose(1, 2) for each in (k_TND, v_TND))
@@ -158,10 +158,10 @@ def _spaced(values: Tensor, spaced_M: Tensor, shape: tuple[int, int]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Hidden states of the tokens just before each sequence of a batch, or just after it if `behind` is true.
+    """Cached hidden states of the tokens just before each sequence of a batch, or just after it where `behind` is True.
 
-    `lengths` counts these tokens (B), on the host; `states` has each layer's inputs at them, sequence after sequence
-    (Z, H).
+    `lengths` are the numbers of these tokens (B, on the host). `states` holds each layer's inputs at these tokens,
+    concatenated over the sequences (Z, H).
     """
 
     lengths: tuple[int, ...]
@@ -173,8 +173,8 @@ class Memory:
 class Recurrence:
     """A batch whose sequences are joined with their memories.
 
-    In `batch`, memories have segment 0, as published. `joined_U` is the place of each of its rows among the rows of all
-    memories followed by all sequences; `own_T` are the rows of the sequences in it.
+    In `batch`, memory tokens have segment 0, as in the published code. `joined_U` gives, for each row of `batch`, its
+    index in the concatenation of all memories and then all sequences. `own_T` are the sequences' rows in `batch`.
     """
 
     own: Packed
@@ -185,7 +185,7 @@ class Recurrence:
 
     @classmethod
     def of(cls, memory: Memory, given: Batch, layers: int) -> "Recurrence":
-        """Put memories before or behind the sequences of a batch."""
+        """Join each sequence of a batch with its memory, before or after it."""
         batch = unpadded(given)
         if len(memory.lengths) != batch.count or len(memory.states) != layers:
             raise InvalidInput(
@@ -223,7 +223,7 @@ class Recurrence:
         return rows if isinstance(rows, NoRows) else SelectedRows(select(self.own_T, rows, self.own))
 
     def targets(self, queries: Queries) -> Targets:
-        """Return the tokens of the sequences with queries of their own; they see all of the memory."""
+        """Return the tensors for the targets in the joined batch; targets see the whole memory."""
         order_U = None
         if queries.order_T is not None:
             before_Z = queries.order_T.new_full((sum(self.memory.lengths),), VISIBLE)
@@ -232,14 +232,14 @@ class Recurrence:
 
 
 def unpadded(batch: Batch) -> Packed:
-    """Check that the batch has no padding."""
+    """Return the batch if it is packed; refuse one with padding."""
     if not isinstance(batch, Packed):
         raise InvalidInput("query streams and memories need a batch without padding: pack the sequences.")
     return batch
 
 
 def targets_of(queries: Queries, batch: Batch, recurrence: Recurrence | None) -> Targets:
-    """Return the tokens with queries of their own in a batch, or in one that is joined with its memories."""
+    """Return the tensors for the targets of a batch, or of the batch joined with its memories, if any."""
     if recurrence is not None:
         return recurrence.targets(queries)
     return Targets.of(queries.rows_M, queries.counts, queries.order_T, unpadded(batch))

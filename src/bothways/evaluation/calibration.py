@@ -1,15 +1,16 @@
-"""Calibrations of class probabilities, the choice between them on held-out rows, and guaranteed coverage.
+"""Calibration of class probabilities, the choice of the method on held-out rows, and coverage guarantees.
 
-A temperature has at most two parameters and never changes the most probable class. Isotonic regression has many for
-each class and can change it, so it is used only if it is clearly better, see `HeldOutRows.choose`. Vector scaling and
-Platt's sigmoid won on no data set (docs/LOG.md).
+A temperature has at most two parameters and never changes the predicted class. Isotonic regression has many parameters
+for each class and can change the prediction, so it is used only if it is clearly better, see `HeldOutRows.choose`.
+Vector scaling and Platt's sigmoid were best on none of the tested data sets (docs/LOG.md).
 
-Coverage is by split conformal prediction: for new rows drawn like the held-out ones, the set of labels, or the
-interval, holds the truth with a probability of at least ``coverage``, on average over held-out and new rows; a single
-draw of n held-out rows is off by about ``sqrt(coverage * (1 - coverage) / n)``. It holds for any model; a poor one
-gives large sets. It covers all rows together, not each class by itself, and not rows of another kind. It is proven for
-held-out rows that decided nothing else about the model: if they also chose the epoch or the calibration, it is
-approximate. Source: Vovk et al. (2005), "Algorithmic learning in a random world"; Lei et al. (2018), arXiv:1604.04173.
+Coverage is guaranteed by split conformal prediction: if new rows are drawn like the held-out rows, the label set or
+interval contains the truth with a probability of at least ``coverage``, on average over draws of both. For one draw of
+n held-out rows, the actual coverage is off by about ``sqrt(coverage * (1 - coverage) / n)``. The guarantee holds for
+any model, but a poor model gives large sets. It applies to all rows together, not to each class, and not to rows from
+another distribution. It is exact only if the held-out rows decided nothing else; if they also chose the epoch or the
+calibration, it is approximate. Source: Vovk et al. (2005), "Algorithmic learning in a random world"; Lei et al. (2018),
+arXiv:1604.04173.
 
 Shape letters: N rows, C classes, K knots, M held-out rows, B rows of a block.
 """
@@ -51,29 +52,29 @@ from bothways.evaluation.temperature import (
 
 FOLDS = 5
 CLEARLY = 2.0
-"""Standard errors by which a method that may change predictions has to be better."""
+"""Number of standard errors by which isotonic regression, which may change predictions, has to be better."""
 
 MIN_CLASS_ROWS = 10
-"""Rows of every class, below which only the temperature is tried."""
+"""Minimum number of rows of every class for trying isotonic regression."""
 
 MAX_ROWS = 20_000
-"""Rows that the choice is made on, drawn at random; the chosen method is fitted on all rows."""
+"""Maximum number of rows, drawn at random, for choosing the method; the chosen method is fitted on all rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isotonic:
-    """Probabilities of each class by a rising function of its softmax probability, divided by the sum of the row.
+    """Isotonic calibration: an increasing function per class maps its softmax probability; then rows are normalised.
 
-    The functions are linear between the knots and constant beyond them. Their values keep away from 0 and 1 by
-    1 / (N + 2) for N fitted rows: that many rows cannot show that something never happens. Source: Zadrozny and Elkan
+    The functions are linear between the knots and constant beyond them. Fitted on N rows, their values lie between
+    1 / (N + 2) and 1 - 1 / (N + 2), since N rows cannot show that a class never occurs. Source: Zadrozny and Elkan
     (2002), "Transforming classifier scores into accurate multiclass probability estimates".
 
     Raises:
-        InvalidInput: Fewer than two classes, or knots and values that do not form such functions.
+        InvalidInput: There are fewer than two classes, or the knots and values do not form increasing functions.
     """
 
-    knots: tuple[tuple[float, ...], ...]  # for each class, softmax probabilities in rising order
-    # For each class, the calibrated probabilities at its knots, which do not fall.
+    knots: tuple[tuple[float, ...], ...]  # for each class, softmax probabilities in increasing order
+    # For each class, the calibrated probabilities at its knots, in non-decreasing order.
     values: tuple[tuple[float, ...], ...]
 
     method: ClassVar[Literal["isotonic"]] = "isotonic"
@@ -88,7 +89,7 @@ class Isotonic:
             rising = all(low < high for low, high in itertools.pairwise(knots))
             falls = any(low > high for low, high in itertools.pairwise(values))
             if not knots or len(knots) != len(values) or not rising or falls:
-                raise InvalidInput("isotonic: expected rising knots, and for each a value that does not fall")
+                raise InvalidInput("isotonic: expected increasing knots, with one value each, none below the previous")
             if not (all(map(math.isfinite, knots)) and all(0 < each < 1 for each in values)):
                 raise InvalidInput("isotonic: expected finite knots, and values between 0 and 1")
 
@@ -96,12 +97,12 @@ class Isotonic:
         """Return calibrated class probabilities (N, C).
 
         Raises:
-            InvalidInput: Logits for another number of classes, or not finite.
+            InvalidInput: The logits are not finite, or have another number of classes.
         """
         logits = logit_array(logits_NC, least_columns=2)
         if logits.shape[1] != len(self.knots):
             raise InvalidInput(
-                f"logits: expected {len(self.knots)} classes, those of the calibration, got {logits.shape[1]}"
+                f"logits: expected {len(self.knots)} classes, as in the calibration, got {logits.shape[1]}"
             )
         mapped = [
             np.interp(probabilities_N, knots, values)
@@ -119,7 +120,7 @@ METHODS: Mapping[CalibrationMethod, type[Calibration]] = {"temperature": Tempera
 
 @dataclass(frozen=True, slots=True)
 class MethodScore:
-    """The score of a method on held-out rows that it was not fitted on."""
+    """Scores of a calibration method, by cross-validation on held-out rows."""
 
     method: CalibrationMethod
     nll: float  # mean negative log likelihood, in nats
@@ -128,12 +129,12 @@ class MethodScore:
 
 @dataclass(frozen=True, slots=True)
 class ChosenCalibration:
-    """A calibration with the scores by which it was chosen."""
+    """The chosen calibration, and the scores of all methods tried."""
 
     calibration: Calibration  # fitted on all held-out rows
     method: CalibrationMethod
-    scores: tuple[MethodScore, ...]  # scores of the methods that were tried; empty if there was no choice
-    reason: str = ""  # a sentence on why isotonic regression was not tried
+    scores: tuple[MethodScore, ...]  # scores of the methods tried; empty if only the temperature was
+    reason: str = ""  # a sentence on why only the temperature was tried, if so
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,17 +146,17 @@ class HeldOutRows:
 
     @classmethod
     def from_arrays(cls, logits_NC: ArrayLike, labels_N: ArrayLike) -> "HeldOutRows":
-        """Check the arrays."""
+        """Create from arrays, after checking them."""
         logits = logit_array(logits_NC, least_columns=2)
         return cls(logits, class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits)))
 
     @cached_property
     def losses(self) -> TabulatedLosses:
-        """Losses of the rows at any temperature."""
+        """A table for computing the loss of each row at any temperature."""
         return TabulatedLosses.of(self.logits_NC, self.labels_N)
 
     def fit(self, method: CalibrationMethod, rows_N: BoolArray | None = None) -> Calibration:
-        """Fit one method to some of the rows or all."""
+        """Fit one method to the rows selected by a mask; default: all rows."""
         if method not in METHODS:
             raise InvalidInput(f"calibration: expected one of {', '.join(METHODS)}, got {method!r}")
         if method == "temperature" and self.logits_NC.shape[1] > MANY_CLASSES:
@@ -165,12 +166,12 @@ class HeldOutRows:
         return fit(self.logits_NC[rows], self.labels_N[rows])
 
     def choose(self, seed: int = 0) -> ChosenCalibration:
-        """Fit the method that suits the rows, the temperature if both do.
+        """Choose a method by cross-validation, and fit it to all rows.
 
-        Isotonic regression must lower the NLL of rows that it was not fitted on, in cross-validation, by more than two
-        standard errors of the difference, and make no more mistakes. It is not tried with fewer than ten rows of any
-        class, since it learns that a class without rows never occurs, nor with more than 200 classes, since its cost
-        grows with rows and classes.
+        The temperature is chosen unless isotonic regression lowers the cross-validated NLL by more than two standard
+        errors of the difference and makes no more mistakes. Isotonic regression is not tried if a class has fewer than
+        ten rows, since it would learn that a class without rows never occurs, or if there are more than 200 classes,
+        since its cost grows with rows and classes.
         """
         logits, labels = self.logits_NC, self.labels_N
         if reason := _no_choice(labels, logits.shape[1]):
@@ -195,9 +196,9 @@ class HeldOutRows:
         return ChosenCalibration(self.fit(chosen), chosen, scores)
 
     def held_out(self, method: CalibrationMethod, seed: int) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
-        """Yield row indices (B) with their probabilities (B, C), by the method fitted on the other folds.
+        """Yield row indices (B) and their probabilities (B, C), calibrated by the method fitted on the other folds.
 
-        Anything fitted on these probabilities would be optimistic if the rows had calibrated them.
+        No row is used to calibrate itself, so results fitted on these probabilities are not optimistic.
         """
         few = len(self.labels_N) < FOLDS
         fold_N = np.full(len(self.labels_N), -1) if few else _folds(self.labels_N, np.random.default_rng(seed))
@@ -206,9 +207,9 @@ class HeldOutRows:
     def blocks(
         self, method: CalibrationMethod, fold_N: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
-        """Yield row indices (B) with their probabilities (B, C), by the method fitted on the other folds.
+        """Yield row indices (B) and their probabilities (B, C), calibrated by the method fitted on the other folds.
 
-        Fold -1 is calibrated by the method fitted on all rows.
+        Rows of fold -1 are calibrated by the method fitted on all rows.
         """
         for fold in np.unique(fold_N).tolist():
             fitted = self.fit(method, None if fold < 0 else fold_N != fold)
@@ -237,7 +238,7 @@ def _folds(labels_N: IntArray, generator: np.random.Generator) -> NDArray[np.int
 
 
 def fit_isotonic(logits_NC: ArrayLike, labels_N: ArrayLike) -> Isotonic:
-    """Fit isotonic regression of each class against the rest on its softmax probability, on held-out rows."""
+    """Fit one isotonic regression for each class against the rest, on held-out rows."""
     logits = logit_array(logits_NC, least_columns=2)
     labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
     least = 1 / (len(labels) + 2)
@@ -251,22 +252,22 @@ def fit_isotonic(logits_NC: ArrayLike, labels_N: ArrayLike) -> Isotonic:
 
 
 def isotonic_regression(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Fit the rising step function of least squared error; return the knots (K,) and values (K,) of its step ends.
+    """Fit the increasing step function of least squared error; return knots (K,) and values (K,) at its step ends.
 
-    Pool adjacent violators (Ayer et al. 1955) by SciPy; rows of equal x are one point with their mean.
+    SciPy's pool-adjacent-violators algorithm (Ayer et al. 1955) is used; rows of equal x count as one point.
     """
     from scipy.optimize import isotonic_regression as pooled
 
     points_G, group_N, weights_G = np.unique(x_N, return_inverse=True, return_counts=True)
     values_G = pooled(np.bincount(group_N, weights=y_N) / weights_G, weights=weights_G).x
-    # Both ends of each step, so that straight lines run only between the steps; a step of one point has one knot.
+    # Both ends of each step are knots, so that interpolation is constant within a step; a single point has one knot.
     rises = np.diff(values_G) > 0
     kept_G = np.concatenate([[True], rises]) | np.concatenate([rises, [True]])
     return points_G[kept_G], values_G[kept_G]
 
 
 def stored_form(calibration: Calibration) -> dict[str, object]:
-    """Return JSON values, which `calibration_from` reads."""
+    """Return JSON values that `calibration_from` reads."""
     return {"method": calibration.method, **asdict(calibration)}
 
 
@@ -276,21 +277,21 @@ def calibration_from(stored: object) -> Calibration:
     method = values.pop("method", None)
     kind = next((kind for name, kind in METHODS.items() if name == method), None)
     if kind is None:
-        raise InvalidInput(f"calibration: expected an object with a method out of {', '.join(METHODS)}, got {stored!r}")
+        raise InvalidInput(f"calibration: expected an object with the method {' or '.join(METHODS)}, got {stored!r}")
     names = [each.name for each in fields(kind)]
     try:
         calibration = TypeAdapter[Calibration](kind).validate_json(json.dumps(values), strict=True)
     except (TypeError, ValidationError) as error:
-        raise InvalidInput(f"calibration: expected {', '.join(names)} of {method}, got {values!r:.200}") from error
+        raise InvalidInput(f"calibration: expected {', '.join(names)} for {method}, got {values!r:.200}") from error
     if not values.keys() <= set(names):
-        raise InvalidInput(f"calibration: expected only {', '.join(names)} of {method}, got {', '.join(values)}")
+        raise InvalidInput(f"calibration: expected only {', '.join(names)} for {method}, got {', '.join(values)}")
     return calibration
 
 
 # --- coverage ---
 
 MOST_KEPT = 10_000
-"""Held-out scores that are kept; of more, a random subset, which guarantees the same."""
+"""Maximum number of held-out scores to keep. From more, a random subset is kept, which gives the same guarantee."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,7 +306,7 @@ class ConformalSets:
 
     @classmethod
     def fit(cls, probabilities_MC: ArrayLike, labels_M: ArrayLike) -> "ConformalSets":
-        """Fit to held-out rows, calibrated as later rows will be."""
+        """Fit to held-out rows whose probabilities are calibrated like those of later rows."""
         return cls.fit_blocks([(np.arange(len(np.asarray(labels_M))), probabilities_MC)], labels_M)
 
     @classmethod
@@ -326,17 +327,17 @@ class ConformalSets:
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
-    """Sets of labels for one coverage, made by `ConformalSets.at`."""
+    """Prediction sets for one coverage, created by `ConformalSets.at`."""
 
     threshold: float  # labels up to this nonconformity are in the set
-    coverage: float  # target share of rows whose set holds the truth
+    coverage: float  # target share of rows whose set contains the true label
 
     def includes(self, probabilities_NC: ArrayLike, *, never_empty: bool = True) -> BoolArray:
-        """Return the membership (N, C) of each label in the set of each row, given calibrated probabilities.
+        """Return a mask (N, C) of the labels in the set of each row, given calibrated probabilities.
 
-        ``never_empty`` puts the most probable label into every set. If a model is right more often than the guarantee,
-        sets then hold the truth more often than ``coverage``; without it some are empty, and the coverage is met
-        closely.
+        ``never_empty`` puts the most probable label into every set. If the accuracy of the model is above ``coverage``,
+        the actual coverage is then above it too; without ``never_empty``, some sets are empty, and the actual coverage
+        is close to ``coverage``.
         """
         probabilities = class_probabilities(probabilities_NC)
         included_NC: BoolArray = 1.0 - probabilities <= self.threshold
@@ -347,7 +348,7 @@ class LabelSets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConformalInterval:
-    """Intervals of one width around predicted values, from the errors of held-out rows."""
+    """Prediction intervals of constant width, from the errors of held-out rows."""
 
     held_out_M: FloatArray  # absolute errors of held-out rows, in rising order
 
@@ -363,7 +364,7 @@ class ConformalInterval:
 
 
 def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
-    """Return the ceil((M + 1) coverage)-th smallest score, a bound for new rows with this probability."""
+    """Return the ceil((M + 1) coverage)-th smallest score, which a new row does not exceed with this probability."""
     if not 0 < coverage < 1:
         raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {coverage}")
     # Without the allowance, rounding would turn 10 * 0.9 into 10.
@@ -373,8 +374,8 @@ def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
         parts = 10 ** max(3, len(str(rows)))
         highest = (rows * parts // (rows + 1)) / parts  # rounded down to three digits or more
         raise InvalidInput(
-            f"coverage: {coverage} cannot be guaranteed from {rows} held-out rows, it takes {needed}; ask for less, at "
-            f"most {highest}, or hold out more rows"
+            f"coverage: {coverage} cannot be guaranteed from {rows} held-out rows, it needs {needed}; choose at most "
+            f"{highest}, or hold out more rows"
         )
     return float(np.sort(scores_M)[rank - 1])
 

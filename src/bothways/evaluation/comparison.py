@@ -1,12 +1,12 @@
-"""Comparison of two models on the same rows: paired intervals of the differences, and tests.
+"""Comparison of two models on the same rows: paired intervals of the differences, and significance tests.
 
 A row that is hard for both models says nothing about their difference, so intervals resample rows together with both
-models' outcomes (Efron and Tibshirani 1993, chapter 13). The tests ask how often chance alone, deciding which model
-gave which answer to a row, would produce a difference at least as large: McNemar's exact test for answers that are
-right or wrong (McNemar 1947), a sign-flip permutation test for values (Fisher 1935; Dror et al. 2018, "The hitchhiker's
-guide to testing statistical significance in natural language processing").
+models' outcomes (Efron and Tibshirani 1993, chapter 13). The tests give the probability of a difference at least as
+large if it were random which model gave which answer to a row: McNemar's exact test for answers that are right or wrong
+(McNemar 1947), a sign-flip permutation test for numeric values (Fisher 1935; Dror et al. 2018, "The hitchhiker's guide
+to testing statistical significance in natural language processing").
 
-Shape letters: N rows, R resamples or random exchanges, K metrics.
+Shape letters: N rows, R resamples or random sign flips, K metrics.
 """
 
 import re
@@ -29,17 +29,17 @@ _CHUNK_CELLS = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    """A test of two models on the same rows."""
+    """The result of a significance test of two models on the same rows."""
 
     name: str  # ``mcnemar`` or ``permutation``
     of: str  # name of the compared quantity
     p_value: float  # two-sided p-value
-    only_first: int | None = None  # rows that only the first model has right; None for a permutation test
-    only_second: int | None = None  # rows that only the second model has right; None for a permutation test
+    only_first: int | None = None  # rows that only the first model predicts correctly; None for a permutation test
+    only_second: int | None = None  # rows that only the second model predicts correctly; None for a permutation test
 
 
 def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
-    """Test whether one model is right more often, by McNemar's exact test of the rows that only one has right."""
+    """Test whether one model is right more often, by McNemar's exact test on the rows that only one predicts right."""
     try:
         from scipy.stats import binomtest
     except ModuleNotFoundError as error:
@@ -84,7 +84,7 @@ def _flags(values: ArrayLike) -> BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class MetricDifference:
-    """One metric of two models."""
+    """One metric of two models, and its difference."""
 
     first: Estimate
     second: Estimate
@@ -93,18 +93,18 @@ class MetricDifference:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonReport:
-    """Two models on the same rows."""
+    """A comparison of two models on the same rows."""
 
     n: int
     metrics: Mapping[str, MetricDifference]
     tests: tuple[PairedTest, ...]
-    # Tokens that the first and the second model read; None for outcomes from bare arrays.
+    # Tokens read by the first and the second model; None for outcomes from bare arrays.
     tokens_read: tuple[TextsRead | None, TextsRead | None] = (None, None)
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values: ``accuracy_a``, ``accuracy_b`` and ``accuracy_difference``, each with its interval.
 
-        The tests follow, and ``tokens_read_a`` and ``tokens_read_b``.
+        Then come ``tests``, ``tokens_read_a`` and ``tokens_read_b``.
         """
         flat: dict[str, float] = {}
         for name, each in self.metrics.items():
@@ -125,12 +125,12 @@ def compare(first: Outcomes, second: Outcomes, *, resamples: int = 1000, seed: i
 
     Args:
         first: The first model's outcomes.
-        second: The second model's, with the same labels in any order; differences are second minus first.
+        second: The second model's outcomes, with the same labels in any order. Differences are second minus first.
         resamples: Bootstrap resamples for the paired intervals.
         seed: Seed of resamples and permutations.
 
     Raises:
-        InvalidInput: The kinds, labels, metrics, rows or true labels differ.
+        InvalidInput: The models differ in task, labels, metrics, rows or true labels.
     """
     _check_comparable(first, second)
     names = [
@@ -172,12 +172,12 @@ def check_labels(first: Iterable[str], second: Iterable[str]) -> None:
 
 
 def naming_hint(labels: Iterable[str]) -> str:
-    """Return advice if labels are LABEL_0 and so on, as in a checkpoint without label names; else nothing."""
+    """Return advice if there are labels such as LABEL_0, as in a checkpoint without label names; else ``""``."""
     if not any(re.fullmatch(r"LABEL_\d+", each) for each in labels):
         return ""
     return (
-        " A model whose labels are called LABEL_0 and so on was saved without their names: give them when it is "
-        "opened, in the order of its outputs, with labels=[...], or --labels on the command line."
+        " A model with labels such as LABEL_0 was saved without their names: give the names when you open it, in the "
+        "order of its outputs, with labels=[...], or --labels on the command line."
     )
 
 
@@ -189,7 +189,7 @@ def _check_comparable(first: Outcomes, second: Outcomes) -> None:
     check_labels(first.labels, second.labels)
     if first.compared != second.compared:
         expected, actual = (", ".join(each.compared) or "none" for each in (first, second))
-        raise InvalidInput(f"second: expected the scores of the first model ({expected}), got {actual}")
+        raise InvalidInput(f"second: expected the metrics of the first model ({expected}), got {actual}")
     if first.truth.shape != second.truth.shape:
         raise InvalidInput(
             f"second: expected true values of shape {first.truth.shape}, as for the first model, got "
@@ -199,6 +199,6 @@ def _check_comparable(first: Outcomes, second: Outcomes) -> None:
         differing_N = (first.truth != second.truth).reshape(len(first.truth), -1).any(axis=1)
         raise InvalidInput(
             f"the two models were evaluated on different labels in {int(differing_N.sum()):,} of {len(differing_N):,} "
-            f"rows, the first of them number {int(differing_N.argmax()) + 1}: each reads the columns of its training. "
-            "Name the columns to use for both (on the command line --label, --score or --tags)."
+            f"rows, the first of them number {int(differing_N.argmax()) + 1}: each reads the columns that it was "
+            "trained on. Name the columns to use for both (on the command line --label, --score or --tags)."
         )

@@ -1,6 +1,6 @@
-"""Detectors of texts unlike those that a classifier was trained on.
+"""Out-of-domain detectors: they find texts that are unlike the training texts of a classifier.
 
-A detector is a frozen value whose ``score`` is higher for rows that look less like the domain.
+A detector is immutable. Its ``score`` is higher for rows that look less like the training domain.
 
 Shape letters: N rows, B rows of a block, M training rows, C classes, L layers, D width of a layer's features.
 """
@@ -19,19 +19,19 @@ from bothways.evaluation.inputs import FloatArray, IntArray, class_indices, logi
 from bothways.evaluation.temperature import softmax
 
 _BLOCK_CELLS = 8_000_000
-"""Distances held at once, 64 MB."""
+"""Maximum number of distances in memory, 64 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DetectorInput:
-    """Evidence about rows: logits and features."""
+    """The input of a detector: logits and hidden features of rows."""
 
     logits_NC: FloatArray  # uncalibrated logits
     features_NLD: FloatArray  # features of some layers; (N, 0, 0) if the detector reads none
 
     @classmethod
     def of(cls, logits_NC: ArrayLike, features_NLD: ArrayLike | None = None) -> "DetectorInput":
-        """Check the arrays."""
+        """Create from arrays, after checking them."""
         logits = logit_array(logits_NC, least_columns=2)
         if features_NLD is None:
             return cls(logits, np.zeros((len(logits), 0, 0)))
@@ -53,7 +53,7 @@ class MaxSoftmax:
         scores_N = np.empty(len(evidence.logits_NC))
         for rows in row_blocks(*evidence.logits_NC.shape):
             stated_BC = softmax(evidence.logits_NC[rows])
-            # Not 1 - max, which is 0 for all rows that the model is very sure of.
+            # The other probabilities are summed, since 1 - max would round to 0 for very confident rows.
             best_B = stated_BC.argmax(axis=1)
             stated_BC[np.arange(len(best_B)), best_B] = 0.0
             scores_N[rows] = stated_BC.sum(axis=1)
@@ -62,7 +62,7 @@ class MaxSoftmax:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Energy ``-T log sum exp(logits / T)``, low with strong evidence for a class. Liu et al. (2020), arXiv:2010.03759.
+    """Energy ``-T log sum exp(logits / T)``, low for confident rows. Liu et al. (2020), arXiv:2010.03759.
 
     Raises:
         InvalidInput: The temperature is not a finite number above 0.
@@ -93,9 +93,9 @@ class Mahalanobis:
     """Squared Mahalanobis distance to the nearest class, summed over layers. Lee et al. (2018), arXiv:1807.03888.
 
     Features are scaled to unit length first (Mueller and Hein 2025, arXiv:2505.18032): the vector of a long text, a
-    mean of many tokens, is short and would lie near every class. The covariance within classes is shared by all of them
-    and shrunk towards a multiple of the identity (Ledoit and Wolf 2004), so that it can be inverted. Each layer's
-    distances are divided by their mean over the training rows, so that no layer dominates the others.
+    mean of many tokens, is short and would lie near every class. All classes share one covariance matrix, which is
+    shrunk towards a multiple of the identity (Ledoit and Wolf 2004) and thus invertible. Each layer's distances are
+    divided by their mean over the training rows, so no layer dominates.
     """
 
     roots_LDD: FloatArray  # W with ``W W' = inverse covariance / mean distance``
@@ -106,7 +106,7 @@ class Mahalanobis:
 
     @property
     def layers(self) -> int:
-        """The number of layers whose features are read."""
+        """Number of layers whose features are used."""
         return len(self.roots_LDD)
 
     @classmethod
@@ -131,7 +131,7 @@ class Mahalanobis:
         return cls(np.stack(roots), np.stack(points), unit_length)
 
     def score(self, evidence: DetectorInput) -> FloatArray:
-        """Return scores (N,), from 0 on."""
+        """Return scores (N,), at least 0."""
         features = _features(evidence, *self.roots_LDD.shape[:2])
         features = _unit(features) if self.unit_length else features
         layers = [
@@ -144,21 +144,21 @@ class Mahalanobis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
-    """Distance to the k-th nearest training row, of features at unit length. Sun et al. (2022), arXiv:2204.06507.
+    """Distance to the k-th nearest training row, between unit-length features. Sun et al. (2022), arXiv:2204.06507.
 
     Raises:
         InvalidInput: k is below 1 or above the number of training rows.
     """
 
-    features_MLD: FloatArray  # training features, each layer's at unit length
-    k: int = 10  # number of the neighbour, from 1
+    features_MLD: FloatArray  # training features, scaled to unit length in each layer
+    k: int = 10  # rank of the neighbour, from 1
 
     kind: ClassVar[DetectorKind] = "neighbours"
     layers: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if not (isinstance(self.k, int) and 1 <= self.k <= len(self.features_MLD)):
-            raise InvalidInput(f"neighbours: expected k from 1 to the {len(self.features_MLD)} rows, got {self.k}")
+            raise InvalidInput(f"neighbours: expected k from 1 to {len(self.features_MLD)} rows, got {self.k}")
 
     @classmethod
     def fit(cls, features_MLD: ArrayLike, k: int = 10) -> "Neighbours":
@@ -218,7 +218,7 @@ DETECTORS: Mapping[DetectorKind, type[Detector]] = {
 
 
 def storable(detector: Detector) -> Detector:
-    """Round the arrays of a detector to float32, as they are saved, so that a saved one scores the same."""
+    """Round the arrays of a detector to float32, in which they are saved, so that a loaded one scores the same."""
     values = {each.name: getattr(detector, each.name) for each in fields(detector)}
     rounded: dict[str, Any] = {
         name: each.astype(np.float32).astype(np.float64)
@@ -229,9 +229,9 @@ def storable(detector: Detector) -> Detector:
 
 
 def class_means(features_MD: FloatArray, labels_M: IntArray) -> tuple[FloatArray, IntArray]:
-    """Return the mean features of each class with rows (C, D), and the index of its mean for each row (M).
+    """Return the mean features (C, D) of the classes that have rows, and the index of each row's class mean (M).
 
-    A class without rows has no mean, since any stand-in would attract rows that no training row is near.
+    Classes without rows are left out: any stand-in for their mean would attract rows far from all training rows.
     """
     _, class_M, counts_C = np.unique(labels_M, return_inverse=True, return_counts=True)
     sums_CD = np.zeros((len(counts_C), features_MD.shape[1]))
@@ -264,7 +264,7 @@ def _labelled(features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> tup
 def _features(evidence: DetectorInput, layers: int, width: int) -> FloatArray:
     if evidence.features_NLD.shape[1:] != (layers, width):
         raise InvalidInput(
-            f"features: expected {layers} layers {width} wide, as the detector was fitted on, got "
+            f"features: expected (layers, dimensions) of {(layers, width)}, as in fitting the detector, got "
             f"{evidence.features_NLD.shape[1:]}"
         )
     return evidence.features_NLD
@@ -274,9 +274,9 @@ def _features(evidence: DetectorInput, layers: int, width: int) -> FloatArray:
 
 
 def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = 0.95) -> float:
-    """Return the threshold that new in-domain rows do not exceed with probability ``in_domain_share``.
+    """Return the threshold that a new in-domain row does not exceed with probability ``in_domain_share``.
 
-    It is the ceil((N + 1) in_domain_share)-th smallest score of held-out rows; the largest if these are too few.
+    It is the ceil((N + 1) in_domain_share)-th smallest score of the held-out rows; the largest if there are too few.
     """
     if not 0 < in_domain_share < 1:
         raise InvalidInput(f"in_domain_share: expected a share between 0 and 1, such as 0.95, got {in_domain_share}")
@@ -285,7 +285,7 @@ def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = 0.95) 
 
 
 def threshold_between(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
-    """Return the threshold with the highest balanced accuracy, midway between two scores; the highest one in a tie."""
+    """Return the threshold with the highest balanced accuracy, midway between adjacent scores; the highest in a tie."""
     inside = real_array(inside_N, "scores inside", dimensions=1)
     outside = real_array(outside_M, "scores outside", dimensions=1)
     values_G = np.unique(np.concatenate([inside, outside]))

@@ -16,15 +16,15 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 LARGEST_LOGIT = 1e100
-"""Above this a squared logit could overflow; no model gives such a value."""
+"""Maximum magnitude of a logit: larger ones could overflow when squared, and no model gives such values."""
 
-_BLOCK_CELLS = 30_000  # 0.24 MB, which fit into a processor's cache
+_BLOCK_CELLS = 30_000  # 0.24 MB, which fits into a processor's cache
 _ROUNDING = 1e-6
-_SUM_ROUNDING = 1e-2  # half-precision softmax over many classes misses a sum of 1 by up to this
+_SUM_ROUNDING = 1e-2  # half-precision probabilities of many classes sum to 1 with an error of up to this
 
 
 def real_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
-    """Check for finite values with ``dimensions`` axes, none of them empty; return them as float64."""
+    """Convert to float64; check that all values are finite and that there are ``dimensions`` axes, none empty."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -43,12 +43,12 @@ def logit_array(values: ArrayLike, *, least_columns: int) -> FloatArray:
     if logits_NC.shape[1] < least_columns:
         raise InvalidInput(f"logits: expected at least {least_columns} classes, got {logits_NC.shape[1]}")
     if max(logits_NC.max(), -logits_NC.min()) > LARGEST_LOGIT:
-        raise InvalidInput(f"logits: expected magnitudes up to {LARGEST_LOGIT:g}, got larger; check the model")
+        raise InvalidInput(f"logits: expected magnitudes up to {LARGEST_LOGIT:g}, got larger ones; check the model")
     return logits_NC
 
 
 def row_blocks(rows: int, width: int, cells: int = _BLOCK_CELLS) -> Iterator[slice]:
-    """Return slices of the rows with about ``cells`` values each; computing row by row gives the same results."""
+    """Return slices for processing rows in blocks of at most ``cells`` values (or of one row, if it has more)."""
     step = max(1, cells // width)
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
@@ -57,12 +57,12 @@ def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | Non
     """Check class indices (N,), each from 0 to ``classes - 1``."""
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        raise InvalidInput(f"{name}: expected a non-empty vector of class numbers, got {array.dtype} {array.shape}")
+        raise InvalidInput(f"{name}: expected a non-empty vector of class indices, got {array.dtype} {array.shape}")
     if rows is not None and len(array) != rows:
         raise InvalidInput(f"{name}: expected {rows} rows, one for each prediction, got {len(array)}")
     if array.min() < 0 or array.max() >= classes:
         raise InvalidInput(
-            f"{name}: expected class numbers from 0 to {classes - 1}, got {array.min()} to {array.max()}"
+            f"{name}: expected class indices from 0 to {classes - 1}, got {array.min()} to {array.max()}"
         )
     return array.astype(np.int64)
 
@@ -100,7 +100,7 @@ def class_probabilities(values: ArrayLike) -> FloatArray:
 
 
 def paired_vectors(truth: ArrayLike, predicted: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Check two finite vectors (N,) of one length."""
+    """Check two finite vectors (N,) of equal length."""
     truth_N = real_array(truth, "truth", dimensions=1)
     predicted_N = real_array(predicted, "predicted", dimensions=1)
     if truth_N.shape != predicted_N.shape:

@@ -7,10 +7,10 @@ resamples at once from those counts; the estimate itself is the statistic with e
 
 Two models on the same rows are compared by a statistic that returns the difference of their scores.
 
-If all rows are right, so are those of every resample, and the percentiles claim certainty. Instead, a share of 1, or
-one that is 0 in every resample, gets the end of its exact interval (Clopper and Pearson 1934): at 95 %,
-``0.025 ** (1 / n)`` with n rows, so at least 0.94 with 60 of 60. That is exact only for the share of right rows; for
-scores such as F1 it merely reflects the number of rows. All other intervals, and those of differences, are the
+If all rows are right, all rows of every resample are right too, and the percentiles would claim certainty. So a share
+of 1, or a share that is 0 in every resample, gets the bound of its exact interval (Clopper and Pearson 1934) instead:
+at 95 %, ``0.025 ** (1 / n)`` with n rows, which is 0.94 for 60 of 60. It is exact only for the share of right rows; for
+scores such as F1 it merely reflects the number of rows. All other intervals, also those of differences, are the
 percentiles.
 
 Shape letters: N rows, R resamples, K statistics.
@@ -28,7 +28,7 @@ from bothways.evaluation.inputs import FloatArray
 
 LEVEL = 0.95
 CHUNK_CELLS = 1_000_000
-"""Counts held at once: a chunk of resamples takes 8 MB for each array of its size."""
+"""Maximum number of counts in one chunk of resamples: an array of them takes 8 MB."""
 
 Statistic = Callable[[FloatArray], FloatArray]
 """A function that takes ``counts_RN`` and returns ``values_RK``."""
@@ -36,7 +36,7 @@ Statistic = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval; a share of ``level`` of such intervals holds the truth."""
+    """A confidence interval; a share ``level`` of such intervals contains the true value."""
 
     low: float
     high: float
@@ -65,9 +65,9 @@ def check_draws(resamples: int, seed: int) -> None:
 
 
 def resampled_counts(rows: int, *, resamples: int = 1000, seed: int = 0) -> Iterator[FloatArray]:
-    """Draw ``rows`` of ``rows`` with replacement, ``resamples`` times; yield the counts (R, N) in chunks.
+    """Draw bootstrap resamples of ``rows`` rows; yield how often each row was drawn (R, N), in chunks.
 
-    The draws depend on the seed and not on the size of the chunks.
+    The draws depend on the seed, but not on the size of the chunks.
     """
     if rows < 1:
         raise InvalidInput(f"bootstrap: expected at least 1 row, got {rows}")
@@ -89,7 +89,7 @@ def bootstrap_values(statistic: Statistic, rows: int, *, resamples: int = 1000, 
 
 
 def percentile_interval(values_R: FloatArray, level: float = LEVEL) -> Interval:
-    """Return the interval that holds the middle ``level`` of the resampled values."""
+    """Return the interval that contains the central share ``level`` of the resampled values."""
     low, high = _percentiles(values_R, level)
     return Interval(float(low), float(high), level)
 
@@ -103,14 +103,14 @@ def percentile_estimates(
         value_K: The statistics on the data.
         values_RK: The statistics in resamples.
         level: Nominal coverage of the intervals.
-        of_rows: For each statistic (K,), or one for all: the number of rows behind a share, or behind a score that is 1
-            if all rows are right; 0 for others, such as losses and differences.
+        of_rows: The number of rows, for each statistic (K,) or one for all, if it is a share or a score that is 1 when
+            all rows are right; 0 for other statistics, such as losses and differences.
     """
     low_K, high_K = _percentiles(values_RK, level)
     rows_K = np.broadcast_to(np.asarray(of_rows, dtype=np.float64), value_K.shape)
-    # With 0 rows the exponent is 1 / inf, and the end stays where it is.
+    # With 0 rows the exponent is 1 / inf = 0, and the bound does not change.
     least_K = ((1 - level) / 2) ** (1 / np.where(rows_K > 0, rows_K, np.inf))
-    # In resamples without any of its rows, a flawless score is 0 by definition.
+    # A perfect score is 0 by definition in resamples without any of its rows.
     flawless_K = (rows_K > 0) & np.isclose(value_K, 1, rtol=0, atol=1e-12)
     low_K, high_K = np.where(flawless_K, least_K, low_K), np.where(flawless_K, 1.0, high_K)
     high_K = np.where((values_RK == 0).all(axis=0), 1 - least_K, high_K)
@@ -141,11 +141,11 @@ def _percentiles(values: FloatArray, level: float) -> FloatArray:
 
 
 def share_error(share: float, rows: float) -> float:
-    """Return the standard error of a share, an upper bound for a mean of values from 0 to 1.
+    """Return the standard error of a share of rows; it is an upper bound for a mean of values from 0 to 1.
 
-    It is sqrt(p (1 - p) / n) with one more right row and one more wrong row (Laplace), so that few rows, all right, do
-    not count as certain; and at least 1 / n, so that one row alone decides nothing. For an F1, ``rows`` is the mean
-    number of true and of predicted rows.
+    It is sqrt(p (1 - p) / n) with one right and one wrong row added (Laplace), so that a few rows that are all right do
+    not count as certainty, and at least 1 / n, so that no single row decides. For an F1, ``rows`` is the mean of the
+    numbers of true and of predicted rows.
     """
     smoothed = (share * rows + 1) / (rows + 2)
     error = math.sqrt(smoothed * (1 - smoothed) / (rows + 2))
@@ -159,7 +159,7 @@ def mean_error(values_N: ArrayLike) -> float:
 
 
 def correlation_error(correlation: float, rows: int) -> float:
-    """Return the standard error of a rank correlation from -1 to 1; 1 with fewer than four rows.
+    """Return the standard error of a rank correlation; 1 for fewer than four rows.
 
     The variance of its inverse hyperbolic tangent is about 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957).
     """

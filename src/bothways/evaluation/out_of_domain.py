@@ -1,11 +1,11 @@
 """Metrics of out-of-domain detection: how well a score separates a domain's texts from others.
 
 Scores are higher for rows that look less like the domain. AUROC is the probability that an out-of-domain row scores
-above an in-domain row, ties counting half. AUPR is the average precision of out-of-domain, so it depends on the share
-of such rows. FPR at 95 % is the share of out-of-domain rows that pass at the threshold that keeps 95 % of the in-domain
+above an in-domain row, ties counting half. AUPR is the average precision for the out-of-domain rows, so it depends on
+their share. FPR at 95 % is the share of out-of-domain rows accepted at the threshold that accepts 95 % of the in-domain
 rows (Liang et al. 2018, arXiv:1706.02690).
 
-Shape letters: N in-domain rows, M out-of-domain rows, G different scores, R bootstrap resamples.
+Shape letters: N in-domain rows, M out-of-domain rows, G distinct scores, R bootstrap resamples.
 """
 
 from dataclasses import replace
@@ -46,7 +46,7 @@ def out_of_domain_report(
     values_RK = []
     for start in range(0, resamples, _CHUNK):
         size = min(_CHUNK, resamples - start)
-        # Seeds of their own for each chunk and kind, so that neither repeats the other's draws.
+        # Each chunk and each kind of row has its own seed, so that no draws are repeated.
         seeds = np.random.SeedSequence([seed, start]).generate_state(2).tolist()
         counts = [
             np.concatenate(list(resampled_counts(rows, resamples=size, seed=each)))
@@ -55,16 +55,16 @@ def out_of_domain_report(
         values_RK.append(statistic(*counts))
     fewer = min(len(inside), len(outside))
     auroc_, aupr_, fpr = percentile_estimates(value_K, np.concatenate(values_RK), of_rows=fewer)
-    if aupr_.value == 1:  # a flawless score is at least as good as chance, whose AUPR is this share
+    if aupr_.value == 1:  # a perfect score is above chance level, which is the share of out-of-domain rows
         aupr_ = replace(aupr_, low=max(aupr_.low, len(outside) / (len(inside) + len(outside))))
     accepted = passed = None
     notes: tuple[str, ...] = ()
     if threshold is not None:
         accepted, passed = float((inside <= threshold).mean()), float((outside <= threshold).mean())
-        notes = (f"taken for texts of the domain: {accepted:.1%} of its own, {passed:.1%} of others",)
+        notes = (f"accepted as in-domain: {accepted:.1%} of the in-domain rows, {passed:.1%} of the others",)
     return Report(
         kind="out-of-domain detection",
-        title=f"{len(inside)} rows of the domain, {len(outside)} others",
+        title=f"{len(inside)} in-domain rows, {len(outside)} others",
         counts={"n_in_domain": len(inside), "n_out_of_domain": len(outside)},
         estimates={"auroc": auroc_, "aupr": aupr_, "fpr95": fpr},
         values={"threshold": threshold, "accepted_in_domain": accepted, "accepted_out_of_domain": passed},
@@ -104,7 +104,7 @@ def _aupr(inside_RG: FloatArray, outside_RG: FloatArray) -> FloatArray:
 
 def _fpr(inside_RG: FloatArray, outside_RG: FloatArray) -> FloatArray:
     inside_sums_RG = inside_RG.cumsum(axis=1)
-    # Counts are whole numbers; the allowance is for the product.
+    # The counts are whole numbers; 1e-9 allows for rounding of the product.
     reached_RG = inside_sums_RG >= KEPT * inside_sums_RG[:, -1:] - 1e-9
     first_R = reached_RG.argmax(axis=1)
     passed_RG = outside_RG.cumsum(axis=1)

@@ -1,14 +1,14 @@
 """One model's results on labelled rows, from which reports and comparisons are computed.
 
-All figures of a report come from the same resamples of rows. Intervals are 95 % percentiles, except those of ECE and
+All metrics of a report come from the same resamples of rows. Intervals are 95 % percentiles, except those of ECE and
 MCE, see `calibration_error_interval` and `maximum_error_interval`.
 
 The calibration error is the gap between predicted confidence and observed frequency (Naeini et al. 2015, "Obtaining
-well calibrated probabilities using Bayesian binning"). Its bins hold equal numbers of rows (Nguyen and O'Connor 2015,
-arXiv:1508.05154), not equal widths of confidence: fine-tuned models put most rows near 1, where equal widths would
-leave most bins empty. Rows are ranked by confidence and the bin of a row is ``floor(rank * bins / N)``. Rows of equal
-confidence are never split, since the split would depend on the order of the rows: all of them take the rank of the
-first. So ties can make bins uneven and leave some empty; empty bins are left out.
+well calibrated probabilities using Bayesian binning"). Its bins have equal numbers of rows (Nguyen and O'Connor 2015,
+arXiv:1508.05154), not equal widths: most confidences of fine-tuned models are near 1, so equal widths would leave most
+bins empty. Rows are ranked by confidence, and the bin of a row is ``floor(rank * bins / N)``. Rows of equal confidence
+all have the rank of the first, so they share a bin; splitting them would depend on the order of the rows. Ties can
+therefore make bins uneven or empty; empty bins are left out.
 
 Shape letters: N rows, C classes or labels, R resamples, B reliability bins, K columns of a statistic.
 """
@@ -37,22 +37,22 @@ class Outcomes:
     """One model's results on labelled rows."""
 
     frame: Report  # the report without its estimates: kind, title, counts, tables
-    # The truth of each row, (N, ...), so that two models are not compared on different labels.
+    # True labels or values (N, ...); two models are compared only if these are equal.
     truth: NDArray[np.generic]
     metrics: tuple[str, ...]  # names of the first columns of the statistic
-    # From counts of resampled rows (R, N) to the metrics, then precision, recall and F1 of every label.
+    # Maps counts of resampled rows (R, N) to values (R, K): the metrics, then precision, recall and F1 of every label.
     statistic: Statistic
-    of_rows: Sequence[float]  # number of rows behind each of its columns (K,), see `percentile_estimates`
+    of_rows: Sequence[float]  # number of rows behind each column of the values (K,), see `percentile_estimates`
     compared: tuple[str, ...] = ()  # metrics for comparisons of two models; undefined ones are left out
-    # Name and values (N,) of the quantity that the permutation test exchanges.
+    # Name and values (N,) of the quantity that the permutation test compares.
     tested: tuple[str, FloatArray] | None = None
-    right_N: BoolArray | None = None  # True for each row that the model has right, for McNemar's test
+    right_N: BoolArray | None = None  # True for each row that the model predicts correctly, for McNemar's test
     labels: tuple[str, ...] = ()  # names of the classes or labels (C)
-    label_counts: tuple[IntArray, IntArray] | None = None  # true rows of each label, and predicted rows (C,)
+    label_counts: tuple[IntArray, IntArray] | None = None  # numbers of true and of predicted rows of each label (C,)
     thresholds: tuple[float, ...] = ()  # threshold of each label, if they differ
-    # Contribution of each row to the gap of each reliability bin (N, B), then to its share of all decisions.
+    # Contribution of each row to the gap of each reliability bin (N, B), then to the bin's share of decisions (N, B).
     bins: tuple[FloatArray, ...] = ()
-    scheme: str = ""  # tag scheme behind spans; accuracies of words in different schemes are not compared
+    scheme: str = ""  # tag scheme of the spans; word accuracies in different schemes are not compared
     tokens_read: TextsRead | None = None  # tokens read and not read; None for results from bare arrays
 
     def report(self, *, resamples: int = 1000, seed: int = 0) -> Report:
@@ -90,9 +90,9 @@ class Outcomes:
 def mean_outcomes(
     frame: Report, scores: Mapping[str, ArrayLike], *, compared: Sequence[str] = (), truth: ArrayLike | None = None
 ) -> Outcomes:
-    """Return the outcomes of metrics that are means over the rows, of scores from 0 to 1 for each row (N) by name.
+    """Return outcomes whose metrics are means; ``scores`` maps each metric to the scores of the rows (N), 0 to 1.
 
-    ``compared`` are the metrics for comparisons of two models, the tested one first; default: all.
+    ``compared`` names the metrics for comparisons of two models, the tested one first; default: all.
     """
     values = {name: real_array(each, name, dimensions=1) for name, each in scores.items()}
     values_NK = np.column_stack(list(values.values()))
@@ -113,8 +113,8 @@ class TokenLosses:
     """Losses of masked tokens, summed over each text."""
 
     losses_N: FloatArray  # negative log-probabilities of the tokens, in nats
-    right_N: FloatArray  # tokens that were predicted right
-    tokens_N: FloatArray  # masked tokens; at least one in all
+    right_N: FloatArray  # number of tokens predicted correctly
+    tokens_N: FloatArray  # number of masked tokens; their sum is at least 1
 
 
 def token_outcomes(losses: TokenLosses) -> Outcomes:
@@ -148,11 +148,11 @@ def token_outcomes(losses: TokenLosses) -> Outcomes:
 BINS = 15
 
 _BLOCK_CELLS = 500_000
-"""Bins looked at together when their number is swept."""
+"""Maximum number of bins checked at once when their number is swept."""
 
 
 def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
-    """Return the bin (N,) of each row, numbered from 0 by rising confidence without gaps."""
+    """Return the bin (N,) of each row, numbered from 0 by increasing confidence; empty bins get no number."""
     if bins < 1:
         raise InvalidInput(f"bins: expected at least 1, got {bins}")
     first_rank_N = np.searchsorted(np.sort(confidence_N), confidence_N, side="left")
@@ -161,7 +161,7 @@ def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
 
 
 def reliability_bins(confidence_N: ArrayLike, correct_N: ArrayLike, bins: int = BINS) -> tuple[ReliabilityBin, ...]:
-    """Gather rows into at most ``bins`` bins of equal mass, by rising confidence."""
+    """Group rows into at most ``bins`` bins of equal mass, by increasing confidence."""
     confidence, correct = _confident(confidence_N, correct_N)
     bin_N = equal_mass_bins(confidence, bins)
     count_B = np.bincount(bin_N)
@@ -189,11 +189,11 @@ def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
 
 
 def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
-    """Return the mean ECE of perfectly calibrated probabilities on as many rows.
+    """Return the expected ECE if these confidences were perfectly calibrated.
 
-    A bin's share of hits scatters around its confidence, and the ECE sums these gaps: with n rows in a bin and a
-    variance v = mean of p (1 - p), the gap is about normal and its mean size ``sqrt(2 v / (pi n))``. An ECE of about
-    this size shows no lack of calibration, and no calibration can be expected to lower it.
+    By chance, the accuracy of a bin varies around its confidence, and the ECE sums these gaps: with n rows in a bin and
+    a variance v = mean of p (1 - p), a gap is roughly normal with a mean magnitude of ``sqrt(2 v / (pi n))``. An ECE of
+    about this size is no sign of miscalibration, and calibrating the model cannot be expected to lower it.
     """
     confidence = probability_array(confidence_N, "confidence", dimensions=1)
     bin_N = equal_mass_bins(confidence, bins)
@@ -202,11 +202,11 @@ def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
 
 
 def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> float:
-    """Return the ECE with the largest number of equal-mass bins up to which accuracy rises from bin to bin.
+    """Return the monotonic-sweep ECE, with as many equal-mass bins as possible before accuracy falls between bins.
 
-    If the accuracy never falls from one confidence to the next, that is one bin for each confidence. Few rows get
-    fewer bins, and so less noise, than with a fixed number; among the estimators that its authors compare it is the
-    least biased. Source: Roelofs et al. (2022), "Mitigating bias in calibration error estimation", arXiv:2012.08668.
+    If accuracy never falls from one confidence to the next, each confidence has its own bin. Few rows get fewer bins,
+    and so less noise, than with a fixed number; of the estimators that its authors compare, it is the least biased.
+    Source: Roelofs et al. (2022), "Mitigating bias in calibration error estimation", arXiv:2012.08668.
     """
     confidence, correct = _confident(confidence_N, correct_N)
     bin_N = equal_mass_bins(confidence, _rising_bins(confidence, correct))
@@ -214,11 +214,11 @@ def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> fl
 
 
 def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
-    """Return the largest number of bins up to which the accuracy never falls from bin to bin.
+    """Return the largest B such that, with any number of bins up to B, accuracy never falls from bin to bin.
 
-    A fall is a confidence that came true less often than the one below it. Two neighbouring bins can fall only if a
-    fall lies in them, so it is enough to look at both ends of the bin that holds each; as many bins as rows show every
-    fall.
+    A fall is a confidence whose accuracy is below that of the next lower confidence. Accuracy can fall between two
+    neighbouring bins only if one of them contains a fall, so only both ends of the bins with falls are checked. With as
+    many bins as rows, every fall shows.
 
     Shape letters: G confidences, F falls, A numbers of bins, R = N + 1 ranks and their end.
     """
@@ -228,20 +228,20 @@ def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
         np.int64
     )  # the lowest rank of the same confidence
     starts_G = np.append(np.unique(first_N), rows)
-    next_R = starts_G[np.searchsorted(starts_G, np.arange(rows + 1))]  # the first rank at which a confidence begins
-    hits_R = np.concatenate([[0], correct_N[order_N].astype(np.int64).cumsum()])  # rows below each rank that came true
+    next_R = starts_G[np.searchsorted(starts_G, np.arange(rows + 1))]  # the next rank at which a confidence begins
+    hits_R = np.concatenate([[0], correct_N[order_N].astype(np.int64).cumsum()])  # correct rows below each rank
     hits_G, rows_G = np.diff(hits_R[starts_G]), np.diff(starts_G)
     falls_F = starts_G[1:-1][hits_G[:-1] * rows_G[1:] > hits_G[1:] * rows_G[:-1]]
     if not len(falls_F):
         return rows
 
     def start(number_AF: IntArray, bins_A1: IntArray) -> IntArray:
-        """Return the rank at which the bin of this number, or the next one with rows, starts; N behind the last."""
+        """Return the rank at which a bin, or the next bin if it is empty, starts; N after the last bin."""
         start_AF: IntArray = next_R[-(-number_AF * rows // bins_A1)]
         return start_AF
 
     def falling(number_AF: IntArray, bins_A1: IntArray) -> BoolArray:
-        """Test whether the accuracy falls into the bin of this number from the one below."""
+        """Test whether the accuracy of a bin is below that of the bin before it."""
         border_AF = start(number_AF, bins_A1)
         low_AF = start(first_N[np.maximum(border_AF - 1, 0)] * bins_A1 // rows, bins_A1)
         high_AF = start(np.minimum(border_AF, rows - 1) * bins_A1 // rows + 1, bins_A1)
@@ -251,7 +251,7 @@ def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
 
     low = 2
     while True:
-        # Twice as many as before at most, so that few are checked in vain.
+        # At most double the numbers of bins checked so far, so that few are checked in vain.
         bins_A1 = np.arange(low, low + max(1, min(low, _BLOCK_CELLS // len(falls_F))))[:, None]
         number_AF = falls_F * bins_A1 // rows
         falling_A = (falling(number_AF, bins_A1) | falling(number_AF + 1, bins_A1)).any(axis=1)
@@ -263,15 +263,15 @@ def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
 def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: float = LEVEL) -> Estimate:
     """Return the ECE with its bootstrap interval, with the bins held fixed.
 
-    The ECE sums absolute values, so noise raises it, and resampling adds noise a second time: percentiles lie above the
-    truth, entirely so for a well calibrated model. So the percentiles are reflected about the estimate (the basic
+    The ECE sums absolute values, so noise raises it, and resampling adds noise a second time: percentiles are too high,
+    and for a well calibrated model both are above the truth. They are therefore reflected about the estimate (the basic
     bootstrap, Davison and Hinkley 1997, section 5.2), and the lower end is 0 if the estimate is no larger than noise
-    alone gives at this level. The interval always holds the estimate. In simulations from perfect calibration to an ECE
-    of 0.15 it covered the truth in 84 to 97 % of trials at a level of 95 %; percentiles covered it in none of the
-    perfectly calibrated ones.
+    alone gives at this level. The interval always contains the estimate. In simulations, from perfect calibration to an
+    ECE of 0.15, it covered the truth in 84 to 97 % of trials at a level of 95 %; for perfect calibration, percentiles
+    never covered it.
 
     Args:
-        gap_B: For each bin, the sum of (came true - confidence) over its rows, divided by all rows.
+        gap_B: For each bin, the sum of (correct - confidence) over its rows, divided by the number of all rows.
         gaps_RB: The same in each resample.
         level: Nominal coverage.
     """
@@ -285,17 +285,16 @@ def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: fl
 def maximum_error_interval(
     gap_B: FloatArray, share_B: FloatArray, gaps_RB: FloatArray, shares_RB: FloatArray, level: float = LEVEL
 ) -> Estimate:
-    """Return the MCE with its interval, with the bins held fixed: as wide as the largest error of a bin's gap.
+    """Return the MCE and its interval, with the bins held fixed: plus or minus the largest error of any bin.
 
-    The MCE is the largest of noisy absolute values, so it lies above the truth, and no percentiles of resamples show by
-    how much. But its error is at most that of the bin with the largest error, and the resamples show how large that is:
-    the quantile of the largest deviation of a bin's gap from its value on the data. The interval is therefore wide and
-    errs on the safe side. In simulations from perfect calibration to a gap of 0.2 in one or in all of 15 bins it
-    covered the truth in 93 to 100 % of trials at a level of 95 % with 150 rows and more, and with 40 rows in 83 % of
-    those of a model that is nearly always sure; reflected percentiles, which serve for the ECE, covered it in down to
-    72 %.
+    The MCE is the largest of noisy absolute values, so it is biased upwards, and percentiles of resamples do not show
+    by how much. But its error is at most the largest error of any bin, which is estimated from the resamples: the
+    quantile of the largest deviation of a bin's gap from its value on the data. The interval is therefore wide, and
+    conservative. In simulations, from perfect calibration to a gap of 0.2 in one or in all of 15 bins, it covered the
+    truth in 93 to 100 % of trials at a level of 95 % with at least 150 rows, and in 83 % with 40 rows and a model that
+    is nearly always certain. Reflected percentiles, as for the ECE, covered it in as little as 72 %.
 
-    Args are those of `calibration_error_interval`, with each bin's share of all rows.
+    The arguments are those of `calibration_error_interval`, and each bin's share of all rows.
     """
     mean_gap_B = gap_B / share_B
     # A bin that is empty in a resample has a gap of 0 there, so it deviates by its whole gap.

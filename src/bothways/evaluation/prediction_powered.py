@@ -1,23 +1,23 @@
-"""Prediction-powered inference: means from few human labels and many judged rows, with intervals that hold.
+"""Prediction-powered inference: means with valid intervals, from few human labels and many rows scored by a judge.
 
 A judge's scores on all rows make the interval of a mean narrower, and a few human labels correct the judge's bias
-(Angelopoulos et al. 2023, "Prediction-powered inference", Science 382). The interval holds however bad the judge is, if
-the labelled rows are a random sample. With labels Y, scores f, n labelled and N other rows and a power lambda, the
-estimate is ::
+(Angelopoulos et al. 2023, "Prediction-powered inference", Science 382). The interval is valid however bad the judge is,
+if the labelled rows are a random sample. With labels Y, scores f, n labelled rows, N unlabelled rows and a power
+lambda, the estimate is ::
 
     lambda mean_N(f) + mean_n(Y - lambda f)
 
-and its variance ``lambda**2 var(f) / N + var(Y - lambda f) / n``. Lambda is 0 for the classical mean, 1 for PPI, and
-for PPI++ (Angelopoulos, Duchi and Zrnic 2023, arXiv 2311.01453) the value of least variance.
+and its variance ``lambda**2 var(f) / N + var(Y - lambda f) / n``. Lambda is 0 for the classical mean and 1 for PPI;
+PPI++ (Angelopoulos, Duchi and Zrnic 2023, arXiv 2311.01453) takes the value that minimises the variance.
 
 Corrections for few labels:
 
 - Student's t with n - 1 degrees of freedom; n - 2 for PPI++, which estimates lambda from the same labels.
-- Labels of 0 and 1 get two pseudo-rows, one of either label, on which the judge is as wrong as it can be: a judge
-  without an error on 50 labels does not pass for flawless. With lambda = 1 that is the interval of Bonett and Price
-  (2012) for paired proportions, with lambda = 0 nearly that of Agresti and Coull (1998).
+- For labels of 0 and 1, two pseudo-rows are added, one of each label, on which the judge is as wrong as possible, so
+  that a judge without an error on 50 labels does not count as perfect. With lambda = 1 that is the interval of Bonett
+  and Price (2012) for paired proportions; with lambda = 0 it is nearly that of Agresti and Coull (1998).
 
-Shape letters: n labelled rows, N rows without labels; ``...`` any number of samples computed at once.
+Shape letters: n labelled rows, N rows without labels; ``...`` stands for any number of samples computed at once.
 """
 
 import math
@@ -46,10 +46,10 @@ _FITTED = 2  # parameters that PPI++ estimates from the labels: a mean and lambd
 class Sample:
     """Human labels of a few rows, and a judge's scores on them and on many rows without labels.
 
-    The labelled rows must be a random sample of all rows: the intervals rest on that.
+    The labelled rows must be a random sample of all rows; otherwise the intervals are not valid.
 
     Raises:
-        InvalidInput: not finite vectors, fewer than two labels, or not a score for each label.
+        InvalidInput: A vector is not finite, or there are fewer than two labels or not one score for each label.
     """
 
     labels: FloatArray  # human labels (n,): 0 and 1, or real values
@@ -85,7 +85,7 @@ class PoweredEstimate(Estimate):
     power: float  # lambda, the weight of the judge: 0 ignores it. For two samples, the mean
     standard_error: float
     degrees: float  # degrees of freedom of Student's t
-    effective_labels: float  # number of labels with which the classical method has this standard error
+    effective_labels: float  # number of labels with which the classical method would have this standard error
     warnings: tuple[str, ...] = ()  # sentences that name reasons to doubt the interval
 
 
@@ -96,7 +96,7 @@ class Moments:
     labels: float
     unlabelled: float
     mean_2: FloatArray  # means of the labels and of the judge's scores on the same rows
-    covariance_22: FloatArray  # of both
+    covariance_22: FloatArray  # covariance matrix of both
     unlabelled_mean: FloatArray
     unlabelled_variance: FloatArray
 
@@ -119,7 +119,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class PoweredMean:
-    """A mean and its spread, shape (...); ``centre``, the middle of its interval, includes the pseudo-rows."""
+    """A mean with its variance, shape (...); ``centre`` is the middle of its interval and includes the pseudo-rows."""
 
     value: FloatArray
     centre: FloatArray
@@ -167,15 +167,15 @@ def powered_mean(
 def _power(moments: Moments, method: PpiMethod) -> FloatArray:
     """Return lambda; for PPI++ ``cov / (var_n(f) + n / N var_N(f))``, at least 0, and 0 for a constant judge.
 
-    The paper (example 6.1) divides the covariance on the labelled rows by the variance on all rows, whose errors do not
-    cancel: with 50 skewed numeric labels its intervals were a quarter wider.
+    The paper (example 6.1) divides the covariance on the labelled rows by the variance on all rows. The errors of these
+    two do not cancel: with 50 skewed numeric labels, the intervals were a quarter wider.
     """
     covariance, judge_variance = moments.covariance_22[1]
-    # A line through two points fits without an error.
+    # Two labels always lie on a line, so they do not show how well the judge fits.
     if method != "ppi++" or moments.labels <= _FITTED or not moments.unlabelled:
         return np.full_like(covariance, float(method == "ppi"))
     variance = judge_variance + moments.labels / moments.unlabelled * moments.unlabelled_variance
-    varies = variance > 1e-14 * (np.square(moments.mean_2[1]) + np.square(moments.unlabelled_mean))  # not by rounding
+    varies = variance > 1e-14 * (np.square(moments.mean_2[1]) + np.square(moments.unlabelled_mean))  # beyond rounding
     return np.maximum(np.where(varies, covariance / np.where(varies, variance, 1.0), 0.0), 0.0)
 
 
@@ -190,12 +190,12 @@ def _t_quantile(level: float, degrees: FloatArray | float) -> FloatArray:
 def estimate_mean(sample: Sample, *, method: PpiMethod = "ppi++", level: float = LEVEL) -> PoweredEstimate:
     """Estimate the mean label, or the proportion of ones.
 
-    In simulations, 95 % intervals by ``ppi++`` from 20 labels hold a proportion in at least 94.7 % of samples, the mean
-    of skewed values in 93 to 94 %.
+    In simulations with 20 labels, 95 % intervals by ``ppi++`` contained the true proportion in at least 94.7 % of
+    samples, and the true mean of skewed values in 93 to 94 %.
 
     Args:
         sample: Labelled rows, drawn at random, and judged rows.
-        method: ``ppi++`` weighs the judge by its information, ``ppi`` by 1, ``classical`` ignores it.
+        method: ``ppi++`` weights the judge by how informative it is, ``ppi`` weights it by 1, ``classical`` ignores it.
         level: Nominal coverage of the interval.
     """
     return _estimate([sample], (0.0, 1.0) if sample.binary else None, 1.0, method, level)
@@ -209,17 +209,17 @@ def estimate_difference(
     Args:
         first: One system.
         second: The other.
-        pairing: ``paired`` if row i of both samples is the same question, among the labelled rows and among the others;
-            its intervals are narrower. ``unpaired`` if the questions were drawn separately.
+        pairing: ``paired`` if row i of both samples is the same question, both for labelled and for unlabelled rows;
+            this gives narrower intervals. ``unpaired`` if the questions were drawn separately.
         method: As for `estimate_mean`.
         level: Nominal coverage of the interval.
     """
     binary = first.binary and second.binary
     if pairing == "paired":
-        # Half a pseudo-row of either kind, as in Agresti and Min (2005); a whole one is wider than needed.
+        # Half a pseudo-row of each kind, as in Agresti and Min (2005); a whole one would widen the interval too much.
         difference = _paired_difference(first, second)
         return _estimate([difference], (-1.0, 1.0) if binary else None, 0.5, method, level)
-    # The standard error of a sum falls with the root of the number of samples, so the shift of its centre has to.
+    # The standard error of a difference is sqrt(2) times that of one mean, not twice; so pseudo-rows count less.
     return _estimate([first, second], (0.0, 1.0) if binary else None, 1 / math.sqrt(2), method, level)
 
 
@@ -257,8 +257,8 @@ def _estimate(
     ]
     if method == "ppi" and effective < labels:
         warnings.append(
-            f"with the judge in full, {labels} labels are worth {effective:.0f}, less than the labels alone: "
-            "use method 'ppi++', which weighs the judge by what it adds."
+            f"with method 'ppi', {labels} labels are worth only {effective:.0f}: the judge adds more noise than "
+            "information. Use method 'ppi++', which weights the judge by how informative it is."
         )
     return PoweredEstimate(
         value=value,
@@ -286,7 +286,7 @@ def _paired_difference(first: Sample, second: Sample) -> Sample:
         if len(here) != len(there):
             raise InvalidInput(
                 f"expected the same questions for both systems, got {len(here)} and {len(there)} rows; "
-                "drop the questions that only one of them has, or compare them unpaired"
+                "drop the questions that only one of them has, or compare them as unpaired"
             )
     return Sample(*(here - there for here, there in pairs))
 
@@ -294,8 +294,8 @@ def _paired_difference(first: Sample, second: Sample) -> Sample:
 def probability_better(difference: PoweredEstimate) -> float:
     """Return the probability that the first of two systems is better, from the difference of their means.
 
-    The true difference is taken to follow Student's t about the estimate, with its standard error: the posterior under
-    a flat prior, and one minus the one-sided p-value.
+    The true difference is assumed to follow Student's t around the estimate, scaled by its standard error. This is the
+    posterior probability under a flat prior, and equals one minus the one-sided p-value.
     """
     from scipy.stats import t
 
@@ -305,11 +305,11 @@ def probability_better(difference: PoweredEstimate) -> float:
 
 
 def labels_to_separate(first: Sample, second: Sample, *, pairing: Pairing, level: float = LEVEL) -> int | None:
-    """Return the number of further labels with which PPI++ would separate two systems, if they differ as estimated now.
+    """Return the number of further labels that PPI++ needs to separate two systems that differ as estimated now.
 
-    With so many more questions labelled, each for both systems, the interval excludes 0 in four of five cases. The
-    rows to label are drawn at random from those without labels; the variances are taken to stay as they are. 0 if the
-    interval excludes 0 already, None if labels on all rows would not suffice.
+    With so many more questions labelled for both systems, the interval excludes 0 in four of five cases, if the rows to
+    label are drawn at random from those without labels and the variances do not change. Return 0 if the interval
+    already excludes 0, and None if labels on all rows would not suffice.
     """
     from scipy.special import ndtri
 
@@ -340,7 +340,8 @@ def labels_to_separate(first: Sample, second: Sample, *, pairing: Pairing, level
 def shift_p_value(sample: Sample) -> float:
     """Test whether the judge's scores have the same distribution on labelled rows as on the others.
 
-    Fisher's exact test of scores with two values, else the Kolmogorov-Smirnov test; 1 without unlabelled rows.
+    Return the p-value of Fisher's exact test if there are only two distinct scores, else of the Kolmogorov-Smirnov
+    test; 1 without unlabelled rows.
     """
     from scipy.stats import fisher_exact, ks_2samp
 
@@ -355,7 +356,7 @@ def shift_p_value(sample: Sample) -> float:
 
 
 def _warnings(sample: Sample, method: PpiMethod, *, bounded: bool) -> list[str]:
-    """Return reasons to doubt the interval. Figures: lowest coverage with 20 labels in simulations (docs/LOG.md)."""
+    """Return reasons to doubt the interval; the coverages in them are from simulations in docs/LOG.md."""
     labels_n, judge_n, judge_N = sample.labels, sample.judge_scores, sample.unlabelled_judge_scores
     count, constant = len(labels_n), np.ptp(labels_n) == 0
     warnings = []
@@ -367,7 +368,7 @@ def _warnings(sample: Sample, method: PpiMethod, *, bounded: bool) -> list[str]:
     if constant:
         warnings.append(
             f"all {count} labels are {labels_n[0]:g}: they do not show how often the judge is wrong "
-            "on the other kind of row; label more rows."
+            "on rows with another label; label more rows."
         )
     if method == "classical":
         return warnings
@@ -395,7 +396,7 @@ def _warnings(sample: Sample, method: PpiMethod, *, bounded: bool) -> list[str]:
     if p_value < SHIFT_LEVEL:
         warnings.append(
             f"the judge scores labelled rows differently from the others (mean {judge_n.mean():.2f} and "
-            f"{judge_N.mean():.2f}, p = {p_value:.1g}): the labelled rows are perhaps not a random sample, and then "
-            "the interval does not hold; label rows drawn at random."
+            f"{judge_N.mean():.2f}, p = {p_value:.1g}): the labelled rows may not be a random sample, and then the "
+            "interval is not valid; label rows drawn at random."
         )
     return warnings

@@ -1,4 +1,4 @@
-"""The report of an evaluation: every number with its interval, for machines (`to_dict`), terminals and notebooks."""
+"""The report of an evaluation: metrics with intervals, as JSON values (`to_dict`), as text, and for notebooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MULTI_LABEL = "multi-label classification"
 
 @dataclass(frozen=True)
 class TextsRead:
-    """The share of the texts that a report covers: tokens read in windows, and tokens not read."""
+    """Counts of texts that were read in several windows, and of texts and tokens that were cut off."""
 
     texts: int
     in_windows: int  # texts read in more than one window
@@ -24,7 +24,7 @@ class TextsRead:
 
     @classmethod
     def of(cls, windows: Sequence[int], dropped_tokens: Sequence[int]) -> TextsRead:
-        """Count the windows and the dropped tokens of each text."""
+        """Sum up the numbers of windows and of dropped tokens of each text."""
         return cls(
             texts=len(windows),
             in_windows=sum(count > 1 for count in windows),
@@ -51,7 +51,7 @@ class Validation:
     """The score of the model on held-out data."""
 
     metrics: Mapping[str, float]  # metrics by name, for the log and the record
-    score: float  # criterion of early stopping and of the epoch to keep; higher is better
+    score: float  # criterion for early stopping and for choosing the epoch to keep; higher is better
     standard_error: float = 0.0  # standard error of the score over held-out rows; 0 if unknown
 
 
@@ -62,10 +62,10 @@ class ClassRow:
     label: str
     precision: Estimate  # 0.0 if it was never predicted
     recall: Estimate  # 0.0 if it never occurs
-    f1: Estimate  # 0.0 if it neither was predicted nor occurs
+    f1: Estimate  # 0.0 if it was never predicted and never occurs
     support: int  # rows of this class
     predicted: int  # rows predicted as this class
-    threshold: float | None = None  # minimum probability for predicting it, if labels have thresholds of their own
+    threshold: float | None = None  # minimum probability for predicting it, if each label has its own threshold
 
     def to_dict(self) -> dict[str, float]:
         """Return flat JSON values, without the label."""
@@ -80,7 +80,7 @@ class OperatingPoint:
 
     label: str
     target: str  # "precision" or "recall"
-    minimum: float  # minimum of the target
+    minimum: float  # required minimum of the target
     # Rows with at least this probability are predicted as the class; None if no threshold reaches the minimum.
     threshold: float | None
     precision: Estimate | None  # at the threshold
@@ -105,8 +105,8 @@ class OperatingPoint:
         ordered = sorted(both.items(), key=lambda each: each[0] == self.target)
         scores = (f"{name} {each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for name, each in ordered)
         return (
-            f"{self.label!r} with a {self.target} of at least {self.minimum:g}: {', '.join(scores)}, from a "
-            f"probability of {self.threshold:.4g} on. The threshold was chosen on these rows; on others, both may be "
+            f"{self.label!r} with a {self.target} of at least {self.minimum:g}: {', '.join(scores)}, at the threshold "
+            f"{self.threshold:.4g}. The threshold was chosen on these rows; on others, precision and recall may be "
             "lower."
         )
 
@@ -148,16 +148,16 @@ class TrainingBaseline:
 class Report:
     """Metrics of a model on labelled rows, each with its 95 % interval.
 
-    Every estimate is an attribute too: ``report.accuracy.low``. The kind of model decides which estimates exist;
+    Every estimate is also an attribute: ``report.accuracy.low``. Which estimates exist depends on the kind of model;
     metrics that are undefined on the rows, such as a correlation with a constant, are left out.
 
     Attributes:
         kind: "classification", "regression", "question answering" and so on.
         title: a description of the rows.
-        counts: the number of rows under the name of their kind, such as ``questions``, then other counts.
-        settings: the rules of the metrics, if there are several.
+        counts: first the number of rows, named ``n`` or for example ``queries``, then other counts.
+        settings: the variants of the metrics, such as ``squad_version``.
         estimates: the metrics by name.
-        values: figures without an interval; None for a threshold that was not given.
+        values: numbers without an interval; None for a threshold that was not given.
         labels: class or label names in the order of their indices, for classification.
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
@@ -246,7 +246,7 @@ class Report:
     def chosen_classes(self, most: int) -> tuple[ClassRow, ...]:
         """Return at most ``most`` classes in the order of the labels.
 
-        Half of them have the lowest F1 of those that occur, the others are the most frequent of the rest.
+        Half of them are the classes with the lowest F1 among those that occur; the rest are the most frequent others.
         """
         if len(self.per_class) <= most:
             return self.per_class
@@ -277,9 +277,9 @@ class Report:
         """Thresholds of the labels, notes, operating points, and the baseline of the training, in sentences."""
         own = [row.threshold for row in self.per_class if row.threshold is not None]
         common = self.values.get("threshold") if self.kind == MULTI_LABEL else None
-        lines = () if common is None else (f"Labels are given from a probability of {common:.4g} on.",)
+        lines = () if common is None else (f"Labels are predicted at a probability of at least {common:.4g}.",)
         if own:
-            lines = (f"Each label is given from a probability of its own on, from {min(own):.4g} to {max(own):.4g}.",)
+            lines = (f"Each label has its own probability threshold, from {min(own):.4g} to {max(own):.4g}.",)
         baseline = () if self.baseline is None else (self.baseline.summary(),)
         return (*lines, *self.notes, *(each.summary() for each in self.operating_points), *baseline)
 
@@ -290,7 +290,7 @@ def flat_estimates(estimates: Mapping[str, Estimate], ending: str = "") -> dict[
 
 
 def remarks_of(tokens_read: TextsRead | None) -> list[str]:
-    """Return a line about texts that were read in windows or truncated, if there are any."""
+    """Return a list with one line about texts that were read in windows or truncated; empty if there are none."""
     remark = "" if tokens_read is None else tokens_read.summary()
     return [remark] if remark else []
 

@@ -1,14 +1,14 @@
-"""Tag schemes that encode spans: ``B-PER I-PER O`` and its relatives.
+"""Tag schemes that encode spans of words, such as ``B-PER I-PER O``.
 
-A tag is ``O``, for a word outside of every span, or a prefix and the span's label. Each scheme writes the spans of a
-text in exactly one way, so tags are valid if writing the spans that they encode gives the same tags again.
+A tag is ``O``, for a word outside of every span, or a prefix and the span's label. Each scheme encodes the spans of a
+text in exactly one way, so tags are valid if decoding them to spans and encoding these gives the same tags again.
 
 ===== ==================================================================================================
 BIO   B at the first word of a span, I at the others (IOB2; Tjong Kim Sang and Veenstra 1999, cs/9907006)
-IOB1  I at all words of a span, but B at the first where a span of the same label ends just before
+IOB1  I at all words of a span, but B at the first if a span of the same label ends just before it
 BIOES as BIO, but E at the last word, and S at the only one
 BILOU as BIOES, with L for E and U for S (Ratinov and Roth 2009)
-plain tags encode no spans: parts of speech
+plain no spans: each tag stands for itself, such as a part of speech
 ===== ==================================================================================================
 """
 
@@ -20,7 +20,7 @@ from typing import NamedTuple, get_args
 from bothways.choices import Scheme as Scheme
 from bothways.errors import InvalidInput
 
-# A prefix in upper or lower case and a separator, or a separator and the prefix at the end of the tag.
+# A prefix and a separator before the label, or a separator and a prefix after it, in upper or lower case.
 _FORMS = (
     re.compile(r"(?P<prefix>[BIESLU])[-_:/|.](?P<label>.+)", re.IGNORECASE),
     re.compile(r"(?P<label>.+)[-_:/|.](?P<prefix>[BIESLU])", re.IGNORECASE),
@@ -28,10 +28,10 @@ _FORMS = (
 
 
 def meant(tags: Collection[str], outside: str) -> tuple[str, str] | None:
-    """Return a tag that looks like part of a span scheme, with its correct spelling; None if no tag does.
+    """Return a misspelt span tag and its correct spelling; None if the tags do not look like span tags.
 
-    Tags look like it if one is ``O`` in upper or lower case, all others match the same pattern of `_FORMS`, and some
-    begin or continue a span. Parts of speech have no such tags.
+    They look like span tags if one is ``O`` or ``o``, all others match the same pattern of `_FORMS`, and some have the
+    prefix B or I. Parts of speech do not.
 
     >>> meant(["PER-B", "PER-I", "o"], "O")
     ('PER-B', 'B-PER')
@@ -57,12 +57,12 @@ class TagSpan(NamedTuple):
 
     label: str
     start: int  # index of the first word
-    end: int  # index behind the last word
+    end: int  # index of the last word plus 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Prefixes:
-    """Prefixes of tags, by the place of the word in its span."""
+    """Prefixes of tags, by the position of the word in its span."""
 
     first: str
     inside: str
@@ -85,7 +85,7 @@ _BEGINS, _ENDS = frozenset("BSU"), frozenset("ESLU")
 
 
 def check_scheme(value: object) -> Scheme:
-    """Return ``value`` if it names a scheme."""
+    """Return ``value`` if it names a scheme; else raise InvalidInput."""
     for scheme in SCHEMES:
         if scheme == value:
             return scheme
@@ -106,7 +106,7 @@ def parted(tag: str) -> tuple[str, str]:
 def spans_of(tags: Sequence[str], scheme: Scheme) -> list[TagSpan]:
     """Return the spans that tags encode, in order; none for plain tags.
 
-    Invalid tags are read as by the evaluation script of CoNLL: a span begins wherever none can continue.
+    Invalid tags are decoded as in CoNLL's evaluation script: a tag that cannot continue a span begins a new one.
 
     >>> spans_of(["B-PER", "I-PER", "O", "B-LOC"], "BIO")
     [TagSpan(label='PER', start=0, end=2), TagSpan(label='LOC', start=3, end=4)]
@@ -114,7 +114,7 @@ def spans_of(tags: Sequence[str], scheme: Scheme) -> list[TagSpan]:
     if scheme == "plain":
         return []
     spans: list[TagSpan] = []
-    label, start = None, 0  # of the span that is open
+    label, start = None, 0  # of the current span
     for place, tag in enumerate(tags):
         if tag == OUTSIDE:
             if label is not None:
@@ -179,13 +179,13 @@ def fault_of(tags: Sequence[str], scheme: Scheme) -> int | None:
 
 
 def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | None = None) -> Scheme:
-    """Return the scheme in which the tags of all texts are valid; each text comes with a name for messages.
+    """Return the scheme in which the tags of all texts are valid; each text comes with a name for error messages.
 
-    If several schemes fit, the preferred one is chosen. An `InvalidInput` names the text if no scheme fits, or the tags
-    are nearly those of spans.
+    If several schemes fit, the preferred one is returned. If none fits, or the tags look like misspelt span tags,
+    InvalidInput names the text.
     """
     listed = list(texts)
-    examples: dict[str, tuple[str, str]] = {}  # each prefix, with the tag and the text where it is first seen
+    examples: dict[str, tuple[str, str]] = {}  # for each prefix, the first tag with it and that tag's text
     for tags, where in listed:
         for tag in tags:
             if tag != OUTSIDE:
@@ -218,11 +218,11 @@ def scheme_of_names(labels: Iterable[str]) -> Scheme:
 
 
 def check_tags(tags: Sequence[str], scheme: Scheme, where: str) -> None:
-    """Check tags against a scheme; an `InvalidInput` names the word."""
+    """Raise InvalidInput, which names the word, if a tag is not valid in the scheme."""
     place = fault_of(tags, scheme)
     if place is not None:
-        before = f"behind {tags[place - 1]!r}" if place else "at the beginning"
-        hint = " Such tags are read with the scheme 'IOB1'." if parted(tags[place])[0] == "I" else ""
+        before = f"after {tags[place - 1]!r}" if place else "at the beginning"
+        hint = " Such tags are valid in the scheme 'IOB1'." if parted(tags[place])[0] == "I" else ""
         raise InvalidInput(
             f"{where} has the tag {tags[place]!r} at word {place + 1}, {before}, which {scheme} does not allow "
             f"there.{hint}"
@@ -230,7 +230,7 @@ def check_tags(tags: Sequence[str], scheme: Scheme, where: str) -> None:
 
 
 def complete(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
-    """Return all tags that a scheme can write for spans of these labels, ``O`` first."""
+    """Return all tags that a scheme can use for spans of these labels, ``O`` first."""
     if scheme == "plain":
         return tuple(sorted(set(labels)))
     prefixes = dict.fromkeys(("B", *_PREFIXES[scheme].all))
@@ -238,9 +238,9 @@ def complete(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
 
 
 def unwritten(labels: Iterable[str], scheme: Scheme) -> list[str]:
-    """Return the tags of a model that the scheme never writes, or only beside tags that the model lacks.
+    """Return the tags of a model that the scheme never uses, or uses only together with tags that the model lacks.
 
-    A ``B`` of BIO may be missing: its spans then begin with ``I``.
+    In BIO, ``B`` tags may be missing: spans then begin with ``I``.
 
     >>> unwritten(["O", "B-PER", "I-PER"], "BIOES")
     ['B-PER', 'I-PER']
@@ -273,7 +273,7 @@ def goes_on(tag: str, scheme: Scheme) -> bool:
 
 
 def _fitting(examples: Mapping[str, tuple[str, str]]) -> list[Scheme]:
-    """Return the schemes that have these prefixes, each given with an example tag and text."""
+    """Return the schemes that have all these prefixes; ``examples`` maps each prefix to a tag and its text."""
     fitting = [scheme for scheme, prefixes in _PREFIXES.items() if set(examples) <= {*prefixes.all, "B"}]
     if fitting:
         return fitting
@@ -293,7 +293,7 @@ def _check_spelling(texts: Iterable[tuple[Sequence[str], str]]) -> None:
     if seen is not None:
         tag, right = seen
         raise InvalidInput(
-            f"{where[tag]} has the tag {tag!r}, which looks like one of a span, but schemes write {right!r}, and "
-            f"{OUTSIDE!r} for words outside of spans. Write all tags so, or choose the scheme 'plain' (on the command "
+            f"{where[tag]} has the tag {tag!r}, which looks like a misspelt span tag: expected {right!r}, and "
+            f"{OUTSIDE!r} for words outside of spans. Change all tags, or choose the scheme 'plain' (on the command "
             "line --scheme plain), which takes them as they are, without spans."
         )

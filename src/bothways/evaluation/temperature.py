@@ -1,15 +1,15 @@
-"""Temperature scaling: one number, or two, that make a model's probabilities match its hit rate.
+"""Temperature scaling: one or two parameters that make a model's probabilities match its accuracy.
 
-Logits are divided by a temperature T before softmax or sigmoid; T is fitted on held-out rows by least negative log
-likelihood (NLL). The order of the classes, and so the prediction, stays. Source: Guo et al. (2017), "On calibration of
-modern neural networks", arXiv:1706.04599, section 4.2. A few rows without an error would lead to a temperature of 0,
-and thus to certainty, so a prior holds T near 1 until a few dozen rows outweigh it.
+Logits are divided by a temperature T before softmax or sigmoid; T minimises the negative log likelihood (NLL) of
+held-out rows. The order of the classes, and so the prediction, does not change. Source: Guo et al. (2017), "On
+calibration of modern neural networks", arXiv:1706.04599, section 4.2. A few rows without an error would lead to a
+temperature of 0, and thus to certainty, so a prior keeps T near 1 until a few dozen rows outweigh it.
 
 One temperature for all rows leaves fine-tuned classifiers overconfident on confident rows and underconfident on the
-others, or the reverse. So the temperature of a row may be ``value * h ** slope`` with h its normalised entropy. Slopes
-below 0 are excluded: they could reverse the order of two rows by confidence. A temperature as a function of the entropy
-is that of Balanya et al. (2022), "Adaptive temperature scaling for robust calibration of deep neural networks",
-arXiv:2208.00461; the power law keeps it positive without a second function.
+others, or the reverse. So the temperature of a row may be ``value * h ** slope``, where h is its normalised entropy.
+Slopes below 0 are excluded: they could reverse the order of two rows by confidence. Making the temperature a function
+of the entropy follows Balanya et al. (2022), "Adaptive temperature scaling for robust calibration of deep neural
+networks", arXiv:2208.00461; the power law keeps it positive without a second function.
 
 Shape letters: N rows, C classes or labels, B rows of a block, K knots, D coefficients.
 """
@@ -35,18 +35,18 @@ from bothways.evaluation.inputs import (
 from bothways.progress import progress
 
 TEMPERATURE_BOUNDS = (0.05, 20.0)
-"""Search range: many rows without an error would ask for T = 0, useless logits for T = infinity."""
+"""Search range: the best T would be 0 for many rows without an error, and infinite for uninformative logits."""
 
 PRIOR = 2.0
-"""Weight of the prior on T = 1, in nats; docs/LOG.md has the others that were tried."""
+"""Weight of the prior on T = 1, in nats; docs/LOG.md lists other weights that were tried."""
 
 MAX_SLOPE = 0.5
-"""Few rows, nearly all of them right, would ask for more."""
+"""Maximum slope: without it, a few rows that are nearly all right would give a larger one."""
 
 MANY_CLASSES = 200
-"""Classes above which the losses of rows are tabulated, which then takes less time and memory than the logits."""
+"""Number of classes above which losses are tabulated, since that then takes less time and memory than the logits."""
 
-_MIN_ENTROPY = 0.01  # keeps the temperature of very sure rows away from 0
+_MIN_ENTROPY = 0.01  # keeps the temperature of very confident rows away from 0
 _TOLERANCE = 1e-13
 _SLOPE_TOLERANCE = 1e-6
 _TABULATED_TOLERANCE = 1e-4
@@ -69,7 +69,7 @@ def sigmoid(logits: ArrayLike) -> FloatArray:
 
 
 def normalised_entropy(logits_NC: FloatArray) -> FloatArray:
-    """Return the entropy of each row's softmax divided by its maximum, at least 0.01: (N, 1)."""
+    """Return the softmax entropy of each row (N, 1), divided by log(C) and clipped to at least 0.01."""
     entropy_N1 = np.empty((len(logits_NC), 1))
     for rows in row_blocks(*logits_NC.shape):
         probabilities_BC = softmax(logits_NC[rows])
@@ -83,9 +83,9 @@ def normalised_entropy(logits_NC: FloatArray) -> FloatArray:
 class Temperature:
     """A temperature: above 1 it lowers confidence, below 1 it raises it, at 1 it changes nothing.
 
-    With a slope, the temperature of a row is ``value * h ** slope``, with h the normalised entropy of its uncalibrated
-    probabilities: it is lower for confident rows. It stays above the lesser of 1 and the value, so that
-    no row becomes more confident than the model, or than the value alone makes it.
+    With a slope, the temperature of a row is ``value * h ** slope``, where h is the normalised entropy of its
+    uncalibrated probabilities, so it is lower for confident rows. It is at least ``min(1, value)``: no row becomes more
+    confident than it is without calibration or with the value alone, whichever is more confident.
     """
 
     value: float
@@ -97,7 +97,7 @@ class Temperature:
         if not (math.isfinite(self.value) and self.value > 0):
             raise InvalidInput(f"temperature: expected a finite number above 0, got {self.value}")
         if not (math.isfinite(self.slope) and self.slope >= 0):
-            raise InvalidInput(f"slope of the temperature: expected a finite number from 0 on, got {self.slope}")
+            raise InvalidInput(f"slope of the temperature: expected a finite number of at least 0, got {self.slope}")
 
     def for_rows(self, logits_NC: FloatArray) -> FloatArray:
         """Return the temperature of each row, (N, 1)."""
@@ -122,7 +122,7 @@ def apply_temperature(logits_NC: ArrayLike, temperature: Temperature | float) ->
 
 
 def apply_sigmoid_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
-    """Return calibrated label probabilities (N, C): ``sigmoid(logits / T)``, without the slope."""
+    """Return calibrated label probabilities (N, C): ``sigmoid(logits / T)``; the slope is ignored."""
     return sigmoid(logit_array(logits_NC, least_columns=1) / _temperature(temperature).value)
 
 
@@ -131,10 +131,10 @@ def _temperature(given: Temperature | float) -> Temperature:
 
 
 def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
-    """Return the temperature with the least NLL plus prior under softmax; its NLL is never above that of T = 1."""
+    """Return the temperature that minimises softmax NLL plus prior; its NLL is never above that of T = 1."""
     logits = logit_array(logits_NC, least_columns=2)
     labels_N = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
-    # Relative to the true class: NLL = logsumexp, and its derivative is the mean of the margins.
+    # Logits relative to the true class: the NLL is their logsumexp, and its derivative is their softmax-weighted mean.
     margins_NC = logits - logits[np.arange(len(logits)), labels_N][:, None]
 
     def nll(inverse: float) -> float:
@@ -149,7 +149,7 @@ def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
 
 
 def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float:
-    """Return the temperature with the least binary cross-entropy plus prior over all (row, label) decisions."""
+    """Return the temperature that minimises binary cross-entropy plus prior over all (row, label) decisions."""
     logits = logit_array(logits_NC, least_columns=1)
     signs_NC = np.where(label_matrix(labels_NC, "labels", shape=logits.shape), -1.0, 1.0)
     margins_NC = signs_NC * logits
@@ -164,10 +164,7 @@ def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float
 
 
 def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Temperature:
-    """Return the temperature with the least NLL under softmax, with a slope if that lowers the summed NLL by over 1.
-
-    That is Akaike's criterion for a second number.
-    """
+    """Fit a temperature to softmax NLL, with a slope if that lowers the summed NLL by over 1 (Akaike's criterion)."""
     logits = logit_array(logits_NC, least_columns=2)
     labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
     if logits.shape[1] > MANY_CLASSES:
@@ -199,7 +196,7 @@ def fit_tabulated(losses: "TabulatedLosses") -> Temperature:
 
 
 def _with_best_slope(fitted: Callable[[float], tuple[float, float]], tolerance: float) -> Temperature:
-    """Search the slope; ``fitted`` returns the value for a slope, and the summed NLL."""
+    """Find the slope with the lowest NLL; ``fitted(slope)`` returns the best temperature value and the summed NLL."""
     from scipy.optimize import minimize_scalar
 
     bounds = (0.0, MAX_SLOPE)
@@ -221,7 +218,7 @@ def prior(inverse: FloatArray) -> FloatArray:
 
 
 def _best_temperature(nll: Callable[[float], float], slope: Callable[[float], float], decisions: int) -> float:
-    """Minimise the prior plus ``nll``, a mean over ``decisions`` that is convex in 1 / T, given its derivative."""
+    """Minimise prior plus ``nll``, a mean over ``decisions`` that is convex in 1 / T; ``slope`` is its derivative."""
     from scipy.optimize import brentq
 
     coldest, hottest = TEMPERATURE_BOUNDS
@@ -238,7 +235,7 @@ def _best_temperature(nll: Callable[[float], float], slope: Callable[[float], fl
         temperature = coldest
     else:
         temperature = math.exp(-brentq(with_prior, low, high, xtol=_TOLERANCE))
-    # Rounding could place the minimum a hair above the NLL of T = 1; where the NLL is flat, T stays 1.
+    # By rounding, the NLL found could be slightly above that of T = 1; if the NLL is flat, T stays 1.
     return temperature if nll(1 / temperature) < nll(1.0) else 1.0
 
 
@@ -246,22 +243,22 @@ def _best_temperature(nll: Callable[[float], float], slope: Callable[[float], fl
 _LEAST, _MOST = 0.05, 200.0
 _KNOTS = 49  # four intervals an octave
 _STEP = math.log(_MOST / _LEAST) / (_KNOTS - 1)
-_SLOW = 20_000_000  # number of logits whose fit takes seconds
+_SLOW = 20_000_000  # number of logits above which a fit takes seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TabulatedLosses:
     """The NLL of each row under softmax as a function of b = 1 / T, tabulated once.
 
-    Fitting a temperature and its slope, in cross-validation, takes the NLL of all rows some two thousand times. With
-    many classes each time costs rows x classes exponentials (10,000 rows of 1,000 classes: twelve minutes in all), but
-    the NLL of a row is a smooth function of b alone. It is computed exactly at 49 values of b, with its first two
-    derivatives in log b, and between them by the polynomial of fifth degree with these values, which is right to 3e-6.
+    Fitting a temperature and its slope in cross-validation evaluates the NLL of all rows about two thousand times. With
+    many classes, each evaluation costs rows x classes exponentials (10,000 rows of 1,000 classes: twelve minutes in
+    all), but the NLL of a row is a smooth function of b alone. It is computed exactly at 49 values of b, with its first
+    two derivatives in log b; between them, polynomials of degree five interpolate it with an error below 3e-6.
     """
 
     gap_N: FloatArray  # highest logit minus that of the true class
     shares_N: FloatArray  # normalised entropy of each row
-    # Polynomials of the logarithm of ``sum(exp(b * (logit - highest)))`` in log b, the highest power first.
+    # Polynomials in log b for ``log(sum(exp(b * (logit - highest))))``, one per interval, the highest power first.
     pieces_DKN: FloatArray
 
     @classmethod

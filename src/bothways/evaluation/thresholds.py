@@ -5,8 +5,8 @@ arXiv:1402.1892), so 0.5 is too high for every label that is hard to predict. Fo
 at all, F1 is highest if every row gets it; so a label's own threshold is used only if it does not lower the micro-F1
 of all labels.
 
-An operating point is chosen on the evaluated rows, so on others precision or recall may be a little lower; its
-intervals hold for this fixed threshold.
+An operating point is chosen on the evaluated rows, so precision or recall may be a little lower on other rows; its
+intervals are for this fixed threshold.
 
 Shape letters: N rows, C labels, D decisions, K thresholds, R resamples.
 """
@@ -22,15 +22,15 @@ from bothways.evaluation.report import OperatingPoint
 USUAL = 0.5
 
 MIN_POSITIVES = 10
-"""Minimum number of positive rows for a label's own threshold, and for any threshold but 0.5."""
+"""Minimum number of positive rows of a label for its own threshold, and of all labels for a threshold but 0.5."""
 
 
 def fit_thresholds(truth_NC: ArrayLike, probabilities_NC: ArrayLike, *, least: int = MIN_POSITIVES) -> FloatArray:
     """Fit a threshold (C,) for each label on held-out rows.
 
-    All labels share the threshold with the highest micro-F1. A label with at least ``least`` positive rows has the one
-    with its own highest F1 instead, unless that lowers the micro-F1. With fewer positive decisions for all labels
-    together, the threshold stays at 0.5.
+    All labels share the threshold with the highest micro-F1, or 0.5 if they have fewer than ``least`` positives in
+    total. A label with at least ``least`` positive rows gets the threshold with its own highest F1 instead, unless that
+    lowers the micro-F1.
     """
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
     truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
@@ -43,14 +43,14 @@ def fit_thresholds(truth_NC: ArrayLike, probabilities_NC: ArrayLike, *, least: i
         own = best_threshold_f1(truth_N, probability_N)
         more_hits = _hits(truth_N, probability_N, own) - hits[label]
         more_predicted = (probability_N >= own).sum() - predicted[label]
-        # With F = 2 H / K, 2 (H + h) / (K + k) >= F where 2 h >= F k; and so for the sums over several labels.
+        # With F = 2 H / K: 2 (H + h) / (K + k) >= F if 2 h >= F k; the same holds for sums over several labels.
         if 2 * more_hits >= micro_f1 * more_predicted:
             thresholds_C[label] = own
     return thresholds_C
 
 
 def fit_common_threshold(truth_NC: BoolArray, probabilities_NC: FloatArray, *, least: int = MIN_POSITIVES) -> float:
-    """Return the threshold with the highest micro-F1, or 0.5 with fewer than ``least`` positive decisions."""
+    """Return the threshold with the highest micro-F1, or 0.5 if there are fewer than ``least`` positives."""
     if truth_NC.sum() < least:
         return USUAL
     return best_threshold_f1(truth_NC.ravel(), probabilities_NC.ravel())
@@ -59,7 +59,7 @@ def fit_common_threshold(truth_NC: BoolArray, probabilities_NC: FloatArray, *, l
 def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
     """Return the threshold with the highest F1, half way between two probabilities; the nearest to 0.5 in a tie.
 
-    Decisions at or above it are positive.
+    Probabilities at or above it are predicted as positive.
     """
     hits_K, positive_K, threshold_K = divisions(truth_D, probability_D)
     f1_K = 2 * hits_K / (positive_K + max(1, hits_K[-1]))
@@ -68,17 +68,17 @@ def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
 
 
 def divisions(truth_D: BoolArray, probability_D: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return true positives, positives and threshold (K each) for every possible threshold, the highest first.
+    """Return numbers of true positives (K) and of positives (K) at every possible threshold (K), the highest first.
 
-    Equal probabilities get equal decisions. A threshold lies half way between two probabilities, the lowest half way
-    between the least of them and 0.
+    Equal probabilities are never separated. A threshold lies half way between two probabilities; the lowest lies half
+    way between the smallest probability and 0.
     """
     order = np.argsort(-probability_D, kind="stable")
     probability, hits = probability_D[order], np.cumsum(truth_D[order])
     below = np.append(probability[1:], 0.0)
     ends = np.append(probability[:-1] > below[:-1], True)
     half_way = (probability + below) / 2
-    # Half way between two adjacent floats rounds to one of them, which must not be the lower one.
+    # The middle of two adjacent floats rounds to one of them, which must not be the lower one.
     thresholds = np.where(half_way > below, half_way, probability)
     return hits[ends], np.flatnonzero(ends) + 1, thresholds[ends]
 
@@ -106,13 +106,13 @@ def operating_point(
         label: Name of the class.
         truth_N: 1 for rows of the class, else 0.
         probability_N: Probability of the class.
-        precision: Minimum precision; or
+        precision: Minimum precision; give this or ``recall``.
         recall: Minimum recall.
         resamples: Bootstrap resamples for the intervals.
         seed: Seed of the bootstrap.
     """
     if (precision is None) == (recall is None):
-        raise InvalidInput("operating point: expected a precision or a recall, got both or neither")
+        raise InvalidInput("operating point: expected either a precision or a recall, got both or neither")
     target, minimum = ("recall", recall) if precision is None else ("precision", precision)
     if minimum is None or not 0 < minimum <= 1:
         raise InvalidInput(f"at_{target}: expected a share above 0 and up to 1, such as 0.9, got {minimum}")
@@ -128,7 +128,7 @@ def operating_point(
     reached = given_K >= minimum
     if not reached.any():
         return OperatingPoint(label, target, minimum, None, None, None, float(given_K.max()))
-    # Among equally good thresholds, the one with the higher target.
+    # Of equally good thresholds, take the one with the higher target metric.
     chosen = np.lexsort((given_K, best_K, reached))[-1]
     threshold = float(threshold_K[chosen])
     predicted = stated_N >= threshold
@@ -144,6 +144,6 @@ def operating_point(
 
 
 def precision_recall(truth_N: BoolArray, probability_N: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return precision, recall and threshold (K) for every way to divide the rows, the highest threshold first."""
+    """Return precision (K) and recall (K) at every possible threshold (K), the highest threshold first."""
     hits_K, positive_K, threshold_K = divisions(truth_N, probability_N)
     return hits_K / positive_K, hits_K / hits_K[-1], threshold_K

@@ -1,4 +1,4 @@
-"""Looking inside: where heads attend, and which words a prediction depends on.
+"""Explanations: where attention heads attend, and which words a prediction depends on.
 
 The names are imported when they are first used (PEP 562).
 """

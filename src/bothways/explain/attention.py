@@ -1,4 +1,4 @@
-"""Attention weights of one text, and their values under a causal mask.
+"""The attention weights of one text, with and without a causal mask.
 
 A weight says where a head attends. It is not a reason for a prediction: other weights can give the same
 prediction (Jain and Wallace 2019, arXiv:1902.10186).
@@ -66,11 +66,11 @@ class TextAttention:
 def attention_of(model: PretrainedEncoder, text: Text) -> TextAttention:
     """Return the attention weights of all layers and heads for one text, or for a pair of texts.
 
-    They come from the reference backend, which computes the weights explicitly.
+    The reference backend computes them, since it has explicit weights.
 
     Raises:
         InvalidInput: ``text`` is neither a string nor a pair of strings.
-        TextTooLong: It has more tokens than the model reads at once: attention has no meaning across windows.
+        TextTooLong: The text has more tokens than a window; there is no attention across windows.
     """
     limit = model.config.max_length or 10**9
     (encoded,) = model.tokenizer.encode([text], max_length=limit, on_overflow="error", offsets=True)
@@ -88,16 +88,15 @@ def attention_of(model: PretrainedEncoder, text: Text) -> TextAttention:
 
 
 def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the weights that the same head would give if tokens attended only to their left and to themselves.
+    """Return the weights of the same head if tokens attended only to themselves and to tokens on their left.
 
-    The weights to the right are set to zero and each row is divided by the sum of the rest. That is exactly what a
-    causal mask on the same scores gives: with ``a[i, j] = exp(s[i, j]) / sum_k exp(s[i, k])``, the softmax over
+    Weights to the right are set to zero, and each row is divided by its remaining sum. This equals a causal mask on the
+    same scores: with ``a[i, j] = exp(s[i, j]) / sum_k exp(s[i, k])``, the softmax over
     ``j <= i`` alone is ``exp(s[i, j]) / sum_{k <= i} exp(s[i, k]) = a[i, j] / sum_{k <= i} a[i, k]``, since the full
     sum cancels.
 
-    It holds for one head and its scores. In a model that is causal throughout, the scores would differ too from the
-    second layer on, and its weights would have been trained differently. A mean over heads is not a softmax: mask each
-    head, then take the mean.
+    It holds for a single head with given scores. In a causal model, the parameters and, from the second layer on,
+    the scores would differ too. A mean over heads is not a softmax: mask each head, then take the mean.
 
     Args:
         weights_SS: (S, S), each row summing to 1.
@@ -106,34 +105,33 @@ def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
         (S, S) in float64: lower triangular, each row summing to 1.
 
     Raises:
-        InvalidInput: The weights are not a square matrix of finite values from 0, or a row's weights up to its own
-            token were all rounded to zero, so that their proportions are lost.
+        InvalidInput: The weights are not a square matrix of finite values of at least 0, or all weights that a row
+            keeps were rounded to zero, which loses their proportions.
     """
     given_SS = np.asarray(weights_SS, dtype=np.float64)
     if given_SS.ndim != 2 or given_SS.shape[0] != given_SS.shape[1] or not len(given_SS):
         raise InvalidInput(f"attention weights: expected a shape of (S, S), got {given_SS.shape}. Choose one head.")
     if not (np.isfinite(given_SS).all() and (given_SS >= 0).all()):
-        raise InvalidInput("attention weights: expected finite numbers from 0. Pass the weights after the softmax.")
+        raise InvalidInput("attention weights: expected finite numbers >= 0. Pass the weights after the softmax.")
     left_SS = np.tril(given_SS)
-    left_SS[0, 0] = 1.0  # the first token has nothing but itself to look at, however little it does so
+    left_SS[0, 0] = 1.0  # the first token can attend only to itself, however small its weight
     totals_S1 = left_SS.sum(1, keepdims=True)
     if not totals_S1.all():
         raise InvalidInput(
-            f"token {int(np.argmin(totals_S1))} (counted from 0) gives all tokens up to itself a weight that was "
-            "rounded to zero, so a causal mask cannot be worked out from the weights. Choose another head."
+            f"token {int(np.argmin(totals_S1))} (counted from 0) has only weights that were "
+            "rounded to zero on its left, from which no causal mask can be computed. Choose another head."
         )
     masked_SS: npt.NDArray[np.float64] = left_SS / totals_S1
     return masked_SS
 
 
 def illustrative_head(attention: TextAttention) -> Head:
-    """Return the head of the last layer that attends most to distant words of the text: one to look at first.
+    """Return the head of the last layer that attends most to distant words of the text, as one to inspect first.
 
-    The score of a head is the share of the words' weight that goes to tokens of words other than themselves and their
-    two neighbours, as a mean over the tokens of words; the head with the highest share is chosen, the first of
-    equals. That excludes the places where many heads put most of their weight: the token itself, neighbours, special
-    tokens and punctuation (Clark et al. 2019, arXiv:1906.04341, section 3). The last layer is taken because its tokens
-    know their context; heads of the first layer see words one by one.
+    The score of a head is the weight from tokens of words to other tokens of words, except for the two neighbours, as a
+    mean over the tokens of words. The first head with the highest score is chosen. Tokens that many heads prefer do not
+    count: the token itself, its neighbours, special tokens and punctuation (Clark et al. 2019, arXiv:1906.04341,
+    section 3). The last layer is used because its states depend on the context.
 
     Raises:
         InvalidInput: The text has no two words with a token between them.
@@ -154,9 +152,9 @@ def illustrative_head(attention: TextAttention) -> Head:
 def rollout(attention: TextAttention) -> npt.NDArray[np.float64]:
     """Return the attention rollout (S, S) of Abnar and Zuidema (2020, arXiv:2005.00928, section 3).
 
-    The mean over the heads of each layer is averaged with the identity, which stands for the residual connection, and
-    the layers are multiplied. Row s says how much each input token can have contributed to place s, and sums to 1. Only
-    weights are used, not values, feed-forward layers or norms.
+    The mean weights of each layer's heads are averaged with the identity, for the residual connection, and the layers
+    are multiplied. Row s gives the share of each input token in position s, and sums to 1. Only attention weights are
+    used, not values, feed-forward layers or norms.
     """
     size = len(attention.tokens)
     reached_SS = np.eye(size)

@@ -1,8 +1,8 @@
 """Attribution of a score to the words of an input: integrated gradients, gradient times input, and leave-one-out.
 
-Each method has its own rule for how the score would change; none says why a model decides as it does. Deletion curves
-measure how well an attribution ranks words: a score should fall faster when its words are deleted first than in random
-order.
+Each method has its own definition of a word's contribution; none tells why a model decides as it does. Deletion curves
+measure how well an attribution ranks words: the score should fall faster if words are deleted in this order than in
+random order.
 
 Shapes: N inputs, F fractions of words, R resamples, S steps of an integral, T packed tokens, H hidden, W words.
 """
@@ -23,7 +23,7 @@ from bothways.tasks.task import AnyTask
 
 STEPS = 32
 FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-# Tokens of a batch of interpolated inputs.
+# Maximum tokens in a batch of interpolated inputs.
 _TOKENS = 4096
 
 
@@ -35,14 +35,14 @@ class Attribution:
     score_name: str  # name of the score, in words
     score: float
     words: tuple[Word, ...]  # the words of the input
-    # Contribution of each, in the units of the score; NaN for words that cannot be left out.
+    # Contribution of each word, in units of the score; NaN for words that cannot be left out.
     weights_W: NDArray[np.float64]
     rest: float = 0.0  # contribution of special tokens and of characters outside of words
     baseline_score: float | None = None  # the score of the baseline; None for methods without one
 
     @property
     def completeness_error(self) -> float | None:
-        """The sum of all contributions minus the difference of the scores of input and baseline.
+        """The sum of all contributions, minus the difference between the scores of input and baseline.
 
         It is zero for the exact integral (Sundararajan et al. 2017, proposition 1); None for methods without this
         guarantee.
@@ -85,10 +85,10 @@ def attribute(
     """Return the contribution of each word of the inputs to a score.
 
     - ``"integrated-gradients"``: the integral of the gradient along the line from a baseline to the input (Sundararajan
-      et al. 2017, arXiv:1703.01365, equation 1), by Gauss-Legendre quadrature at the encoder's first hidden states.
-      The baseline has the tokenizer's padding token in the place of every token but the special ones.
-    - ``"gradient-x-input"``: the gradient at the input times the difference to that baseline.
-    - ``"leave-one-out"``: the score minus that of the input without the word. It needs no gradients, so it serves
+      et al. 2017, arXiv:1703.01365, equation 1), by Gauss-Legendre quadrature, for the encoder's first hidden states.
+      The baseline replaces every token except special ones by the padding token.
+    - ``"gradient-x-input"``: the gradient at the input, times the difference between the input and that baseline.
+    - ``"leave-one-out"``: the score minus the score of the input without the word. It needs no gradients, and works for
       ensembles and texts of several windows too.
 
     Args:
@@ -96,12 +96,12 @@ def attribute(
         inputs: A list of the task's inputs.
         method: The method.
         target: The score to explain. Default: that of the model's own prediction.
-        steps: Points of the integral.
+        steps: Number of points of the quadrature.
 
     Raises:
         NotFitted: The model was not trained.
-        InvalidInput: The method is not known or not for this model, or an input or the target is not usable.
-        TextTooLong: A text does not fit into one window, and the method takes gradients.
+        InvalidInput: The method is unknown or does not work for this model, or an input or the target is invalid.
+        TextTooLong: A text does not fit into one window, and the method uses gradients.
     """
     if isinstance(inputs, str):
         raise InvalidInput("expected a list of inputs, got one string: put it into a list.")
@@ -112,7 +112,7 @@ def attribute(
         case "leave-one-out":
             return _leave_one_out(model, targets)
         case "integrated-gradients":
-            # The points of Gauss and Legendre between 0 and 1, and their weights, which sum to 1.
+            # The Gauss-Legendre points and weights are for -1 to 1; `_integrated` gets them for 0 to 1.
             points_S, weights_S = np.polynomial.legendre.leggauss(steps)
             entrance = Entrance.of(model)
             return [_integrated(method, entrance, each, (points_S + 1) / 2, weights_S / 2) for each in targets]
@@ -131,7 +131,7 @@ def _integrated(
     points_S: NDArray[np.float64],
     shares_S: NDArray[np.float64],
 ) -> Attribution:
-    """Sum gradients at points of the line from baseline to input, times the difference of the two."""
+    """Sum the gradients at points between baseline and input, times the difference between the two."""
     once = entrance.read([target])
     tokens = sum(once.packed.lengths)
     total_T, size = np.zeros(tokens), max(1, _TOKENS // tokens)
@@ -148,7 +148,7 @@ def _integrated(
 
 
 def _on_words(target: ExplainTarget, read: Read, values_T: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Return the sum of the tokens' values for each word, and the sum over all other tokens."""
+    """Return the sum of values over the tokens of each word, and the sum over all other tokens."""
     words_T = np.concatenate([target.words_of_tokens(text, each) for text, each in enumerate(read.places)])
     inside = words_T != NO_WORD
     weights_W = np.bincount(words_T[inside], values_T[inside], minlength=len(target.words))
@@ -180,11 +180,11 @@ def _leave_one_out(model: AnyTask, targets: Sequence[ExplainTarget]) -> list[Att
 class DeletionCurves:
     """Scores as words are deleted."""
 
-    fractions: tuple[float, ...]  # deleted fractions of an input's words
-    attributed_NF: NDArray[np.float64]  # scores when the words that contribute most are deleted first
+    fractions: tuple[float, ...]  # the deleted fraction of the words of an input
+    attributed_NF: NDArray[np.float64]  # scores if the words with the highest contributions are deleted first
     random_NF: NDArray[np.float64]  # mean scores over several random orders
-    # The mean over inputs of the area under the random curve minus that under the attributed one. Above zero, the
-    # attribution finds words that the score rests on.
+    # The area under the random curve minus the area under the attributed one, as a mean over inputs. If it is positive,
+    # the attribution finds words that the score depends on.
     gain: float
     interval: Interval  # the interval of `gain`, by bootstrap over inputs
 
@@ -200,7 +200,7 @@ def deletion_curves(
     resamples: int = 1000,
     seed: int = 0,
 ) -> DeletionCurves:
-    """Delete the words of inputs by attribution and in random order, and compare the remaining scores.
+    """Delete words of inputs by attribution and in random order, and compare the scores.
 
     The words that the score is about, such as a tagged word, stay.
 
@@ -210,12 +210,12 @@ def deletion_curves(
         method: Method of attribution.
         target: The score. Default: that of the model's own prediction.
         fractions: Fractions of the deletable words, ascending, from 0 to below 1.
-        orders: Random orders for each input.
+        orders: Number of random orders for each input.
         resamples: Bootstrap resamples for the interval.
-        seed: Seed of orders and resamples.
+        seed: Seed of the random orders and the bootstrap.
 
     Raises:
-        InvalidInput: Fractions are out of range, or as for `attribute`.
+        InvalidInput: The fractions are out of range; also as for `attribute`.
     """
     deleted = np.array(fractions, dtype=np.float64)
     if len(deleted) < 2 or (np.diff(deleted) <= 0).any() or deleted[0] < 0 or deleted[-1] >= 1 or orders < 1:

@@ -23,23 +23,23 @@ class Explanation:
     """Attribution and attention of a model on one input."""
 
     model: str  # the model's name
-    attribution: Attribution | None  # contribution of each word to the prediction; None for an encoder without a task
+    attribution: Attribution | None  # contributions of words; None for an encoder without a task
     # The attention of all heads; None for a text of several windows, and for an ensemble.
     attention: TextAttention | None
     notes: tuple[str, ...] = ()  # parts that are missing, and why
 
     @property
     def head(self) -> Head | None:
-        """A head worth looking at, see `illustrative_head`; None without attention."""
+        """The head to inspect first, see `illustrative_head`; None without attention."""
         if self.attention is None:
             return None
         try:
             return illustrative_head(self.attention)
-        except InvalidInput:  # no two words apart: any head will do
+        except InvalidInput:  # no distant words: use the first head
             return Head(len(self.attention.weights_LNSS) - 1, 0)
 
     def to_dict(self) -> dict[str, object]:
-        """Return JSON values; they have the rollout instead of all attention weights (see `arrays`)."""
+        """Return JSON values, with the attention rollout instead of all weights; `arrays` has the weights."""
         values: dict[str, object] = {"model": self.model, "notes": list(self.notes)}
         if self.attribution is not None:
             values["attribution"] = self.attribution.to_dict()
@@ -49,7 +49,7 @@ class Explanation:
         return values
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return arrays by name, for words and for tokens (L layers, N heads, S tokens)."""
+        """Return arrays by name: words with weights, and tokens with attention (L, N, S, S) and rollout (S, S)."""
         found: dict[str, npt.NDArray[np.generic]] = {}
         if self.attribution is not None:
             found["words"] = np.array([each.text for each in self.attribution.words], dtype=np.str_)
@@ -76,21 +76,21 @@ def explain(
         value: The input, as the task reads it.
         method: Method of attribution.
         target: The score to explain. Default: that of the model's own prediction.
-        steps: Steps of the integral.
+        steps: Number of points of the integral.
 
     Raises:
-        As `bothways.explain.attribute`.
+        The errors of `bothways.explain.attribute`.
     """
     (found,) = attribute(model, [value], method, target=target, steps=steps)
     (explained,) = explain_targets(model, [value], target)
     if isinstance(model.fitted, TrainedEnsemble):
-        return Explanation(model.name, found, None, ("attention is that of one encoder: an ensemble has several.",))
+        return Explanation(model.name, found, None, ("attention, since an ensemble has several encoders.",))
     fitted = model.fitted
     shown = fitted.backend.reading.given(explained.shown) if isinstance(fitted, TrainedHead) else explained.shown
     try:
         return Explanation(model.name, found, attention_of(model.model, shown))
     except TextTooLong:
-        return Explanation(model.name, found, None, ("attention is that of one window: the text has several.",))
+        return Explanation(model.name, found, None, ("attention, since the text has several windows.",))
 
 
 def explain_attention(model: PretrainedEncoder, text: Text) -> Explanation:
@@ -98,6 +98,6 @@ def explain_attention(model: PretrainedEncoder, text: Text) -> Explanation:
 
     Raises:
         InvalidInput: ``text`` is not a text.
-        TextTooLong: It does not fit into one window.
+        TextTooLong: The text does not fit into one window.
     """
     return Explanation(model.name, None, attention_of(model, text))

@@ -1,7 +1,7 @@
 """Gradients of scores with respect to the first hidden states, for all tasks on an encoder.
 
-`Entrance` copies the structure of a model over the same weights and hooks its embedding, so that the first hidden
-states can be changed and have gradients. Other threads can use the model meanwhile.
+`Entrance` copies the structure of a model, but not its weights, and hooks the embedding of the copy to change the first
+hidden states and get their gradients. Other threads can use the model meanwhile.
 
 Shapes: N inputs, B sequences of a batch, T packed tokens, H hidden.
 """
@@ -36,7 +36,7 @@ class InputGradients:
     """
 
     scores_N: Tensor
-    gradient_TH: Tensor  # their gradients; each token moves the score of its own input only
+    gradient_TH: Tensor  # gradients; each token affects the score of its own input only
     hidden_TH: Tensor  # the first hidden states
     packed: Packed  # the tokens
     input_B: tuple[int, ...]  # index of the input that each sequence belongs to
@@ -48,8 +48,8 @@ def input_gradients(model: AnyTask, inputs: Sequence[object], target: Target | N
     """Return the gradients of scores with respect to the first hidden states, as one batch.
 
     Args:
-        model: A model of one task on an encoder: a classifier, tagger, question answerer, multiple choice, embedder.
-        inputs: Its inputs; all are computed at once.
+        model: A trained classifier, tagger, question answerer, multiple-choice model or embedder.
+        inputs: Inputs of the task; all are computed in one batch.
         target: The score to differentiate. Default: that of the model's own prediction.
 
     Raises:
@@ -89,10 +89,10 @@ class Read:
 
 @dataclass(slots=True, eq=False)
 class GradientInput:
-    """The first hidden states of one call of the embedding."""
+    """The first hidden states from one call of the embedding."""
 
     batch: Batch  # the batch that was embedded
-    hidden_TH: Tensor  # the states, changed if points were given
+    hidden_TH: Tensor  # the first hidden states; those between baseline and input if points were given
 
 
 @dataclass(slots=True, eq=False)
@@ -101,11 +101,11 @@ class EntranceRun:
 
     read: Read  # the inputs
     scores_N: Tensor
-    # One for each call of the embedding: for the batch, and for the texts of pairs if a head reads them separately.
+    # One for each call of the embedding: the batch, and the single texts of pairs if a head reads them separately.
     readings: list[GradientInput]
 
     def gradients(self) -> list[Tensor]:
-        """Return the gradients of the scores' sum for each reading, (T, H) each."""
+        """Return the gradients (T, H) of the sum of scores for each reading."""
         return list(torch.autograd.grad(self.scores_N.sum(), [each.hidden_TH for each in self.readings]))
 
     def on_tokens(self, values: Sequence[Tensor]) -> Tensor:
@@ -120,8 +120,8 @@ class EntranceRun:
 class Entrance:
     """A model whose first hidden states can be changed and have gradients."""
 
-    module: nn.Module  # a copy of the module's structure; the weights are those of the model, and get no gradients
-    backend: TorchBackend  # the encoder, and how it reads texts
+    module: nn.Module  # a copy of the module's structure that shares the model's weights, without gradients for them
+    backend: TorchBackend  # the encoder, with its text options
     per_token: bool  # True if the head reads each token
     _points: tuple[float, ...] | None = None
     _readings: list[GradientInput] = field(default_factory=list)
@@ -172,7 +172,7 @@ class Entrance:
         return Read(tuple(targets) * copies, windows, tuple(map(Places.of, windows)), packed)
 
     def run(self, read: Read, points: Sequence[float] | None = None) -> EntranceRun:
-        """Compute the scores of inputs, each copy at its point of the line from the baseline (0) to the input (1)."""
+        """Compute the scores of inputs; copy i is interpolated at ``points[i]`` between baseline (0) and input (1)."""
         self._points, self._readings = None if points is None else tuple(points), []
         with torch.inference_mode(mode=False), torch.enable_grad():
             given: Tensor = self.module(read.packed)
@@ -189,7 +189,7 @@ class Entrance:
         return next(each for each in self.module.modules() if isinstance(each, Embedding))
 
     def baseline(self, batch: Batch) -> Tensor:
-        """Return first hidden states (T, H) with padding in the place of every token but the special ones."""
+        """Return the first hidden states (T, H) with every token except special ones replaced by padding."""
         tokenizer = self.backend.model.tokenizer
         special = torch.tensor([tokenizer.cls_id, tokenizer.sep_id], device=batch.ids_T.device)
         ids_T = torch.where(torch.isin(batch.ids_T, special), batch.ids_T, tokenizer.pad_id)
@@ -197,7 +197,7 @@ class Entrance:
             return self.embedding.forward(replace(batch, ids_T=ids_T))
 
     def way(self, batch: Batch) -> Tensor:
-        """Return the difference (T, H) of the first hidden states of a batch and of its baseline."""
+        """Return the difference (T, H) between the first hidden states of a batch and its baseline."""
         with torch.no_grad():
             return self.embedding.forward(batch) - self.baseline(batch)
 
@@ -211,7 +211,7 @@ class Entrance:
         return hidden_TH
 
     def _between(self, points: tuple[float, ...], batch: Batch) -> Tensor:
-        """Return states (T, H) on the line from the baseline; copies of the inputs follow each other."""
+        """Return states (T, H) interpolated between baseline and input; the copies of all inputs follow each other."""
         # Texts of pairs that are read separately keep the order of the pairs: all first texts, then all second ones.
         count = self._readings[0].batch.count if self._readings else batch.count
         point_B = torch.from_numpy(np.repeat(points, count // len(points)))
@@ -221,14 +221,14 @@ class Entrance:
 
 
 def _over_same_weights(module: nn.Module) -> nn.Module:
-    """Return a copy of a module's structure over the same weights, in evaluation mode and without gradients of them."""
+    """Copy the structure of a module, sharing its weights, in evaluation mode and without gradients for weights."""
     shared: dict[int, Tensor] = {id(each): nn.Parameter(each.data, requires_grad=False) for each in module.parameters()}
     shared |= {id(each): each for each in module.buffers()}
     return deepcopy(module, shared).eval()
 
 
 def _texts(targets: Sequence[ExplainTarget]) -> Iterator[tuple[ExplainTarget, slice]]:
-    """Yield targets, each with the slice of its texts among the texts of all targets."""
+    """Yield each target with the slice of its texts in the concatenated texts of all targets."""
     start = 0
     for each in targets:
         yield each, slice(start, start + len(each.texts))
@@ -236,7 +236,7 @@ def _texts(targets: Sequence[ExplainTarget]) -> Iterator[tuple[ExplainTarget, sl
 
 
 def _rows_in(pairs: Batch, texts: Batch) -> Tensor:
-    """Return for each token of separately read texts its row among the pairs (see `texts_of_pairs`).
+    """Return the row in the batch of pairs for each token of separately read texts (see `texts_of_pairs`).
 
     A first text stands at the beginning of its pair, and a second one at its end.
     """

@@ -1,12 +1,12 @@
 """Roles of attention heads, scored over a corpus, as Clark et al. (2019, arXiv:1906.04341) do for BERT.
 
-Two kinds of score. A *weight* is the mean attention that tokens give to the token in question: the first one, [SEP],
-the one before. An *accuracy* counts how often the word that a word attends to most is the right one: its head in a
-dependency tree, the noun that a pronoun stands for. Attention to a word of several tokens is the sum over its tokens,
-attention from it their mean (section 4.1).
+There are two kinds of score. A *weight* is the mean attention from tokens to one token, such as the first one, [SEP]
+or the previous one. An *accuracy* counts how often a word attends most to the right word: its head in a dependency
+tree, or the noun that a pronoun stands for. Attention to a word of several tokens is the sum over the tokens, attention
+from it is the mean (section 4.1).
 
-The best of many heads is good at anything by chance. So each best score is compared with the best score of a random
-encoder of the same shape, and with baselines without a model: uniform attention, or the best fixed distance.
+The best of many heads scores well by chance. Its score is therefore compared with the best score of a random encoder of
+the same shape, and with baselines without a model: uniform attention, or the best fixed distance.
 
 Shapes: L layers, N heads, n tokens of a sentence, W words.
 """
@@ -49,9 +49,9 @@ class Sentence:
     """Words, perhaps with their dependency tree."""
 
     words: tuple[str, ...]
-    # For each word the number of its head, from 1; 0 for the root. Empty if unknown.
+    # The number of each word's head, counted from 1; 0 for the root. Empty without a tree.
     heads: tuple[int, ...] = ()
-    relations: tuple[str, ...] = ()  # for each word its relation to the head
+    relations: tuple[str, ...] = ()  # the relation of each word to its head
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,14 +60,14 @@ class HeadRole:
 
     role: str  # its name
     kind: Kind  # kind of the score
-    count: int  # tokens or words that it was scored on
+    count: int  # number of scored tokens or words
     scores_LN: Floats  # the scores of all heads, from 0 to 1
-    without: float  # the score of uniform attention, or of the best fixed distance, or of chance
+    without: float  # the score of uniform attention, the best fixed distance, or chance
     random: float | None = None  # the best score of the heads of a random encoder; None without one
 
     @property
     def best(self) -> Head:
-        """The head with the highest score, the first of equals."""
+        """The first head with the highest score."""
         layer, head = np.unravel_index(int(self.scores_LN.argmax()), self.scores_LN.shape)
         return Head(int(layer), int(head))
 
@@ -100,22 +100,22 @@ def head_roles(
     min_pairs: int = MIN_PAIRS,
     show_progress: bool | None = None,
 ) -> tuple[HeadRole, ...]:
-    """Score the roles of all heads.
+    """Score all heads in all roles.
 
     Pronouns are scored on the package's sentences, see `pronoun_sentences`. Sentences longer than a window are left
     out.
 
     Args:
         model: The encoder.
-        sentences: A corpus, with trees if dependency relations are to be scored. Default: the package's sentences with
+        sentences: A corpus; dependency relations are scored if it has trees. Default: the package's sentences with
             pronouns.
         random: Also score a random encoder of the same shape.
-        seed: Seed of its weights.
+        seed: Seed of the random encoder.
         min_pairs: Minimum number of word pairs of a dependency relation.
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: No sentence fits into a window, or one is not usable.
+        InvalidInput: No sentence fits into a window, or a sentence is invalid.
     """
     pronouns = pronoun_sentences()
     corpus = list(sentences) or [each.sentence for each in pronouns]
@@ -158,15 +158,15 @@ class PronounSentence:
 
     sentence: Sentence
     pronoun: int  # index of the pronoun
-    noun: int  # index of its noun
+    noun: int  # index of the noun that it stands for
     other: int  # index of the other noun
 
 
 def pronoun_sentences() -> tuple[PronounSentence, ...]:
-    """Return 25 pairs of sentences that differ in their last word, which decides the noun that the pronoun stands for.
+    """Return 25 pairs of sentences; the two differ in their last word, which decides the noun of the pronoun.
 
-    "The cat sat on the mat because it was tired", and "... because it was soft": the first noun is right in one of a
-    pair and the second in the other, so that neither position nor the nouns themselves give it away.
+    "The cat sat on the mat because it was tired", and "... because it was soft": the first noun is right in one
+    sentence of a pair and the second in the other, so neither position nor the nouns give the answer away.
     """
     content = files("bothways.explain").joinpath("pronouns.jsonl").read_text(encoding="utf-8")
     found = []
@@ -186,7 +186,7 @@ def read_sentences(source: Source, *, limit: int | None = None) -> list[Sentence
         limit: Maximum number of sentences. Default: all.
 
     Raises:
-        InvalidInput: The source cannot be read, or a row is not usable.
+        InvalidInput: The source cannot be read, or a row is invalid.
     """
     found = []
     for row in read_rows(source):
@@ -197,7 +197,7 @@ def read_sentences(source: Source, *, limit: int | None = None) -> list[Sentence
         elif isinstance(heads, list) and isinstance(relations, list) and len(heads) == len(relations) == len(words):
             found.append(Sentence(tuple(words), tuple(map(int, heads)), tuple(map(str, relations))))
         else:
-            raise InvalidInput(f"{row.where}: expected a head and a relation for each word, got {shown(heads)}.")
+            raise InvalidInput(f"{row.where}: each word needs a head and a relation, got the heads {shown(heads)}.")
         if len(found) == limit:
             break
     return found
@@ -207,13 +207,13 @@ def read_sentences(source: Source, *, limit: int | None = None) -> list[Sentence
 class _Look:
     """The attention of the heads in one sentence."""
 
-    window: Window  # its tokens
+    window: Window  # the tokens
     weights: Floats  # attention (L, N, n, n)
-    words_n: NDArray[np.int64]  # the word of each token, -1 for none
+    words_n: NDArray[np.int64]  # the word index of each token; -1 for none
     count: int  # W
 
     def of_words(self) -> Floats:
-        """Attention from word to word (L, N, W, W); zero from and to words without a token."""
+        """Return the attention from word to word (L, N, W, W); zero from and to words without a token."""
         member_Wn = (self.words_n == np.arange(self.count)[:, None]).astype(np.float64)
         mean_Wn = member_Wn / np.maximum(member_Wn.sum(1, keepdims=True), 1)
         between: Floats = mean_Wn @ self.weights @ member_Wn.T
@@ -266,13 +266,13 @@ class _Tally:
         return self.distances[role].most_common(1)[0][1] / self.counts[role]
 
     def _add(self, role: str, kind: Kind, values: Floats) -> None:
-        """Add the values (L, N, rows) of some tokens or words."""
+        """Add scores (L, N, rows) of some tokens or words to a role."""
         self.sums[role] = self.sums.get(role, 0.0) + values.sum(-1)
         self.counts[role] += values.shape[-1]
         self.kinds[role] = kind
 
     def add_tokens(self, looked: _Look, model: PretrainedEncoder) -> None:
-        """Add the weights that tokens give to places and to equal tokens."""
+        """Add the attention weights from tokens to certain positions, and to equal tokens."""
         ids_n, size = np.array(looked.window.ids), len(looked.window.ids)
         inside = np.flatnonzero(looked.words_n != NO_WORD)
         equal_nn = (ids_n[:, None] == ids_n) & ~np.eye(size, dtype=bool)
@@ -295,7 +295,7 @@ class _Tally:
                 self.uniform[role] += pairs_nn[rows].sum() / size
 
     def add_tree(self, sentence: Sentence, looked: _Look) -> None:
-        """Score whether the word that each word attends to most is its syntactic head, or its dependent."""
+        """Score if the word that each word attends to most is its syntactic head, or its dependent."""
         if not sentence.heads:
             return
         weights = looked.of_words()
@@ -311,7 +311,7 @@ class _Tally:
                 self.distances.setdefault(role, Counter())[right - reader] += 1
 
     def add_pronoun(self, sentence: PronounSentence, looked: _Look) -> None:
-        """Score whether a pronoun attends more to its noun than to the other."""
+        """Score if a pronoun attends more to its noun than to the other noun."""
         weights = looked.of_words()[:, :, sentence.pronoun]
         noun_LN, other_LN = weights[..., sentence.noun], weights[..., sentence.other]
         right_LN = (noun_LN > other_LN) + 0.5 * (noun_LN == other_LN)

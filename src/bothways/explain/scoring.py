@@ -1,4 +1,4 @@
-"""Targets of explanations, made from a trained model and its inputs, and the scores that the model gives them."""
+"""Explanation targets for a trained model and its inputs, and their scores by the model."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
@@ -34,18 +34,18 @@ OUTSIDE = "O"
 
 @runtime_checkable
 class LabelsOfTexts(Protocol):
-    """Outputs of any task that gives labels, or a number, to a whole text or pair."""
+    """Outputs of a task that predicts labels, or a number, for a whole text or pair."""
 
     labels: tuple[str, ...]
     row_target: RowTarget
 
 
 def explain_targets(model: AnyTask, inputs: Iterable[object], target: Target | None = None) -> list[ExplainTarget]:
-    """Return inputs of a model, each with the score that is explained, by default that of the model's own prediction.
+    """Return inputs of a model with the score to explain; its default is the score of the model's own prediction.
 
     Raises:
         NotFitted: The model was not trained for its task.
-        InvalidInput: The model's task has no scores of words, or the target does not fit the model or an input.
+        InvalidInput: The task cannot be explained by words, or the target does not fit the model or an input.
     """
     fitted = model.fitted
     together = isinstance(fitted, TrainedEnsemble)
@@ -55,13 +55,13 @@ def explain_targets(model: AnyTask, inputs: Iterable[object], target: Target | N
     if not isinstance(outputs, TagOutputs | ChoiceOutputs | AnswerOutputs | LabelsOfTexts):
         raise InvalidInput(
             f"expected a model that classifies, tags, chooses, answers or compares texts, got {model.name!r}, a "
-            f"{type(model).__name__}: explain one of its tasks (part(...), or --task), or its attention alone."
+            f"{type(model).__name__}. Explain one of its tasks (part(...), or --task), or only its attention."
         )
     given = [input_of(fitted.columns, number, value) for number, value in enumerate(inputs)]
     scores: Iterable[Scores[object] | None] = [None] * len(given)
     if target is None or (isinstance(target, WordTag) and target.tag is None):
         scores = score_inputs(fitted, given)
-    # An ensemble has an input for each member; those of one text are alike.
+    # An ensemble has an input for each member; all describe the same texts.
     own = [each[0] for each in given] if together else given
     found: list[ExplainTarget] = []
     for value, each in zip(own, scores, strict=True):
@@ -78,10 +78,10 @@ def explain_targets(model: AnyTask, inputs: Iterable[object], target: Target | N
 
 
 def scores_of(model: AnyTask, targets: Sequence[ExplainTarget], *, description: str = "scoring") -> NDArray[np.float64]:
-    """Return the scores (N) of targets by the model's own predictions, windows of long texts merged as it does.
+    """Return the scores (N) of targets from the model's predictions; long texts are read in windows as usual.
 
     Raises:
-        InvalidInput: A text is empty, or an ensemble is asked for the score of an answer.
+        InvalidInput: A text is empty, or the score of an answer is requested from an ensemble.
     """
     fitted = model.fitted
     # The columns of an embedder may belong to rows that are not pairs.
@@ -96,7 +96,7 @@ def scores_of(model: AnyTask, targets: Sequence[ExplainTarget], *, description: 
         return _numbers(targets, [torch.from_numpy(each.logits_RC) for each in found])
     if not isinstance(fitted, TrainedHead):
         raise InvalidInput(
-            f"expected one model for the score of an answer, got the ensemble {model.name!r}: explain its members."
+            f"the score of an answer needs a single model, got the ensemble {model.name!r}: explain its members."
         )
     texts = [text for value in values for text in fitted.outputs.texts(value)]
     read = fitted.backend.runner.run(texts, description=description, total=len(texts))
@@ -125,7 +125,7 @@ def _similarity(model: AnyTask, number: int, value: object, target: Target | Non
         case TrainedEmbedder() as fitted, (str(first), str(second)):
             return SimilarityTarget((first, second), fitted.settings.dimensions)
     raise InvalidInput(
-        f"expected input {number + 1} to be a tuple of two texts, whose similarity an embedder gives, got "
+        f"input {number + 1}: an embedder is explained by the similarity of two texts; expected a tuple of them, got "
         f"{type(value).__name__}."
     )
 
@@ -187,7 +187,7 @@ def _answer(
         places = None if scores is None else scores.places
         found = places.candidates if isinstance(places, FoundSpans) else ()
         if not found:
-            raise InvalidInput("the context has no span that could be an answer: name one with AnswerSpan.")
+            raise InvalidInput("the model found no answer in the context: give a span with AnswerSpan.")
         target = AnswerSpan(found[0].start, found[0].end)
     if not 0 <= target.start < target.end <= len(context) or not context[target.start : target.end].strip():
         raise InvalidInput(f"expected a span within the {len(context)} characters of the context, got {target}.")

@@ -1,11 +1,10 @@
-"""Inputs of tasks with the one number that is explained: a score of the model's own prediction, or of a chosen one.
+"""Inputs of tasks with the score to explain: that of the model's own prediction, or of a chosen one.
 
-A score is computed in two steps. `ExplainTarget.rows` selects the outputs of a head that the score is made of;
-`ExplainTarget.score` turns them into one number, in torch operations, so that the same definition serves gradients and
-leave-one-out.
+A score is computed in two steps. `ExplainTarget.rows` selects the outputs of a head that the score depends on;
+`ExplainTarget.score` turns them into one number. Both use torch operations, for gradients and for leave-one-out.
 
-Scores are uncalibrated. Before a softmax or sigmoid they are log odds of one label against all others, which
-do not depend on the constant that a softmax ignores; a single logit would.
+Scores are uncalibrated. For labels they are the log odds of one label against all others. Unlike a single logit, log
+odds do not change if a constant is added to all logits.
 
 Shapes: R rows of an input (1 for a text, its words, its choices, both vectors of a pair), C outputs, n tokens.
 """
@@ -29,14 +28,14 @@ NO_WORD = -1
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The score of a label: its log odds."""
+    """The log odds of a label."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class WordTag:
-    """The log odds of a tag of one word; its predicted tag when None. Words count from 0."""
+    """The log odds of a tag of one word, counted from 0. Default: the predicted tag."""
 
     word: int
     tag: str | None = None
@@ -44,7 +43,7 @@ class WordTag:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSpan:
-    """The log odds of a part of the context, ``context[start:end]``, against no answer."""
+    """The log odds of the answer ``context[start:end]`` against no answer."""
 
     start: int
     end: int
@@ -72,7 +71,7 @@ class Word:
 
 @dataclass(frozen=True)
 class ExplainTarget(ABC):
-    """An input, and its score to explain."""
+    """An input with the score to explain."""
 
     parts: tuple[str, ...]  # the texts of the input, as the tokenizer reads them
 
@@ -88,7 +87,7 @@ class ExplainTarget(ABC):
 
     @property
     def texts(self) -> tuple[Text, ...]:
-        """The texts that the model reads, each in a window: the parts, unless a task joins some of them."""
+        """The texts or pairs that the model reads, each in one window. Default: the parts."""
         return self.parts
 
     @property
@@ -97,16 +96,16 @@ class ExplainTarget(ABC):
         return self.texts[0]
 
     def part_of(self, text: int, sequence: int) -> int:
-        """Return the index of the part that stands at this sequence of a text."""
+        """Return the index of the part that is this sequence (0 or 1) of a text or pair."""
         del text
         return sequence
 
     @abstractmethod
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
-        """Return the rows (R, C) that the score is made of.
+        """Return the outputs (R, C) that the score depends on.
 
         Args:
-            given: Outputs of the module for each text: (K,), or (n, K) for a head that reads each token.
+            given: Outputs of the module for each text: (K,), or (n, K) if the head has an output per token.
             places: Places of the tokens of each text.
         """
 
@@ -122,7 +121,7 @@ class ExplainTarget(ABC):
         return replace(self, parts=tuple(each.text for each in remaining))
 
     def remaining(self, words: Collection[int]) -> list["Remaining"]:
-        """Return the parts without some words."""
+        """Return what remains of each part without some words."""
         spans: list[list[tuple[int, int]]] = [[] for _ in self.parts]
         for number in words:
             word = self.words[number]
@@ -139,17 +138,17 @@ class ExplainTarget(ABC):
         )
 
     def spans(self, part: int) -> list[tuple[int, int]]:
-        """Return starts and ends of the words of a part."""
+        """Return the start and end of each word of a part."""
         return word_spans(self.parts[part])
 
     @cached_property
     def kept(self) -> frozenset[int]:
-        """Words that cannot be left out: those that the score is about, and the only word of a part."""
+        """Words that cannot be left out, such as those that the score is for, and the only word of a part."""
         counts = np.bincount([word.part for word in self.words], minlength=len(self.parts))
         return frozenset(number for number, word in enumerate(self.words) if counts[word.part] == 1)
 
     def words_of_tokens(self, text: int, places: Places) -> NDArray[np.int64]:
-        """Return the word of each token of a text (n), -1 for no word."""
+        """Return the word index of each token of a text (n); -1 for no word."""
         words_n = np.full(len(places.begins_n), NO_WORD)
         for sequence in np.unique(places.sequences_n[places.sequences_n >= 0]).tolist():
             part = self.part_of(text, sequence)
@@ -164,14 +163,14 @@ class ExplainTarget(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """The rest of a text, and the places where its characters stood."""
+    """What remains of a text after words are removed, and the positions of the remaining characters."""
 
-    text: str  # the rest
-    kept: NDArray[np.bool_]  # for each character of the original, True where it remains
+    text: str  # the remaining text
+    kept: NDArray[np.bool_]  # True for each character of the original that remains
 
     @classmethod
     def of(cls, text: str, cut: Sequence[tuple[int, int]]) -> "Remaining":
-        """Return a text without some spans; if white space surrounds a span, one side of it is kept."""
+        """Remove spans from a text; of the white space around a removed span, only one side is kept."""
         kept = np.ones(len(text), dtype=bool)
         for begin, end in cut:
             kept[begin:end] = False
@@ -187,14 +186,14 @@ class Remaining:
         return cls("".join(np.array(list(text))[kept]) if cut else text, kept)
 
     def place(self, character: int) -> int:
-        """Return the new place of a character of the original."""
+        """Return the new index of a character of the original."""
         return int(self.kept[:character].sum())
 
 
 def overlapping(spans: Sequence[tuple[int, int]], places: Places, sequence: int = 0) -> NDArray[np.int64]:
-    """Return for each token (n) the first span of a sequence that shares a character with it; -1 for none.
+    """Return the index of the first span that shares a character with each token (n); -1 for none.
 
-    Spans are starts and ends of words, in order.
+    Spans are the starts and ends of words of one sequence, in order.
     """
     starts, ends = np.array(spans).T
     found_n = np.minimum(np.searchsorted(ends, places.begins_n, side="right"), len(ends) - 1)

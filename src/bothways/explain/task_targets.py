@@ -1,4 +1,4 @@
-"""The inputs of each task, with the score to explain; see `bothways.explain.targets`.
+"""Explanation targets of each task; see `bothways.explain.targets`.
 
 Shapes: R rows of an input, C outputs, W words, K choices or dimensions of a vector, n tokens.
 """
@@ -26,9 +26,9 @@ class LabelTarget(ExplainTarget):
     """A text or a pair, and the log odds of a label, or the predicted number of a regression."""
 
     name: str  # the label; empty for a number
-    number: int  # which output
+    number: int  # index of the output
     outputs: int  # number of outputs
-    exclusive: bool  # True where the labels exclude each other
+    exclusive: bool  # True if an input has exactly one label
 
     @property
     def score_name(self) -> str:
@@ -53,15 +53,15 @@ class LabelTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class TagTarget(ExplainTarget):
-    """Words, and the mean of the log odds of tags of some of them."""
+    """Words, and the mean log odds of the tags of some of them."""
 
     listed: tuple[str, ...]
     tags: tuple[tuple[int, int], ...]  # indices of words, each with the index of its tag
-    names: tuple[str, ...]  # names of these tags
+    names: tuple[str, ...]  # the names of these tags
 
     @classmethod
     def of(cls, words: Sequence[str], tags: tuple[tuple[int, int], ...], names: tuple[str, ...]) -> "TagTarget":
-        """Join words in the form that the tokenizer reads."""
+        """Return the target for words, joined to the text that the tokenizer reads."""
         return cls((ReadWords.of(Words.of_list(words)).text,), tuple(words), tags, names)
 
     @property
@@ -88,14 +88,14 @@ class TagTarget(ExplainTarget):
         return frozenset(word for word, _ in self.tags) | super().kept
 
     def without(self, words: Collection[int]) -> "TagTarget":
-        """Return the other words, which keep their tags."""
+        """Return the target for the other words, with unchanged tags."""
         stay = [number for number in range(len(self.listed)) if number not in words]
         place = {number: at for at, number in enumerate(stay)}
         tags = tuple((place[word], tag) for word, tag in self.tags)
         return self.of([self.listed[number] for number in stay], tags, self.names)
 
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
-        """Return the logits of the words (W, C), those of their first tokens; zeros for a word without a token."""
+        """Return the logits (W, C) of the first token of each word; zeros for a word without a token."""
         tokens = ReadWords.of(self.value).first_tokens(places)
         rows_WC = given[0].new_zeros((len(self.listed), given[0].shape[1]))
         at = torch.from_numpy(tokens.words_M).to(given[0].device)
@@ -109,7 +109,7 @@ class TagTarget(ExplainTarget):
 class ChoiceTarget(ExplainTarget):
     """A context with choices, and the log odds of one of them."""
 
-    index: int  # which choice
+    index: int  # index of the choice
 
     @property
     def score_name(self) -> str:
@@ -141,9 +141,9 @@ class ChoiceTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class SimilarityTarget(ExplainTarget):
-    """Two texts, and the cosine of their vectors."""
+    """Two texts, and the cosine similarity of their vectors."""
 
-    dimensions: int | None  # leading dimensions of the vectors to compare; all when None
+    dimensions: int | None  # number of leading dimensions to compare; None for all
 
     score_name: ClassVar[str] = "cosine of the two texts"
 
@@ -166,7 +166,7 @@ class SimilarityTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class SpanTarget(ExplainTarget):
-    """A question with its context, and the log odds of a span against no answer."""
+    """A question with its context, and the log odds of an answer span against no answer."""
 
     span: AnswerSpan  # the span, in characters of the context
     no_answer: int  # index of the token in a window that stands for no answer
@@ -198,7 +198,7 @@ class SpanTarget(ExplainTarget):
         return replace(self, parts=(question.text, context.text), span=moved)
 
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
-        """Return the scores of start, end and no answer (1, 3) in the window with the best scores for the span."""
+        """Return the scores (1, 3) of start, end and no answer in the window where the span scores best."""
         found = [self._row(row, place) for row, place in zip(given, places, strict=True) if self._ends(place)]
         if not found:
             raise InvalidInput(
@@ -212,7 +212,7 @@ class SpanTarget(ExplainTarget):
         return torch.stack([row[start, 0], row[end, 1], row[self.no_answer].sum()])
 
     def _ends(self, places: Places) -> tuple[int, ...]:
-        """Return the first and the last token of the span in a window; empty if the window does not hold all of it."""
+        """Return the first and last token of the span in a window; empty unless the window contains the whole span."""
         context = places.sequences_n == CONTEXT
         inside = context & (places.ends_n > self.span.start) & (places.begins_n < self.span.end)
         at = np.flatnonzero(inside)

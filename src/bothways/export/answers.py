@@ -1,4 +1,4 @@
-"""The extra output of an exported graph that this package reads: a task's own outputs for each window.
+"""The extra output of an exported graph, for use by this package: a task's own outputs for each window.
 
 Shapes: B windows, S longest window, T tokens of a batch, K outputs of a window or token, V vocabulary.
 """
@@ -47,9 +47,9 @@ class WindowRows(nn.Module):
 
 
 class AskedTokens(nn.Module):
-    """The log-probability of every vocabulary entry, at one place of each sequence.
+    """The log-probability of every vocabulary entry, at one position of each sequence.
 
-    ``attention_mask`` is 2 at that place; if it is 2 nowhere, the place is the first token.
+    ``attention_mask`` is 2 at that position; if it is 2 nowhere, the position is the first token's.
     """
 
     per_token: ClassVar[bool] = False
@@ -90,9 +90,9 @@ class TaskRows:
 
 
 def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | None:
-    """Return the outputs of a checkpoint's task, with float32 weights on the CPU.
+    """Return the module for the outputs of a checkpoint's task, with float32 weights on the CPU.
 
-    The result is None if there is no task, or if ``head``, the one to export, belongs to another task.
+    Return None if the checkpoint has no task, or if ``head``, the head to export, belongs to another task.
     """
     spec, ours = _spec(checkpoint, head)
     if spec is None:
@@ -143,7 +143,7 @@ def _rows_of_head(fitted: TrainedHead) -> TaskRows:
 
 
 def _spec(checkpoint: Checkpoint, head: HeadName | None) -> tuple[TaskSpec | None, bool]:
-    """Return the task of a checkpoint, and True if it was trained for it here."""
+    """Return the task of a checkpoint, and True if this package trained the checkpoint for it."""
     name = checkpoint.extras.get("task")
     if isinstance(name, str):
         spec = SPECS.get(name)

@@ -25,7 +25,7 @@ from bothways.text.files import TOKENIZER_FILE
 
 _FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 _FORMAT_VERSION = 1
-# The files of sentence embedders with their pooling.
+# The files in which sentence embedders store their pooling.
 SENTENCE_FILES = ("modules.json", POOLING_FILE.as_posix(), LENGTH_FILE, "config_sentence_transformers.json")
 # Entries of bothways.json about its own files, or about the training.
 _OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain")
@@ -33,7 +33,7 @@ _OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain"
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The files that were written."""
+    """The result of an export."""
 
     folder: Path
     format: ExportFormat
@@ -58,13 +58,13 @@ def export(
 
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
-        folder: The output; it appears whole or not at all.
+        folder: The output folder; it is written completely or not at all.
         format: ``"onnx"`` writes the encoder, and the named head, as a graph for batches of all sizes, with
-            its tokenizer, labels and a description. ``"safetensors"`` writes the checkpoint as transformers opens it.
-        head: Name of the head. A safetensors export keeps only this one; by default those that ``config.json`` names.
+            its tokenizer, labels and a description. ``"safetensors"`` writes a checkpoint that transformers opens.
+        head: The only head to export. Default: for safetensors, the heads that ``config.json`` names; for ONNX, none.
         dtype: Precision of the weights; ONNX files are written in float32.
         overwrite: Replace an earlier export at the output.
-        revision: The commit of a hub name; when None, the one that its download resolved.
+        revision: The commit of a hub name. Default: the one that the download resolved.
         download: Allow a download from the hub.
         allow_pickle: Allow a ``.bin`` file to be read, after a scan, if there is nothing else.
 
@@ -73,8 +73,8 @@ def export(
         InvalidInput: There is no such format, the family has no such head, or ONNX files cannot have this precision.
         IncompatibleWeights: The checkpoint does not hold that head.
         MissingDependency: The extra ``onnx`` is not installed.
-        ExportMismatch: The ONNX file does not compute what the model does.
-        OutputExists: The folder exists and ``overwrite`` is false, or it is no earlier export.
+        ExportMismatch: The outputs of the ONNX file differ from the model's.
+        OutputExists: The folder exists and ``overwrite`` is false, or it is not an earlier export.
         OutOfDisk: The disk is full; nothing was left behind.
     """
     chosen = _check(Path(folder), format, dtype, overwrite)
@@ -113,7 +113,7 @@ def _check(folder: Path, name: str, dtype: str, overwrite: bool) -> ExportFormat
 
 
 def _with(rows: TaskRows, checkpoint: Checkpoint, heads: tuple[HeadName, ...]) -> PretrainedEncoder:
-    # The head of the rows is the same, so it is written once.
+    # The head is shared with `rows`, so its weights are written once.
     return replace(rows.model, heads={name: rows.head.get(name) or checkpoint.build_head(name) for name in heads})
 
 
@@ -175,7 +175,7 @@ def _write_beside(folder: Path, checkpoint: Checkpoint, rows: TaskRows) -> None:
 
 
 def _write_safetensors(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, *, whole: bool) -> None:
-    # The extras belong to the heads that were trained; with others they would be wrong.
+    # The extras describe the heads that the checkpoint was trained with; with others they would be wrong.
     extras = checkpoint.extras if whole and checkpoint.extras else None
     for name in _files_beside(extras or {}):
         shutil.copyfile(checkpoint.folder / name, folder / name)

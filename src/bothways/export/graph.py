@@ -1,4 +1,4 @@
-"""An encoder, with or without a head, as a function of padded tensors alone, written as an ONNX file and checked.
+"""Export of an encoder, with or without a head, to an ONNX graph of padded tensors, and a check of the file.
 
 Writing needs the extra ``onnx``.
 
@@ -38,9 +38,9 @@ BATCH, CHOICES, LENGTH = "batch", "choices", "length"
 # Operator set of ONNX 1.13: the one that torch exports to, and the oldest with all operators that it needs.
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-# A file of protocol buffers ends at 2 GiB; above this, the weights lie beside it.
+# Protocol buffer files are limited to 2 GiB; above this size, the weights go into a file of their own.
 _LARGEST_FILE = 1_800_000_000
-# Sizes of the recorded batch: all different, and none is also a size in a model.
+# Sizes of the example batch for the export: all different, and none equal to a size in a model.
 _RECORDED = {BATCH: 2, CHOICES: 3, LENGTH: 5}
 _MOST_ROWS = 1 << 20
 _NOISY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
@@ -51,16 +51,16 @@ class Port:
     """An input or output of a graph."""
 
     name: str  # its name
-    # Its dimensions: a name for one that changes from call to call, a number for one that does not.
+    # Its dimensions: a name if the size varies between calls, a number if it is fixed.
     shape: tuple[str | int, ...]
 
 
 class EncoderGraph(nn.Module):
-    """Hidden states of a padded batch and, with a head, its answers.
+    """An encoder that returns hidden states of a padded batch and, with a head, logits.
 
     Padding may stand on the left or on the right of a row, and hidden states and logits are zero there. Start and end
-    logits are minus infinity where an answer may not start or end. `rows` computes the extra output that this package
-    reads, of ``width`` values for a window or a token.
+    logits are minus infinity where an answer may not start or end. `rows` is a module for an extra output that
+    this package reads: ``width`` values for each window or token.
     """
 
     def __init__(self, encoder: Encoder, head: Head | None, rows: RowsModule | None = None, width: int = 0) -> None:
@@ -143,10 +143,10 @@ def versions() -> dict[str, str]:
 
 
 def write_onnx(graph: EncoderGraph, path: Path, limit: int | None, metadata: Mapping[str, str]) -> None:
-    """Record a graph, in evaluation mode on the CPU, for batches of all sizes of up to ``limit`` tokens, and write it.
+    """Export a graph, in evaluation mode on the CPU, for any batch size and up to ``limit`` tokens in a sequence.
 
-    Weights above 1.8 GB, and those of a graph that answers a task, go into ``<name>.data`` beside the file: onnxruntime
-    maps it, so it starts sooner and takes half the memory.
+    Weights above 1.8 GB, and those of a graph with a task's outputs, go into ``<name>.data`` beside the file:
+    onnxruntime memory-maps it, so it starts sooner and takes half the memory.
     """
     sizes = {
         BATCH: torch.export.Dim(BATCH, min=1, max=_MOST_ROWS),
@@ -157,7 +157,7 @@ def write_onnx(graph: EncoderGraph, path: Path, limit: int | None, metadata: Map
     shapes = [[min(_RECORDED[str(name)], limit or 5) for name in port.shape] for port in ports]
     examples = tuple(torch.ones(shape, dtype=torch.int64) for shape in shapes)
     dynamic = tuple({place: sizes[str(name)] for place, name in enumerate(port.shape)} for port in ports)
-    # With gradients the layers take no short cut that depends on the number of rows, and overwrite nothing.
+    # With gradients enabled, layers take no short cuts that depend on the number of rows, and overwrite nothing.
     with _quiet(), torch.enable_grad():
         recorded = torch.export.export(graph, examples, dynamic_shapes=dynamic, strict=False)
         program = torch.onnx.export(
@@ -177,7 +177,7 @@ def write_onnx(graph: EncoderGraph, path: Path, limit: int | None, metadata: Map
 
 
 def _clean(model: "Model", metadata: Mapping[str, str]) -> None:
-    """Replace the origin of each operator (lines of source and their paths) by the description of the file."""
+    """Remove the source lines and paths of all operators, and add the ``metadata`` of the file."""
     for node in model.graph.all_nodes():
         node.metadata_props.clear()
         node.doc_string = None
@@ -208,7 +208,7 @@ def _quiet() -> Iterator[None]:
 
 # --- the check ---
 
-# Maximum difference of outputs up to 1 in size; for larger outputs, this share of the largest one.
+# Maximum difference of outputs, as a share of the largest output if that is above 1.
 TOLERANCE = 1e-3
 # One long text, longer than local windows and exactly encoded distances, and several short, mostly padded ones.
 _SIZES = ({BATCH: 1, CHOICES: 2, LENGTH: 300}, {BATCH: 3, CHOICES: 3, LENGTH: 9})
@@ -219,8 +219,8 @@ def check_onnx(
 ) -> tuple[tuple[tuple[int, ...], ...], float]:
     """Run the file in onnxruntime and the model in torch on two batches of random ids.
 
-    The result is the shapes of the ``input_ids``, and the largest difference without padding. Outputs may differ by
-    1e-3, or by this share of the largest output if that is above 1.
+    Return the shapes of the ``input_ids`` and the largest difference outside padding. Outputs may differ by 1e-3, or
+    by this share of the largest output if that is above 1.
     """
     import onnx
     import onnxruntime
@@ -287,6 +287,6 @@ def _difference(port: Port, ours: NDArray[np.float32], theirs: NDArray[np.float3
     if not largest <= TOLERANCE * scale:
         raise ExportMismatch(
             f"the exported {port.name} differs from the model's by {largest:.2g}, more than {TOLERANCE * scale:.2g}: "
-            "nothing was written. Other versions of torch, onnxscript or onnxruntime may do better."
+            "nothing was written. Try other versions of torch, onnxscript or onnxruntime."
         )
     return largest

@@ -69,7 +69,7 @@ ALBERT = Family(
         "masked_lm": masked_lm(
             MASKED_LM, "predictions.dense", "predictions.LayerNorm", "predictions.bias", "predictions.decoder.{wb}"
         ),
-        # Its two classes are counted like labels.
+        # Its number of outputs is num_labels, as in transformers.
         "sentence_order": pooled(Labels(), POOLER, "sop_classifier.classifier.{wb}"),
         "sequence": pooled(Labels(), POOLER),
         "token": TOKEN,

@@ -28,7 +28,7 @@ BERT_EMBEDDING: tuple[WeightRow, ...] = (
     Ignored("embeddings.token_type_ids"),
 )
 
-# What every layer has after its queries, keys and values; DeBERTa names those otherwise.
+# Every layer's tensors except queries, keys and values, which DeBERTa names differently.
 BERT_AFTER_QKV: tuple[WeightRow, ...] = (
     TensorRow("encoder.layer.{i}.attention.output.dense.{wb}", "layers.{i}.attention.output.{wb}"),
     TensorRow("encoder.layer.{i}.attention.output.LayerNorm.{wb}", "layers.{i}.attention_norm.{wb}"),
@@ -52,7 +52,7 @@ BERT_POOLER: tuple[WeightRow, ...] = (TensorRow("pooler.dense.{wb}", "pooler.den
 
 OUTPUT: tuple[WeightRow, ...] = (TensorRow("classifier.{wb}", "head.output.{wb}"),)
 
-# A linear map and an activation of the feed-forward's kind or a named one, then a norm, before the tied token table.
+# Linear map, activation (the feed-forward's or a named one) and norm, before the tied token table.
 MASKED_LM = MaskedLMHeadKind(Transform(norm=HeadNorm()))
 MASKED_LM_GELU = MaskedLMHeadKind(Transform("gelu", norm=HeadNorm()))
 

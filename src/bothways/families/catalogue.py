@@ -37,7 +37,7 @@ def find_published(families: Iterable[Family], name: str) -> tuple[Family, Publi
 
 
 def sized(family: Family, size: Published) -> PublishedSize:
-    """Count the parameters of a published model, on an encoder without memory."""
+    """Count the parameters of a published model, without allocating its weights."""
     config = family.config(size.settings)
     embedding, others = count_parts(config)
     return PublishedSize(
@@ -56,7 +56,7 @@ def sized(family: Family, size: Published) -> PublishedSize:
 
 
 def count_parts(config: EncoderConfig) -> tuple[int, int]:
-    """Count the parameters of the embedding, and all others, on an encoder without memory."""
+    """Count the parameters of the embedding, and all others, without allocating weights."""
     with torch.device("meta"):
         encoder = Encoder(config)
         pooler = Pooler(config) if isinstance(config.pooler, TanhPooler) else None

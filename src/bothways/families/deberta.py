@@ -62,8 +62,8 @@ _DEFAULTS: dict[str, object] = {
 class DebertaReader:
     """A reader of the ``config.json`` of either version.
 
-    `own_keys` is the projection of distances if they do not share the layer's projections; `extensions` are version 2's
-    settings: buckets, shared keys, a norm, a convolution.
+    `own_keys` is the projection of distances if they do not share the layer's projections; `extensions` is True to read
+    version 2's settings: buckets, shared keys, a norm, a convolution.
     """
 
     biases: AttentionBiases

@@ -78,9 +78,9 @@ MEAN_HEAD = CheckpointHead(ScoreHeadKind(MeanOfTokens(), None, Labels()), _BESID
 
 
 def pair_settings(start: int, separator: int) -> dict[str, object]:
-    """Return the settings of a classifier that reads pairs and their texts.
+    """Return the settings of a classifier that also reads the two texts of pairs separately.
 
-    The ids are those of the tokens around a text.
+    The arguments are the ids of the tokens before and after a text.
     """
     return {HEAD_POOLING: PAIR, **dict(zip(HEAD_TOKENS, (start, separator), strict=True))}
 
@@ -153,7 +153,7 @@ class Published:
     settings: Settings
 
 
-# Ends of the names of models with a single head.
+# Suffixes of the class names of models with a single head.
 _MODELS: dict[HeadName, str] = {
     "masked_lm": "ForMaskedLM",
     "permutation_lm": "LMHeadModel",
@@ -175,14 +175,14 @@ class Family:
         reader: Reads its ``config.json``.
         prefix: Prefix of the encoder's tensor names in a model with a head.
         rows: Weight rows of the encoder and its pooler, without the prefix.
-        class_name: Beginning of the names of its models in ``config.json``.
+        class_name: Prefix of the class names of its models in ``config.json``.
         heads: Its heads.
         pooler_training: The objective that trained the pooler, or None if nothing did and its output is meaningless.
         tokenizer: Recipe for its tokenizer if there is no ``tokenizer.json``.
         published: Its published models.
         layers_key: Setting for the number of layers.
         pretraining_heads: The heads of its model for pre-training, if there is one.
-        span_model: End of the name of its model for question answering.
+        span_model: Suffix of the class name of its model for question answering.
     """
 
     model_type: str
@@ -202,12 +202,12 @@ class Family:
 
     @property
     def base_architecture(self) -> str:
-        """Name of the bare encoder in ``config.json``."""
+        """Class name of the bare encoder in ``config.json``."""
         return f"{self.class_name}Model"
 
     @property
     def architectures(self) -> dict[str, tuple[HeadName, ...]]:
-        """Names of models with heads in ``config.json``, with the heads that they have."""
+        """Class names of models with heads in ``config.json``, with the heads of each."""
         both = {f"{self.class_name}ForPreTraining": self.pretraining_heads} if self.pretraining_heads else {}
         ends = _MODELS | {"span": self.span_model}
         return both | {f"{self.class_name}{ends[head]}": (head,) for head in self.heads if head in ends}
@@ -230,7 +230,7 @@ class Family:
         return found
 
     def architecture(self, heads: Collection[HeadName], settings: Settings) -> str:
-        """Return the name of a model with these heads in ``config.json``, given its other settings."""
+        """Return the class name of a model with these heads in ``config.json``, given its other settings."""
         if not heads or (len(heads) == 1 and head_beside(next(iter(heads)), settings)):
             return self.base_architecture
         found = next((name for name, held in self.architectures.items() if set(held) == set(heads)), None)

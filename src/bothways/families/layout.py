@@ -53,7 +53,7 @@ MOST_LAYERS, _MOST, _MOST_NUMBER = 1_000, 2**24, 2.0**40
 # The quantization method in config.json for layers that this package quantized to int8; other programs do not know it.
 QUANTIZATION, INT8_METHOD = "quantization_config", "bothways-int8"
 
-# Settings that change the computation in an unsupported way, with the values that leave it unchanged.
+# Settings of unsupported features, with the values that leave the computation unchanged.
 HARMLESS: dict[str, tuple[object, ...]] = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
@@ -69,10 +69,10 @@ HARMLESS: dict[str, tuple[object, ...]] = {
 class ConfigKeys:
     """Names of a family's settings; None for settings that it lacks.
 
-    `padding` names the padding id, if positions count from behind it: the table has as many unused rows before position
-    0 as there are ids up to and including the padding id. `sharing_groups` and `sharing_inner` name the number of layer
-    groups that share weights, and of the layers inside one. `always_projected` adds a projection behind the embedding
-    even for equal widths; `defaults` are values of settings that old files omit.
+    `padding` names the padding id if positions start after it: before position 0, the table then has unused rows, one
+    more than the padding id. `sharing_groups` and `sharing_inner` name the numbers of layer groups that share weights
+    and of layers in a group. `always_projected` adds a projection after the embedding even for equal widths;
+    `defaults` are values of settings that old files omit.
     """
 
     hidden: str = "hidden_size"
@@ -154,7 +154,7 @@ class SettingsReader:
     def of(
         cls, settings: Settings, defaults: Settings, harmless: Mapping[str, tuple[object, ...]] | None = None
     ) -> SettingsReader:
-        """Return a reader with defaults for missing settings, where they differ from BERT's.
+        """Return a reader; ``defaults`` are for missing settings, where they differ from BERT's.
 
         It refuses settings that change the computation, except for the supported values in ``harmless``.
         """
@@ -222,17 +222,17 @@ class Layout:
 _BLOCK = 2**16  # numbers that stay in a processor's cache
 
 AS_IT_IS = Layout(lambda theirs, _: theirs, lambda ours, _: ours)
-# (..., heads, head width) there, heads side by side here.
+# On disk (..., heads, head width); here heads are side by side in one dimension.
 BY_HEAD = Layout(
     lambda theirs, _: theirs.flatten(-2), lambda ours, config: ours.reshape(*ours.shape[:-1], config.heads, -1)
 )
-# A vector with two leading dimensions of one there.
+# On disk, a vector has two more leading dimensions, of size 1.
 IN_TWO_DIMENSIONS_MORE = Layout(lambda theirs, _: theirs.flatten(), lambda ours, _: ours[None, None])
-# A projection (in, heads, head width) there, (out, in) here.
+# On disk, a projection is (in, heads, head width); here it is (out, in).
 BY_HEAD_TRANSPOSED = Layout(
     lambda theirs, _: theirs.flatten(1).t(), lambda ours, config: ours.t().reshape(ours.shape[1], config.heads, -1)
 )
-# Query, key and value of the first head, then of the second there; all queries, all keys, all values here.
+# On disk, query, key and value of the first head, then of the second; here all queries, all keys, all values.
 HEAD_AFTER_HEAD = Layout(
     lambda theirs, config: theirs.reshape(config.heads, 3, -1, theirs.shape[1]).transpose(0, 1).flatten(0, 2),
     lambda ours, config: ours.reshape(3, config.heads, -1, ours.shape[1]).transpose(0, 1).flatten(0, 2),
@@ -277,7 +277,7 @@ class Mapped:
 
 
 def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -> Iterator[Mapped]:
-    """Write out the rows of a map for each layer of ``config``; ignored rows have an empty ``ours``."""
+    """Expand the rows of a map for all layers of ``config``; ignored rows have an empty ``ours``."""
     inner = 1 if isinstance(config.sharing, OwnWeights) else config.sharing.inner
     distinct = config.layers if isinstance(config.sharing, OwnWeights) else config.sharing.groups * inner
     for row in rows:
@@ -331,7 +331,8 @@ def check_numbers(name: str, value: Tensor) -> None:
     known = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
     if value.dtype not in known or value.layout != torch.strided:
         raise IncompatibleWeights(
-            f"expected floating point weights in {name}, but they are {value.dtype}. Quantised weights are not read."
+            f"expected floating point weights in {name}, but they are {value.dtype}. Quantised weights "
+            "are not supported: use the original checkpoint."
         )
     kind = {8: torch.int64, 4: torch.int32, 2: torch.int16}[value.element_size()]
     # The bits of the exponent (IEEE 754): infinity has no others, and infinities and NaN alone have all of them.

@@ -74,7 +74,7 @@ def read_modernbert(settings: Settings) -> EncoderConfig:
         attention_biases="all" if reader.flag("attention_bias") else "none",
         pooler=NoPooler(),
         dropout=DropoutRates(
-            # Behind the attention's output; nothing stands behind the feed-forward's.
+            # There is dropout after the attention's output (below), but none after the feed-forward's.
             hidden=0.0,
             attention=attention_dropout,
             head=reader.number("classifier_dropout"),

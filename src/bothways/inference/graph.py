@@ -70,7 +70,7 @@ class Graph:
     def rows(self, windows: Sequence[TokenIds], places: Sequence[int] | None = None) -> NDArray[np.float32]:
         """Return the outputs for a batch of windows: (B, K), or (B, S, K) for a graph with outputs for each token.
 
-        Windows are padded on the right; ``places`` index each window's token to predict, in a masked language model.
+        Windows are padded on the right; for a masked language model, ``places`` are the positions to predict.
         """
         longest = max(len(window.ids) for window in windows)
         ids, mask, types = (np.zeros((len(windows), longest), dtype=np.int64) for _ in range(3))
@@ -132,9 +132,9 @@ class GraphRunner:
 
 
 class GraphScorer:
-    """Answers queries about single places with the graph of a masked language model; any number of threads may call it.
+    """Answers queries with the exported graph of a masked language model; any number of threads may call it.
 
-    The graph gives the log-probability of every vocabulary entry at the queried place.
+    The graph gives the log-probability of every vocabulary entry at the queried position.
     """
 
     def __init__(self, graph: Graph, tokenizer: TextTokenizer, vocabulary: int, budget: TokenBudget) -> None:
@@ -149,7 +149,7 @@ class GraphScorer:
         return [found[index] for index in range(len(queries))]
 
     def logs(self, queries: Sequence[Query]) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Yield the index of each query, and the log-probability of every vocabulary entry at its place (V)."""
+        """Yield the index of each query, and the log-probability of every vocabulary entry at its position (V)."""
         for batch in self._batches([len(query.ids) for query in queries]):
             asked = [queries[index] for index in batch]
             yield from zip(batch, self._graph.rows(asked, [query.place for query in asked]), strict=True)

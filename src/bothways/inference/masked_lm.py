@@ -1,6 +1,6 @@
-"""Masked language modelling inference at single places of many sequences, in packed batches.
+"""Masked language modelling inference at single positions of many sequences, in packed batches.
 
-Shapes: M queried places, H hidden, V vocabulary, K tokens in an answer.
+Shapes: M queried positions, H hidden, V vocabulary, K tokens in an answer.
 """
 
 from collections.abc import Iterator, Sequence

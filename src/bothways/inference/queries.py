@@ -1,4 +1,4 @@
-"""Queries to a masked language model about single places of sequences, and searches made of them. Loads no torch.
+"""Queries to a masked language model for the token at one position, and searches that send them. Does not import torch.
 
 Shapes: V vocabulary.
 """
@@ -24,7 +24,7 @@ MOST_LOGITS = 2**25
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Requests the most probable tokens, ordinary ones only; see `refused_tokens` for `among`."""
+    """A request for the ``count`` most probable tokens that are not special; see `refused_tokens` for `among`."""
 
     count: int
     among: Among = "any"
@@ -32,14 +32,14 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Requests these tokens."""
+    """A request for the log-probabilities of the given tokens."""
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query for the token at one place of a sequence, usually that of a mask."""
+    """A query for the token at one position of a sequence, usually that of a mask."""
 
     ids: Sequence[int] | NDArray[np.integer]
     types: Sequence[int] | NDArray[np.integer]
@@ -51,7 +51,7 @@ class Query:
 class RankedTokens:
     """Tokens, and the natural logarithms of their probabilities over the whole vocabulary.
 
-    `Best` gets the most probable first, `Named` keeps its order.
+    For `Best`, the most probable token comes first; for `Named`, the tokens are in the requested order.
     """
 
     ids: tuple[int, ...]
@@ -63,7 +63,7 @@ Search: TypeAlias = Generator[list[Query], list[RankedTokens], ResultT]
 
 
 def together(searches: Sequence[Search[ResultT]]) -> Search[list[ResultT]]:
-    """Run several searches as one, whose queries are those of all unfinished searches."""
+    """Run several searches as one: each step yields the queries of all unfinished searches."""
     results: dict[int, ResultT] = {}
     asked: dict[int, list[Query]] = {}
 
@@ -105,9 +105,9 @@ def run_search(searching: Search[ResultT], scorer: Scorer) -> ResultT:
 def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> NDArray[np.bool_]:
     """Return the mask of vocabulary entries (V) that an answer must not contain.
 
-    A token that begins a word must spell something, and one that continues a word has no punctuation or white space:
-    if a vocabulary marks beginnings, commas and line breaks look like continuations. Rows of the table without a token
-    are refused too, since some tables are padded to a round size.
+    A token that begins a word must spell something. A token that continues a word must not contain punctuation or white
+    space: if a vocabulary marks word beginnings, commas and line breaks look like continuations. Rows of the table
+    without a token are refused too, since some tables are padded to a round size.
     """
     refused_V = np.ones(vocabulary, dtype=np.bool_)
     marks = tokenizer.word_marks

@@ -31,7 +31,7 @@ AnswerT = TypeVar("AnswerT")
 
 # Maximum batches at once (Python code runs in one thread at a time), and minimum tokens that are worth a thread.
 _AT_ONCE, _WORTH_A_THREAD = 4, 1024
-# Messages of CUDA and MPS, of CUDA's libraries, and of the CPU allocator.
+# Parts of out-of-memory messages: of CUDA and MPS, of CUDA's libraries, and of the CPU allocator.
 _OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
@@ -40,8 +40,8 @@ class Runner(Generic[WindowT, AnswerT]):
 
     Its only state is the budget, so any number of threads may use it at once.
 
-    A GPU gets its next batch before the answers of the previous one are read. On a CPU with several threads up to four
-    are computed at once, in threads of their own, unless processes share the model.
+    A GPU gets its next batch before the answers of the previous one are read. On a CPU with several threads, up to
+    four batches are computed at once, in threads of their own, unless processes share the model.
 
     Args:
         compute: Maps a packed batch of B windows to B answers. On a CPU the batch may end with sequences of one token
@@ -93,8 +93,8 @@ class Runner(Generic[WindowT, AnswerT]):
         return 1 if shared else at_once
 
     def _run_in_threads(self, windows: Sequence[WindowT], lengths: list[int], at_once: int) -> list[AnswerT]:
-        """Compute batches of about equally many tokens, in a multiple of the number computed at once."""
-        matrix_product()  # if it has to be measured first, nothing else may run meanwhile
+        """Compute batches of about equally many tokens, so that all threads stay busy."""
+        matrix_product()  # it may have to time the libraries, while nothing else may run
         tokens = sum(lengths)
         rounds = math.ceil(tokens / (self.budget.tokens * at_once))
         batches = [*by_token_budget(lengths, math.ceil(tokens / (rounds * at_once)))]
@@ -107,13 +107,13 @@ class Runner(Generic[WindowT, AnswerT]):
         return [answers[index] for index in range(len(windows))]
 
     def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
-        """Yield batches within the budget, which other batches and threads may lower meanwhile."""
+        """Yield batches within the budget, which earlier batches and other threads may lower meanwhile."""
         for planned in by_token_budget(lengths, self.budget.tokens):
             for part in by_token_budget([lengths[index] for index in planned], self.budget.tokens):
                 yield [planned[index] for index in part]
 
     def _answers(self, windows: Sequence[WindowT]) -> Iterable[AnswerT]:
-        """Compute a batch; if it does not fit into memory, its halves, and smaller batches from then on."""
+        """Compute a batch; if memory runs out, lower the budget for all later batches and compute the two halves."""
         try:
             ids, types = [window.ids for window in windows], [window.types for window in windows]
             packed = pack_in_blocks(ids, types) if self._device.type == "cpu" else pack(ids, types, self._device)

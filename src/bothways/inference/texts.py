@@ -44,7 +44,7 @@ class TextOptions:
     Attributes:
         max_length: Maximum tokens per window, special ones included.
         on_overflow: Treatment of longer texts.
-        stride: Tokens that neighbouring windows share; a quarter of a window's room when None.
+        stride: Tokens that neighbouring windows share; None for a quarter of a window's room.
         block_texts: Maximum texts of a block, which is tokenised at once; None for enough short texts to fill a batch.
         block_characters: Maximum characters of a block.
         as_words: Join the words of each text with single spaces first, as taggers do.
@@ -75,7 +75,7 @@ class TextOptions:
     def encode(
         self, tokenizer: TextTokenizer, texts: Sequence[Text], *, offsets: bool = False, first: int = 0
     ) -> list[EncodedText]:
-        """Return the windows of texts; ``first`` is the number of the first text in messages, from 0."""
+        """Return the windows of texts; ``first`` is the index of the first text in error messages, from 0."""
         return tokenizer.encode(
             [self.given(text) for text in texts] if self.as_words else list(texts),
             max_length=self.max_length,
@@ -130,7 +130,7 @@ class WindowRunner(Protocol):
 
     @property
     def budget(self) -> TokenBudget:
-        """Maximum tokens of a batch, lowered where memory runs out."""
+        """Maximum tokens of a batch, lowered when memory runs out."""
 
     def run(self, windows: Sequence[TokenIds]) -> list[Row]:
         """Return the row of each window, in order: (K), or (n, K) with a row for each token."""
@@ -155,7 +155,7 @@ class TextRunner:
         self.per_token = per_token
 
     def tokenize(self, texts: Sequence[Text], first: int = 0) -> list[EncodedText]:
-        """Return the windows of texts; ``first`` is the number of the first text in messages, from 0.
+        """Return the windows of texts; ``first`` is the index of the first text in error messages, from 0.
 
         Raises:
             InvalidInput: A text is empty or not a string.
@@ -188,7 +188,7 @@ class TextRunner:
         description: str = "reading",
         show_progress: bool | None = None,
     ) -> Iterator[Rows]:
-        """Yield the rows of any number of texts, in order and in flat memory; errors as for `tokenize` and `rows`."""
+        """Yield the rows of any number of texts, in order, in constant memory; errors as for `tokenize` and `rows`."""
         with progress(description, total, show=show_progress) as bar:
             for block in self.blocks(texts, lambda text: (text,)):
                 yield from (rows for _, (rows,) in block)
@@ -215,7 +215,7 @@ def blocks(
     characters: float = math.inf,
     size: Callable[[ItemT], int] = lambda _: 0,
 ) -> Iterator[list[ItemT]]:
-    """Yield items in lists of at most ``at_most``, each ended by the item that reaches ``characters`` in ``size``."""
+    """Yield items in lists of at most ``at_most``; a list also ends when its sizes add up to ``characters``."""
     block: list[ItemT] = []
     filled = 0
     for item in items:
@@ -274,7 +274,7 @@ def _text_size(item: tuple[object, Sequence[Text]]) -> int:
 
 # --- batches ---
 
-# On a CPU a batch should stay near the caches; a GPU wants to be filled.
+# On a CPU a batch should not be much larger than the caches; a GPU needs large batches.
 CPU_TOKENS = 2048
 GPU_TOKENS = 32768
 
@@ -304,10 +304,10 @@ class TokenBudget:
         tokens: The initial budget.
 
     Attributes:
-        tokens: The present budget.
+        tokens: The current budget.
 
     Raises:
-        InvalidInput: It is below 1.
+        InvalidInput: The budget is below 1.
     """
 
     def __init__(self, tokens: int) -> None:
@@ -324,7 +324,7 @@ class TokenBudget:
         return cls((CPU_TOKENS if device.type == "cpu" else GPU_TOKENS) if tokens is None else tokens)
 
     def lower(self, tokens: int) -> None:
-        """Lower the budget to this many tokens from now on; a lower one stays."""
+        """Lower the budget to this many tokens from now on, unless it is lower already."""
         with self._lock:
             self.tokens = min(self.tokens, tokens)
 
@@ -333,7 +333,7 @@ class TokenBudget:
 
 
 def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield indices of sequences, batch by batch: the longest first, neighbours of similar length, within the budget.
+    """Yield the indices of each batch of sequences: the longest first, similar lengths together, within the budget.
 
     A sequence that is longer than the budget forms a batch of its own.
 
@@ -353,7 +353,7 @@ def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 
 
 def by_padded_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield indices of sequences, batch by batch: the longest first, each within the budget when it is padded.
+    """Yield the indices of each batch of sequences: the longest first, within the budget when padded.
 
     A sequence that is longer than the budget forms a batch of its own.
 

@@ -1,11 +1,11 @@
 """Judges of retrieval-augmented generation, and rankings of systems.
 
 A `Judge` is a cross-encoder for one of three dimensions: context relevance, answer faithfulness, answer relevance. With
-a few human labels, prediction-powered inference turns its probabilities into the success rate of a system with an
-interval (`score_system`), and `rank_systems` puts several systems in order. After ARES (Saad-Falcon et al. 2023,
-arXiv:2311.09476).
+a few human labels, `score_system` estimates the success rate of a system from the judge's probabilities, with a
+confidence interval (prediction-powered inference). `rank_systems` ranks several systems. After ARES (Saad-Falcon et al.
+2023, arXiv:2311.09476).
 
-The names are loaded on first use, so that the command line reads columns without NumPy or torch.
+Names are imported on first use, so that the command line reads columns without importing NumPy or torch.
 """
 
 from typing import TYPE_CHECKING

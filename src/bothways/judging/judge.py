@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bothways.training.state import TrainingRecord
 
 CARD = "judge"
-"""Entry of the card in ``bothways.json`` that makes a model of pairs a judge."""
+"""Key in the card of ``bothways.json`` that marks a pair classifier as a judge."""
 
 GOOD = "1"
 MERGE: Merge = "maxp"
@@ -35,7 +35,7 @@ MERGE: Merge = "maxp"
 
 
 class ConfidenceArguments(TypedDict, total=False):
-    """Options of `PairClassifier.fit` for the confidence of a judge."""
+    """Options of `PairClassifier.fit` for calibration, out-of-domain detection and class weights."""
 
     calibration: CalibrationChoice | None
     detector: DetectorChoice | None
@@ -56,7 +56,7 @@ class Judge:
         classifier: The pair classifier; `PairClassifier.from_pretrained` opens it too.
         dimension: The dimension.
         good: The label of good triples.
-        record: The course of the training; None for an opened judge.
+        record: The training record; None for a judge opened from a folder.
     """
 
     def __init__(
@@ -97,20 +97,20 @@ class Judge:
 
         Args:
             model: A folder or a name, see `bothways.load`.
-            train: Triples with labels 0 and 1. If none has a label, all count as good, and negatives are made.
+            train: Triples with labels 0 and 1. If no triple has a label, all count as good and negatives are made.
             dimension: The dimension to judge.
             validation: Held-out triples. Default: about a tenth of the training rows, which share neither query nor
                 passage with the others.
             columns: Columns of the parts of a row.
-            negatives: The negatives to make, see `bothways.judging.training_rows`.
+            negatives: Kind of negatives to make, see `bothways.judging.training_rows`.
             opening: Options for opening the model and reading texts.
             merge: Rule that merges the windows of a long passage, see `bothways.tasks.outputs`.
-            confidence: Options for the confidence of the judge.
+            confidence: Options for calibration and out-of-domain detection.
             options: Training options, see `bothways.training.options.TrainingOptions`.
 
         Raises:
-            InvalidInput: There is no label and no negatives are made, all labels are the same, or an option is out of
-                its range.
+            InvalidInput: No triple has a label and ``negatives`` is ``"none"``, all labels are the same, or an option
+                is out of range.
         """
         found, seed = find_dimension(dimension), options.get("seed", 0)
         data = prepare(train, found, validation=validation, columns=columns, negatives=negatives, seed=seed)
@@ -135,15 +135,15 @@ class Judge:
     def open(
         cls, folder: str | Path, dimension: JudgeDimension | None = None, **opening: "Unpack[OpenOptions]"
     ) -> Self:
-        """Open a judge, or the one for a dimension in a folder of several.
+        """Open a saved judge, or one of several judges in a folder.
 
         Args:
-            folder: A folder written by `save`, or one with a judge for each of several dimensions.
+            folder: A folder written by `save`, or a folder with one such subfolder per dimension.
             dimension: The dimension; needed if the folder holds several judges.
             opening: Options for opening the model and reading texts.
 
         Raises:
-            InvalidInput: The folder holds no judge, none for this dimension, or several and none was named.
+            InvalidInput: The folder holds no judge, no judge of this dimension, or several and ``dimension`` is None.
         """
         path = _judge_folder(Path(folder), dimension)
         classifier = PairClassifier.from_pretrained(path, **opening)
@@ -156,7 +156,7 @@ class Judge:
             )
         if name not in DIMENSIONS:
             raise CorruptCheckpoint(
-                f"the card of {str(folder)!r} must name a dimension of {', '.join(DIMENSIONS)}, but it names {name!r}: "
+                f"the card of {str(folder)!r} must name one of {', '.join(DIMENSIONS)}, but it names {name!r}: "
                 "the file was altered or damaged. Get the model again from where it came."
             )
         if dimension not in (None, name):
@@ -167,7 +167,7 @@ class Judge:
         return cls(classifier, DIMENSIONS[name])
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Save the judge like `PairClassifier.save`, whole or not at all.
+        """Save the judge atomically, like `PairClassifier.save`.
 
         Raises:
             OutputExists: The folder exists and ``overwrite`` is false.
@@ -197,7 +197,7 @@ class Judge:
         seed: int = 0,
         show_progress: bool | None = None,
     ) -> JudgeReport:
-        """Compare the judge with human labels: accuracy, AUROC, calibration, and the order of systems.
+        """Compare the judge with human labels: accuracy, AUROC, calibration, and the ranking of systems.
 
         Args:
             data: Labelled triples; rows without a label are left out.
@@ -222,11 +222,11 @@ class Judge:
 
     @property
     def fitted(self) -> "TrainedHead":
-        """The trained classifier as a value."""
+        """The trained encoder and head of the classifier."""
         return self.classifier.fitted
 
     def facts(self) -> dict[str, object]:
-        """Return the facts about the judge for users, as JSON values."""
+        """Return a description of the judge as JSON values."""
         return {"dimension": self.dimension.name, **self.classifier.facts()}
 
     def __repr__(self) -> str:
@@ -234,7 +234,7 @@ class Judge:
 
 
 def judges_in(folder: Path) -> list[JudgeDimension]:
-    """Return the dimensions of the judges in a folder, each in a folder of its own."""
+    """Return the dimensions for which a folder has a judge, in a subfolder of that name."""
     return [name for name in DIMENSIONS if (folder / name / "config.json").is_file()]
 
 

@@ -1,4 +1,4 @@
-"""Human labels, matched to the rows of systems by id or texts, and the agreement of a judge with them.
+"""Human labels: matching them to the rows of systems by id or texts, and measuring a judge's agreement with them.
 
 Shapes: N rows, S systems.
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 Systems: TypeAlias = Mapping[str, Sequence[Triple]]
 Place: TypeAlias = tuple[str, int]
-"""A system and the number of its row."""
+"""A system's name and the index of one of its rows."""
 
-# Labels without a row that an error names, and disagreements that a report keeps.
+# Maximum number of unmatched labels listed in an error, and of disagreements in a report.
 _MAX_NAMED, _DISAGREEMENTS = 5, 10
 
 
@@ -38,7 +38,7 @@ def read_labels(
     *,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
 ) -> list[Triple]:
-    """Read labelled rows, which may lack texts if they have an id; rows without a label are skipped."""
+    """Read the rows that have a label. Each needs an id or a query; the other texts may be missing."""
     named = columns or TripleColumns()
     rows = list(data.read_rows(source, format=format))
     labels = [each for each in (read_triple(row, dimension, named) for row in rows) if each.label is not None]
@@ -47,22 +47,22 @@ def read_labels(
         raise InvalidInput(
             f"expected human labels in the column {named.label(dimension)!r}, got none in {len(rows):,} rows, which "
             f"have: {there}. Name the column (--{dimension.name.replace('_', '-')}), or label some rows: about 150 "
-            "make a useful interval."
+            "give a useful interval."
         )
     for each in labels:
         if each.id is None and not each.query:
             raise InvalidInput(
                 f"{each.where}: expected an id ({named.id!r}) or a query ({named.query!r}) to match the label to its "
-                "row, got neither."
+                "row, got neither. Fill one in."
             )
     return labels
 
 
 def with_labels(systems: Systems, labels: Sequence[Triple], dimension: Dimension) -> dict[str, list[Triple]]:
-    """Return the rows of systems with these human labels only.
+    """Return the rows of systems, with their labels replaced by the given human labels.
 
-    A label is matched by the id of its row if both files have ids, else by its texts. If it fits the rows of several
-    systems and the judge reads the same text in each, it goes to all of them.
+    A label is matched by id if label and row have one, else by texts. If it matches rows of several systems and the
+    judge reads the same texts in all of them, every one of these rows gets the label.
     """
     finder = _Finder(systems, dimension)
     chosen: dict[Place, Triple] = {}
@@ -76,14 +76,14 @@ def with_labels(systems: Systems, labels: Sequence[Triple], dimension: Dimension
             if before.label != label.label:
                 raise InvalidInput(
                     f"{label.where}: expected one label for {_named(label)}, got {before.label} ({before.where}) and "
-                    f"{label.label}. Decide which one holds."
+                    f"{label.label}. Keep the correct one."
                 )
     if missing:
         more = f" and {len(missing) - _MAX_NAMED:,} more" if len(missing) > _MAX_NAMED else ""
         raise InvalidInput(
-            f"expected every labelled row in the data, but {len(missing):,} of {len(labels):,} are not there: "
-            f"{', '.join(missing[:_MAX_NAMED])}{more}. Add the answers that the labels belong to, or check the column "
-            "of ids (--id)."
+            f"expected every label to match a row of the data, but {len(missing):,} of {len(labels):,} match none: "
+            f"{', '.join(missing[:_MAX_NAMED])}{more}. Add the rows that were labelled, or check the id column "
+            "(--id)."
         )
     return {
         name: [
@@ -95,8 +95,6 @@ def with_labels(systems: Systems, labels: Sequence[Triple], dimension: Dimension
 
 
 class _Finder:
-    """Finds the rows that labels belong to."""
-
     def __init__(self, systems: Systems, dimension: Dimension) -> None:
         self._systems, self._dimension = systems, dimension
         self._rows = {(name, number): row for name, rows in systems.items() for number, row in enumerate(rows)}
@@ -110,11 +108,11 @@ class _Finder:
         """Return the rows that a label belongs to."""
         if label.system is not None and label.system not in self._systems:
             raise InvalidInput(
-                f"{label.where}: expected a system of {', '.join(map(repr, self._systems))}, got {label.system!r}. "
-                "Give its answers too, or leave its labels out."
+                f"{label.where}: expected one of the systems {', '.join(map(repr, self._systems))}, got "
+                f"{label.system!r}. Add the rows of that system, or remove its labels."
             )
         parts = tuple(part for part in PARTS if label.text(part))
-        # The same id may stand for a query in the files of several systems.
+        # Files of several systems may use the same id for the same query.
         places = [
             place
             for place in self._by_id.get(label.id or "", [])
@@ -125,8 +123,8 @@ class _Finder:
         if len({self._dimension.pair(self._rows[place]) for place in places}) > 1:
             among = ", ".join(dict.fromkeys(repr(name) for name, _ in places))
             raise InvalidInput(
-                f"{label.where}: expected a label of one row, but {_named(label)} fits {len(places)} rows (of {among}) "
-                "with different texts. Give the label an id, the answer's text, or the name of its system."
+                f"{label.where}: expected a label to match one row, but {_named(label)} matches {len(places)} rows "
+                f"(of {among}) with different texts. Give the label an id, the answer's text, or its system."
             )
         return places
 
@@ -139,7 +137,7 @@ class _Finder:
                 index[tuple(row.text(part) for part in parts)].append(place)
             self._by_parts[parts] = index
         places = self._by_parts[parts].get(tuple(label.text(part) for part in parts), [])
-        # Rows with another id are other rows, whatever their texts.
+        # A row with another id is never a match, even with the same texts.
         return [place for place in places if label.id is None or self._rows[place].id in (None, label.id)]
 
 
@@ -152,7 +150,7 @@ def _named(triple: Triple) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JudgeDisagreement:
-    """A labelled triple whose label the judge confidently contradicts."""
+    """A triple on which the judge disagrees with the human label."""
 
     triple: Triple
     probability: float  # the judge's probability that it is good
@@ -168,7 +166,7 @@ class JudgeReport:
     """The agreement of a judge with human labels."""
 
     report: Report  # accuracy, F1, Brier score and calibration error, with intervals
-    # How often a good triple has a higher probability than a bad one; None if all labels are the same.
+    # Chance that a good triple has a higher probability than a bad one; None if all labels are the same.
     auroc: Estimate | None
     # Kendall's tau between the systems' mean probability and their mean label; None for fewer than two systems.
     tau: float | None
@@ -183,7 +181,7 @@ class JudgeReport:
         return {**self.report.to_dict(), **auroc, "kendall_tau": self.tau, "systems": systems, "disagreements": shown}
 
     def summary(self) -> str:
-        """Return the figures, one per line."""
+        """Return the metrics, one per line."""
         named = {**self.report.estimates, **({} if self.auroc is None else {"auroc": self.auroc})}
         lines = [f"{name:<12} {each.value:.4f}  [{each.low:.4f}, {each.high:.4f}]" for name, each in named.items()]
         lines += [f"kendall_tau  {self.tau:.4f}  over {len(self.systems)} systems"] if self.tau is not None else []
@@ -216,7 +214,7 @@ def judge_report(
 
 
 def tau_of(first_S: ArrayLike, second_S: ArrayLike) -> float | None:
-    """Return Kendall's tau-b of two orders of systems; None if all systems tie in one of them."""
+    """Return Kendall's tau-b between two scorings of the systems; None if one of them ties all systems."""
     from scipy.stats import kendalltau
 
     if np.ptp(first_S) == 0 or np.ptp(second_S) == 0:

@@ -1,4 +1,4 @@
-"""Several systems in order of their success rates, and how certain that order is.
+"""Ranking of systems by success rate, and the uncertainty of that ranking.
 
 Shapes: N rows or queries, S systems.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bothways.judging.triples import Rows
 
 NEXT_ROWS = 50
-# Minimum share of the labels on queries that are labelled for both systems, for a paired comparison.
+# A paired comparison needs at least this share of labelled queries to be labelled for both systems.
 _MIN_PAIRED = 0.5
 
 
@@ -43,7 +43,7 @@ class NextRow:
     probability: float  # the judge's probability that it is good
 
     def to_dict(self, columns: TripleColumns) -> dict[str, object]:
-        """Return a row of a file with these columns."""
+        """Return the row as a dictionary with these column names."""
         triple = self.triple
         return {
             **({} if triple.id is None else {columns.id: triple.id}),
@@ -57,10 +57,10 @@ class NextRow:
 
 @dataclass(frozen=True, slots=True)
 class SystemComparison:
-    """Two systems."""
+    """A comparison of the success rates of two systems."""
 
-    first: str  # the one that ranks higher
-    second: str  # the other
+    first: str  # the system that ranks higher
+    second: str  # the system that ranks lower
     difference: PoweredEstimate  # success rate of the first minus that of the second, with its interval
     probability: float  # probability that the first is better
     pairing: Pairing  # ``"paired"`` if both answered the same queries and enough of them are labelled for both
@@ -78,16 +78,16 @@ class SystemComparison:
 
 @dataclass(frozen=True, slots=True)
 class SystemRanking:
-    """Systems in order."""
+    """Systems ranked by success rate."""
 
     dimension: str
-    systems: tuple[SystemScore, ...]  # their success rates, the highest first
+    systems: tuple[SystemScore, ...]  # success rates, highest first
     comparisons: tuple[SystemComparison, ...]  # every pair of systems
-    # Number of further queries to label that would separate the first two; 0 if their interval excludes 0 already, None
-    # if labels on all rows would not be enough, or with one system.
+    # Number of further queries to label to separate the first two; 0 if the interval of their difference already
+    # excludes 0; None if labels on all rows would not be enough, or for a single system.
     separating_labels: int | None
     truth: Mapping[str, float]  # the true success rates, if they are known
-    tau: float | None  # Kendall's tau between the order and the truth; None if it is not known
+    tau: float | None  # Kendall's tau between the ranking and the truth; None if that is unknown
     next_rows: tuple[NextRow, ...]
     quality: JudgeReport  # the judge's agreement with the labels of all systems together
 
@@ -102,7 +102,7 @@ class SystemRanking:
         first, more = self.comparisons[0], self.separating_labels
         names = f"{first.first} and {first.second}"
         if more == 0:
-            return f"The interval of the difference of {names} excludes 0: no further labels are needed."
+            return f"The interval of the difference between {names} excludes 0: no further labels are needed."
         labels = (
             "even labels of all rows would not" if more is None else f"about {more:,} more random labels of each would"
         )
@@ -146,31 +146,31 @@ def rank_systems(
     format: "Format | None" = None,  # noqa: A002 (the option's name)
     show_progress: bool | None = None,
 ) -> SystemRanking:
-    """Put systems in order of their success rates.
+    """Rank systems by success rate.
 
     Args:
         judge: The judge.
-        systems: All rows of each system, by its name. A row that names another system counts for that system.
-        labels: Human labels of rows drawn at random, for every system. Default: those in the data. A label is matched
-            to the row with the same id, else with the same texts; within its system if it names one.
+        systems: Names of systems, with all rows of each. A row that names another system counts for that one.
+        labels: Human labels for a random sample of each system's rows. Default: the labels in ``systems``. A label is
+            matched by id, else by texts; if it names a system, only to the rows of that system.
         truth: True success rates, if they are known.
         columns: Columns of the parts of a row.
         method: Method of the intervals.
         level: Confidence level of the intervals.
         next_rows: Number of rows to suggest for labelling.
-        seed: Seed of the bootstrap and of ties.
+        seed: Seed of the bootstrap and of tie-breaking.
         format: Format of all files.
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: A system has fewer than two labels, a label fits no row, or the truth names other systems.
+        InvalidInput: A system has fewer than two labels, a label matches no row, or ``truth`` names other systems.
     """
     read = _read_systems(systems, judge.dimension, columns, format)
     other = sorted({*truth}.symmetric_difference(read)) if truth else []
     if other:
         raise InvalidInput(
-            f"truth: expected a value for each of the systems {', '.join(map(repr, read))}, but the two lists differ "
-            f"in {', '.join(map(repr, other))}."
+            f"truth: expected a value for each of the systems {', '.join(map(repr, read))} and no others, but "
+            f"{', '.join(map(repr, other))} is only in one of the two. Correct the names."
         )
     judged = judge_systems(judge, read, labels, columns, format=format, show_progress=show_progress)
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}
@@ -208,7 +208,7 @@ def _compared(first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, l
 def _read_systems(
     systems: "Mapping[str, Rows]", dimension: Dimension, columns: TripleColumns | None, format_: "Format | None"
 ) -> dict[str, ReadTriples]:
-    """Read the rows of each system; rows without a system belong to that of their file."""
+    """Read the rows of each system; a row that names no system belongs to the system of its file."""
     read: dict[str, ReadTriples] = {}
     for name, source in systems.items():
         found, rows = read_triples(source, dimension, columns, format=format_), dict[str, list[Triple]]()
@@ -217,7 +217,7 @@ def _read_systems(
         for place, (system, own) in enumerate(rows.items()):
             if system in read:
                 raise InvalidInput(
-                    f"expected the rows of each system in one file, but {system!r} is in two. Merge the files, or "
+                    f"expected all rows of a system in one file, but {system!r} is in two. Merge the files, or "
                     "rename one system."
                 )
             # Incomplete rows have no system; they count for the first one.
@@ -247,7 +247,7 @@ def truth_in_labels(
     *,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
 ) -> dict[str, float]:
-    """Return the mean label of each system whose rows are all labelled.
+    """Return the mean label of each system; every row must have a label.
 
     Raises:
         InvalidInput: A row has no label.
@@ -292,11 +292,11 @@ def _aligned(system: JudgedSystem, number: Mapping[str, int], both: Sequence[str
 
 
 def rows_to_label_next(systems: Sequence[JudgedSystem], count: int, seed: int) -> list[NextRow]:
-    """Choose the unlabelled rows whose labels would help most.
+    """Choose the unlabelled rows with the most informative labels.
 
-    On these, the judge's probabilities differ most between the systems; with one system, they are nearest to 0.5. Ties
-    go to the more uncertain row, then to a random one. Rows chosen in this way are not a random sample: use their
-    labels to correct or train a judge, and do not mix them with labels drawn at random.
+    These answer the queries on which the judge's probabilities differ most between the systems; for one system, their
+    probabilities are nearest to 0.5. Ties are broken by uncertainty, then at random. These rows are not a random
+    sample: use their labels to correct or train a judge, and do not mix them with labels of randomly drawn rows.
     """
     groups = _shared_queries(systems) or [(row,) for system in systems for row in _rows(system)]
     groups = [rows for rows in groups if any(row.triple.label is None for row in rows)]

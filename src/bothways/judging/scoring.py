@@ -29,7 +29,7 @@ _ESTIMATE = ("value", "low", "high", "level", "method", "effective_labels")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedSystem:
-    """The rows of a system with the judge's probabilities, some of them with human labels."""
+    """A system's rows with the judge's probabilities and, for some of them, human labels."""
 
     name: str  # the system
     triples: Sequence[Triple]  # all rows
@@ -47,7 +47,7 @@ class JudgedSystem:
         if known_N.sum() < MIN_LABELS:
             raise InvalidInput(
                 f"expected at least {MIN_LABELS} human labels of the system {self.name!r}, got {known_N.sum()} for "
-                f"{len(self.triples):,} rows. Label rows of it that are drawn at random: about 150 make a useful "
+                f"{len(self.triples):,} rows. Label randomly drawn rows of it: about 150 give a useful "
                 "interval."
             )
         labels = [each.label for each in self.triples if each.label is not None]
@@ -75,7 +75,7 @@ class SystemScore:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Reasons to doubt the interval."""
-        lost = f"{self.incomplete:,} rows lack a text that the judge reads: the rate covers the other rows alone."
+        lost = f"{self.incomplete:,} rows lack a text that the judge reads: the rate covers only the other rows."
         return ((lost,) if self.incomplete else ()) + self.estimate.warnings
 
     def to_dict(self) -> dict[str, object]:
@@ -123,7 +123,7 @@ def score_system(
     Args:
         judge: The judge.
         data: All rows of the system.
-        labels: Human labels of rows drawn from them at random. Default: those in ``data``.
+        labels: Human labels for a random sample of these rows. Default: the labels in ``data``.
         name: Name of the system.
         columns: Columns of the parts of a row.
         method: Method of the main interval: ``"ppi++"``, ``"ppi"`` or ``"classical"``.
@@ -133,7 +133,7 @@ def score_system(
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: There are fewer than two labels, or a label fits no row; the message names some.
+        InvalidInput: There are fewer than two labels, or a label matches no row; the message names some.
     """
     read = {name: read_triples(data, judge.dimension, columns, format=format)}
     (judged,) = judge_systems(judge, read, labels, columns, format=format, show_progress=show_progress)
@@ -149,7 +149,7 @@ def judge_systems(
     format: "Format | None" = None,  # noqa: A002 (the option's name)
     show_progress: bool | None = None,
 ) -> list[JudgedSystem]:
-    """Return systems with the judge's probabilities, and the labels of a file or else their own."""
+    """Judge the rows of each system; human labels come from ``labels``, or else from the rows."""
     rows = {name: list(read.triples) for name, read in systems.items()}
     if labels is not None:
         rows = with_labels(rows, read_labels(labels, judge.dimension, columns, format=format), judge.dimension)
@@ -157,7 +157,7 @@ def judge_systems(
         column = (columns or TripleColumns()).label(judge.dimension)
         raise InvalidInput(
             f"expected human labels, got no file of labels and none in the column {column!r} of the data. Give labels "
-            "(--labels) of rows that are drawn at random: about 150 make a useful interval."
+            "(--labels) of randomly drawn rows: about 150 give a useful interval."
         )
     probability_N = judge.probabilities([row for each in rows.values() for row in each], show_progress=show_progress)
     judged, start = [], 0
@@ -171,7 +171,7 @@ def judge_systems(
 def scored(
     system: JudgedSystem, judge: "Judge", *, method: PpiMethod = DEFAULT, level: float = 0.95, seed: int = 0
 ) -> SystemScore:
-    """Return the success rate of a judged system by all methods."""
+    """Estimate the success rate of a judged system by every applicable method."""
     sample = system.sample()
     possible = [each for each in METHODS if len(sample.unlabelled_judge_scores) or each in ("classical", method)]
     estimates = {each: estimate_mean(sample, method=each, level=level) for each in possible}
@@ -189,5 +189,5 @@ def scored(
 
 
 def equivalent_labels(estimate: PoweredEstimate) -> str:
-    """Return the number of labels that alone would give as narrow an interval, in digits or as "all"."""
+    """Return the number of labels that would give as narrow an interval without the judge, or "all" if none would."""
     return "all" if estimate.effective_labels == float("inf") else f"{estimate.effective_labels:,.0f}"

@@ -1,9 +1,9 @@
 """Rows for training a judge: negatives, pairs of texts, and held-out rows.
 
-Negatives are made from positives alone, as in ARES (Saad-Falcon et al. 2023, arXiv:2311.09476, section 3.1). A weak one
-takes the passage, or the answer, of another question at random. A strong one is harder to recognise: it takes another
-passage of the same document, or else the passage that shares most words with the query (BM25), or the answer to the
-question about that passage. Nothing is generated.
+Negatives recombine the texts of positives, as in ARES (Saad-Falcon et al. 2023, arXiv:2311.09476, section 3.1); no text
+is generated. A weak negative gets the passage, or the answer, of a random other query. A strong negative is harder to
+recognise: its passage, or answer, comes from a row about the same document, or else from the row whose passage ranks
+highest for the query (BM25).
 """
 
 from collections import Counter, defaultdict
@@ -40,7 +40,7 @@ class JudgeData:
     columns: PairColumns
     training: "list[Row]"  # pairs to train on
     validation: "list[Row]"  # held-out pairs
-    made: int  # number of negatives that were made for both
+    made: int  # number of negatives made for both parts
     left_out: int  # number of rows without a label, or without all texts
     repeated: int  # number of rows that repeat another
     shared_passages: int  # number of passages that validation data share with training data
@@ -49,13 +49,13 @@ class JudgeData:
     def notes(self) -> list[str]:
         """Sentences on how the rows were prepared."""
         notes = {
-            f"{self.left_out:,} rows have no label, or lack a text that is read, and were left out.": self.left_out,
+            f"{self.left_out:,} rows lack a label, or a text that the judge reads, and were left out.": self.left_out,
             f"{self.repeated:,} rows repeat the texts and label of another and count once.": self.repeated,
             f"{self.made:,} negatives were made from passages and answers of other questions. Metrics and "
-            "probabilities refer to such rows: real mistakes are harder to tell. Measure the judge on human "
+            "probabilities refer to such rows: real mistakes are harder to detect. Measure the judge on human "
             "labels.": self.made,
-            f"{self.shared_passages:,} passages of the validation rows are also in the training rows: their metrics "
-            "are optimistic.": self.shared_passages,
+            f"{self.shared_passages:,} passages of the validation rows are also in the training rows: validation "
+            "metrics are optimistic.": self.shared_passages,
         }
         return [note for note, count in notes.items() if count]
 
@@ -69,9 +69,9 @@ def prepare(
     negatives: Negatives | None = None,
     seed: int = 0,
 ) -> JudgeData:
-    """Return the pairs of texts that a judge is trained and validated on; the arguments are those of `Judge.train`.
+    """Return the text pairs for training and validating a judge; the arguments are those of `Judge.train`.
 
-    ``negatives`` is by default ``"both"`` if no row has a label, else ``"none"``.
+    ``negatives`` defaults to ``"both"`` if no row has a label, else to ``"none"``.
     """
     named = columns or TripleColumns()
     read = read_triples(train, dimension, named)
@@ -108,7 +108,7 @@ def prepare(
 def _labelled(
     read: ReadTriples, dimension: Dimension, kind: Negatives, columns: TripleColumns, what: str
 ) -> list[Triple]:
-    """Return the labelled rows; if no row has a label, all rows as good ones."""
+    """Return the labelled rows; if there are none, all rows with label 1."""
     labelled, column = list(read.labelled), columns.label(dimension)
     if not labelled:
         if kind == "none":
@@ -120,7 +120,7 @@ def _labelled(
     labels = Counter(each.label for each in labelled)
     if len(labels) == 1 and not (labels[1] and kind != "none"):
         (only,) = labels
-        remedy = "or generate negatives (negatives='both')" if only else "for a judge learns from both"
+        remedy = "or generate negatives (negatives='both')" if only else "since a judge learns from both"
         raise InvalidInput(
             f"expected labels 0 and 1 in the column {column!r} of the {what} rows, got {only} in all {len(labelled):,} "
             f"labelled rows. Give rows of the other label, {remedy}."
@@ -129,7 +129,7 @@ def _labelled(
 
 
 def _split(rows: Sequence[Triple], seed: int) -> tuple[list[Triple], list[Triple]]:
-    """Hold rows out; draw again if all of them have the same label by chance."""
+    """Hold out some rows; draw again while they lack one of the labels."""
     group, classes = _groups(rows), {each.label for each in rows}
     splits = (
         hold_out(rows, HELD_OUT, seed + attempt, lambda label: (str(label),), group=group.__getitem__)
@@ -164,7 +164,7 @@ def _pairs(rows: Sequence[Triple], dimension: Dimension, columns: PairColumns) -
 
 
 def _with_negatives(rows: Sequence[Triple], dimension: Dimension, kind: Negatives, seed: int) -> list[Triple]:
-    """Return rows with negatives, none of which is a pair of the rows."""
+    """Add negatives to the rows, except those whose text pair is already among the rows."""
     if kind == "none":
         return list(rows)
     known = {dimension.pair(each) for each in rows}
@@ -178,7 +178,7 @@ def make_negatives(
     kind: Literal["weak", "strong", "both"] = "both",
     seed: int = 0,
 ) -> list[Triple]:
-    """Return a negative, labelled 0, for each positive where possible: weak, strong, or both in turn."""
+    """Return at most one negative (label 0) for each positive: weak, strong, or alternately strong and weak."""
     part: _Exchanged = "passage" if dimension.name == "context_relevance" else "answer"
     if len({each.text(part) for each in positives}) < 2:
         raise InvalidInput(
@@ -193,7 +193,7 @@ _Exchanged = Literal["passage", "answer"]
 
 
 class _Negatives:
-    """Draws another passage or answer for triples."""
+    """Replaces the passage or the answer of triples by that of another triple."""
 
     def __init__(
         self, triples: Sequence[Triple], part: _Exchanged, generator: np.random.Generator, *, strong: bool
@@ -208,7 +208,7 @@ class _Negatives:
         self._nearest = _nearest(triples) if strong else []
 
     def made(self, kinds: Sequence[bool]) -> Iterator[Triple]:
-        """Yield a negative for each triple, strong or weak in turn."""
+        """Yield at most one negative per triple; ``kinds`` (True: strong) alternate."""
         for number, triple in enumerate(self._triples):
             other = self._strong(number) if kinds[number % len(kinds)] else None
             other = self._weak(number) if other is None else other
@@ -217,7 +217,7 @@ class _Negatives:
                 yield replace(triple, label=0, id=None, where=where, **{self._part: taken})
 
     def _fits(self, number: int, other: int) -> bool:
-        """Return True if the part of another triple is wrong for this one."""
+        """Return True if the passage or answer of another triple is wrong for this triple's query."""
         triple, candidate = self._triples[number], self._triples[other]
         differs = candidate.text(self._part) not in self._right[triple.query] and candidate.query != triple.query
         # A second question about the same passage has an answer that the passage supports.
@@ -236,6 +236,6 @@ class _Negatives:
 
 
 def _nearest(triples: Sequence[Triple]) -> list[NDArray[np.int64]]:
-    """Return the triples whose passages share most words with each query; without passages, their queries."""
+    """Return the best triples for each query by BM25 over their passages (over queries if there is no passage)."""
     index = LexicalIndex.build([each.passage or each.query for each in triples], None)
     return [found.ranking.rows_K for found in index.retrieve([each.query for each in triples], _NEAREST)]

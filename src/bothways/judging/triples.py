@@ -27,7 +27,7 @@ _NO_LABEL = ("", "null", "none", "nan")
 
 @dataclass(frozen=True, slots=True)
 class Triple:
-    """A query, a passage, an answer, and what is known about them."""
+    """A query, a passage and an answer, with an optional human label and origin."""
 
     query: str
     passage: str = ""  # the retrieved passage; may be empty
@@ -45,7 +45,7 @@ class Triple:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One question about a triple."""
+    """A yes-or-no question about a triple, answered by a judge."""
 
     name: JudgeDimension  # the name in files and on the command line
     question: str  # the question to which label 1 means yes
@@ -111,7 +111,7 @@ class TripleColumns:
         """Return the default columns with some renamed.
 
         Raises:
-            UnreadColumn: There is no such part of a row.
+            UnreadColumn: A name is not an attribute of this class.
         """
         known = [each.name for each in fields(cls)]
         for name in names:
@@ -130,10 +130,10 @@ class TripleColumns:
 
 @dataclass(frozen=True, slots=True)
 class ReadTriples:
-    """The triples of a source."""
+    """The triples read from a source."""
 
     triples: tuple[Triple, ...]  # rows with every text that the dimension reads
-    incomplete: int = 0  # number of rows left out because such a text is empty
+    incomplete: int = 0  # number of rows left out because one of these texts is empty
 
     @property
     def labelled(self) -> tuple[Triple, ...]:
@@ -152,7 +152,7 @@ def read_triples(
 
     Args:
         source: A file, or rows.
-        dimension: The texts that a row must have, and the labels to read.
+        dimension: The dimension, which sets the texts that a row must have and the label column to read.
         columns: Columns of the parts of a row.
         format: Format of the file, see `bothways.data.read_rows`.
 
@@ -193,7 +193,7 @@ def label_of(value: object) -> int | None:
 
 
 def read_triple(row: "Row", dimension: Dimension, columns: TripleColumns, *, needed: bool = False) -> Triple:
-    """Return the triple of a row; missing texts are empty unless the dimension reads them and they are ``needed``."""
+    """Return the triple of a row. With ``needed``, the columns that the dimension reads must exist."""
     texts = [_text(row, columns.text(part), needed=needed and part in dimension.parts) for part in PARTS]
     column = columns.label(dimension)
     try:

@@ -1,4 +1,4 @@
-"""Models with linear layers in int8, chosen by the loss on texts."""
+"""Quantization of linear layers to int8; the layers are chosen by the loss on texts."""
 
 from bothways.quantization.quantize import Quantization, quantize
 

@@ -1,4 +1,4 @@
-"""Quantize the linear layers of a saved or published model to int8, with texts without labels.
+"""Quantize the linear layers of a saved or published model to int8, using texts without labels.
 
 Shapes: N texts, H hidden, W windows of a text.
 """
@@ -52,19 +52,19 @@ MAX_TEXTS = 2000
 # Texts that were not used to choose the layers lose more: 2,000 other sentences from Wikipedia lost 1.09 times as
 # much.
 _SHARE_TO_LOSE = 0.8
-# Texts of a batch while layers collect inputs, and texts to compare layers on.
+# Texts per batch while the layers' inputs are collected, and texts on which layers are compared.
 _FITTING, _COMPARING = 64, 128
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """Layers of a model in int8, and their cost.
+    """The layers of a model that are in int8, and the loss that they cause.
 
     Attributes:
         texts: Number of compared texts.
-        min_cosine: Minimum cosine of a text's vector with that of the model in float32.
+        min_cosine: Minimum over the texts of the cosine between a text's vector and its vector in float32.
         mean_cosine: Mean cosine.
-        vector: The compared vector.
+        vector: Name of the compared vector, such as ``"mean of tokens"``.
         int8: Names of the layers in int8.
         bfloat16: Names of the layers in bfloat16, which processors without it multiply in float32.
         float32: Names of the layers in float32.
@@ -97,17 +97,17 @@ def quantize(
     show_progress: bool | None = None,
     **options: Unpack[OpenOptions],
 ) -> Quantization:
-    """Save a model with linear layers in int8, except for the most harmful ones, which stay in bfloat16.
+    """Save a model with its linear layers in int8, except for layers that lose too much, which stay in bfloat16.
 
-    The saved model opens like any other, for inference only. Its files state the loss.
+    The saved model opens like any other, for inference only. ``config.json`` and the model card state the loss.
 
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
         folder: Folder of the new model.
         texts: Texts of the kind that the model will read, without labels.
-        cosine: Minimum cosine of a text's vector with that of the model in float32. Layers are chosen
-            for a slightly higher cosine on the given texts, so that similar texts reach this one.
-        most_texts: Maximum texts to read; a sample of more is drawn.
+        cosine: Minimum cosine of a text's vector with its vector in float32. Layers are chosen with a margin
+            on the given texts, so that other texts of this kind keep the minimum too.
+        most_texts: Maximum texts to use; if there are more, a sample is drawn.
         seed: Seed for drawing the sample.
         portable: Let processors without VNNI multiply in int8 too: weights are rounded more coarsely, and fewer layers
             become int8.
@@ -129,7 +129,7 @@ def quantize(
     backend.model.check_full("quantize")
     pair = SMALL_PAIR if portable else largest_pair() or ANY_PAIR
     if not largest_pair():
-        phase("this processor or torch multiplies no int8: the search is exact, but slow")
+        phase("no int8 products in this processor or build of torch: the search is exact, but slow")
     read, vector = _read(backend)
     layers, vectors = linear_weights(backend.model.encoder), _vectors(backend, read)
     candidates = _candidates(backend, vectors, layers, chosen, seed, pair)
@@ -218,7 +218,7 @@ def _chosen(
     cosine: float,
     show_progress: bool | None,
 ) -> tuple[Choice, bool]:
-    """Choose layers for int8, with the other layers in bfloat16 (True) or, if none can be int8 then, in float32."""
+    """Choose the int8 layers; also return True if the others are in bfloat16, which is tried before float32."""
     expected_NH = vectors(texts)
     min_cosine = 1 - _SHARE_TO_LOSE * (1 - cosine)
     for others in (hold_bfloat16, release) if has_bfloat16_product() else (release,):
@@ -267,9 +267,9 @@ _LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA
 def write_int8_folder(
     folder: Path, checkpoint: Checkpoint, maps: Mapping[str, Int8Weight], described: Mapping[str, object]
 ) -> None:
-    """Fill an empty folder with a model whose layers (by the encoder's parameters) are in int8.
+    """Write a model to an empty folder, with the int8 weights in ``maps``, by parameter name, instead of its own.
 
-    Their description goes into ``config.json`` and the card.
+    ``config.json`` and the model card get the description of the int8 layers.
     """
     stored = Stored.of(checkpoint.extras)
     _copy(checkpoint.folder, folder, kept=set(stored.checksums))

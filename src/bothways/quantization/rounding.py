@@ -18,17 +18,17 @@ from bothways.progress import Progress
 
 # Strengths of smoothing (alpha in SmoothQuant): the share of the inputs' magnitude that moves to the weights.
 _STRENGTHS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
-# Rows of a batch in the sample, rows of the sample, and rows of the sums for GPTQ.
+# Rows sampled from each batch, rows in the sample, and rows in the sums for GPTQ.
 _ROWS_OF_A_BATCH, _COMPARED, _FITTED = 64, 1024, 16_384
 # Columns of weights in a block of GPTQ.
 _AT_ONCE = 128
-# Code of the largest weight of an output. With small pairs, fine steps make more of them too large.
+# Codes to try for an output's largest weight. With small pairs, finer steps make more pairs too large.
 _LARGEST = {ANY_PAIR: (127,), SMALL_PAIR: (127, 112, 100, 88, 80, 72, 64)}
 _DAMPING = 0.01
 
 
 class InputSample:
-    """Inputs of a layer: extremes, a sample, and the sums and outer products over the other rows, with their count."""
+    """Statistics of a layer's inputs: extremes, a sample of rows, and sum, outer products and count of the others."""
 
     def __init__(self, width: int, generator: torch.Generator) -> None:
         self._generator = generator
@@ -84,7 +84,7 @@ def sampled(layers: Mapping[str, nn.Module], seed: int) -> Iterator[dict[str, In
 def fitted(weight_OI: Tensor, sample: InputSample, pair: int) -> Int8Weight:
     """Return the int8 weight whose products with the sampled rows are nearest to those of the float weight.
 
-    The best smoothing for independently rounded weights, and the next stronger one, are then tried with GPTQ. With
+    Smoothings are compared on independently rounded weights; the best and the next one are then tried with GPTQ. With
     small pairs (the largest sum of two neighbouring weights of one sign), each output takes the best of several steps.
     """
     rows_RI = sample.rows_RI
@@ -115,7 +115,7 @@ def _best_rows(maps: Sequence[Int8Weight], chosen_O: Tensor) -> Int8Weight:
 def _compensated(
     weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor, sample: InputSample, pair: int
 ) -> Iterator[Int8Weight]:
-    """Yield int8 weights with increasing steps, rounded column by column: later columns compensate for earlier ones.
+    """Yield int8 weights with increasing steps, rounded column by column; later columns correct errors of earlier ones.
 
     GPTQ (Frantar et al. 2022, arXiv:2210.17323, algorithm 1), columns with the largest inputs first.
     """
@@ -171,7 +171,7 @@ def _hessian(shift_I: Tensor, stretch_I: Tensor, sample: InputSample) -> Tensor:
 
 
 def _stretches(weight_OI: Tensor, sample: InputSample) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield shifts and stretches (I), none at first and then stronger ones."""
+    """Yield shifts and stretches (I): first none, then of rising strength, without and with a shift."""
     none_I = torch.zeros_like(sample.low_I)
     yield none_I, torch.ones_like(none_I)
     weights_I = _above_zero(weight_OI.abs().amax(0))
@@ -215,11 +215,11 @@ def choose_layers(
     min_cosine: float,
     bar: Progress,
 ) -> Choice:
-    """Choose as many layers as keep every text's cosine with its vector in float32 (N, H) at ``min_cosine`` or above.
+    """Choose layers that keep the cosine of each text's vector with the float32 one (N, H) at ``min_cosine`` or above.
 
-    The harm of a layer is its loss of mean cosine on the first ``few`` texts when it alone is int8, divided by its
-    weights. The number of the least harmful layers that can be int8 is then found by bisection over all texts, and each
-    other layer is tried beside them, because the mean says little about the most affected text.
+    The harm of a layer is the loss of mean cosine on the first ``few`` texts if only this layer is int8, per weight. A
+    bisection over all texts then finds the number of least harmful layers that can be int8. Each other layer is tried
+    in addition, because the mean says little about the most affected text.
     """
     harm: dict[str, float] = {}
     for name, each in candidates.items():

@@ -1,6 +1,6 @@
-"""Self-contained HTML reports: charts as inline SVG, and a page to set them in.
+"""Self-contained HTML reports with charts as inline SVG.
 
-Drawing and rendering need the extra ``report``. The names are imported when they are first used (PEP 562).
+Drawing and rendering need the extra ``report``. Names are imported when they are first used (PEP 562).
 """
 
 from typing import TYPE_CHECKING

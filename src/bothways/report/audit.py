@@ -19,13 +19,13 @@ from bothways.report.page import (
 )
 
 _VERDICTS = {
-    "fail": "FAIL: at least one finding is of severity medium or worse. Read it before the model is used.",
-    "error": "ERROR: a detector crashed, or none ran. Conclude nothing from it, not even that the model is good.",
+    "fail": "FAIL: at least one finding has severity medium or higher. Read it before you use the model.",
+    "error": "ERROR: a detector crashed, or none ran. Conclude nothing from it, neither good nor bad.",
     "inconclusive": "INCONCLUSIVE: nothing bad was found, but a detector could not decide.",
-    "pass": "PASS: every detector that ran finished and found nothing of severity medium or worse. That is no proof: "
-    "it says nothing about faults that no detector looks for.",
+    "pass": "PASS: every detector that ran finished, without a finding of severity medium or higher. That is no proof "
+    "of safety: it says nothing about faults that no detector looks for.",
 }
-# Entries of a list of evidence that a page shows; the JSON report has all.
+# Maximum entries of a list of evidence on the page; the JSON report has all.
 _MAX_SHOWN = 12
 
 
@@ -33,7 +33,7 @@ def audit_page(report: AuditReport, command: str) -> Page:
     """Return the page of an audit.
 
     Args:
-        report: The outcome.
+        report: The result of the audit.
         command: The command line that reproduces it.
     """
     severities = sorted({finding.severity for finding in report.findings}, reverse=True)
@@ -57,13 +57,13 @@ def _verdict(report: AuditReport) -> Section:
     figures = (
         KeyFigure("Verdict", report.verdict.upper()),
         KeyFigure("Worst finding", "none" if report.worst is None else report.worst.label),
-        KeyFigure("Medium or worse", f"{len(bad)}", f"of {len(report.findings)} findings"),
+        KeyFigure("Medium or higher", f"{len(bad)}", f"of {len(report.findings)} findings"),
         KeyFigure("Detectors", f"{ran}", f"of {len(report.detectors)} ran"),
     )
     blocks: list[Block] = [KeyFigures(figures), Paragraph(_VERDICTS[report.verdict])]
     if bad:
         rows = tuple((each.severity.label, each.title, each.location or report.model) for each in bad)
-        blocks.append(Table(("Severity", "Finding", "Where"), rows, "What to look at first."))
+        blocks.append(Table(("Severity", "Finding", "Where"), rows, "The findings to read first."))
     return Section("Verdict", tuple(blocks))
 
 
@@ -73,7 +73,7 @@ def _detectors(results: Sequence[DetectorResult], notes: Sequence[str]) -> Secti
             each.name,
             {
                 "verdict": each.verdict if each.ran else "not run",
-                "why": each.reason.removeprefix("not run: ") or "nothing of severity medium or worse",
+                "why": each.reason.removeprefix("not run: ") or "no finding of severity medium or higher",
                 "time": duration(each.seconds) if each.ran else "",
             },
         )
@@ -101,7 +101,7 @@ def _facts(finding: Finding) -> dict[str, str]:
     return {
         "where": finding.location,
         "evidence": _measurement(evidence),
-        "judged by": evidence.null,
+        "compared with": evidence.null,
         **{_words(key): _shown(value) for key, value in evidence.details.items() if not _rows(value)},
         "to do": finding.remedy,
         "references": "; ".join(finding.references),
@@ -110,7 +110,7 @@ def _facts(finding: Finding) -> dict[str, str]:
 
 
 def _tables(details: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield a table for each entry with several values under the same names, such as examples, files and edits."""
+    """Yield a table for each entry that is a list of records, such as examples, files or edits."""
     for key, value in details.items():
         rows = _rows(value)
         if rows:
@@ -146,7 +146,7 @@ def _measurement(evidence: Evidence) -> str:
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 (JSON)
-    """Return a JSON value in words; long lists are shortened."""
+    """Format a JSON value as text; long lists are shortened."""
     if isinstance(value, Mapping):
         entries = [f"{key}: {_shown(each)}" for key, each in value.items()]
     elif isinstance(value, list | tuple):
@@ -167,5 +167,5 @@ def _meanings() -> Section:
 def _same(report: AuditReport) -> str:
     return (
         f"Seed {report.seed}. The same version, files, data and seed give the same findings, unless a detector reaches "
-        "its time limit. --format json writes all evidence, --format sarif the format of code hosts."
+        "its time limit. --format json writes all evidence, --format sarif a file for code hosts such as GitHub."
     )

@@ -1,6 +1,6 @@
-"""Charts: horizontal bars, confusion matrices, the course of a training run, reliability diagrams, and points.
+"""Charts: horizontal bars, confusion matrices, learning curves, reliability diagrams and scatter plots.
 
-Curves and reliability diagrams are square panels that stand side by side.
+Learning curves and reliability diagrams are square panels, placed side by side.
 """
 
 import math
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 _MAX_STEPS = 300
-# From this share of the accent colour on, white text has more contrast on a light page than dark text.
+# Minimum opacity of the accent colour at which white text has more contrast than dark text on a light page.
 _WHITE_TEXT_FROM = 0.75
 _SLANTED_FROM = 24  # pixels; labels of narrower columns are vertical
 MAX_POINTS = 2000
@@ -42,7 +42,7 @@ MAX_POINTS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar, with the ends of its interval if it has one."""
+    """One bar, with the ends of its interval (optional)."""
 
     label: str
     value: float
@@ -57,7 +57,7 @@ def bars(
     Args:
         rows: The bars, from the top.
         axis_title: The measured quantity, with its unit.
-        domain: The ends of the axis. Default: round numbers around 0 and every bar.
+        domain: The ends of the axis. Default: round numbers that include 0 and every bar.
         decimals: Decimals of the values beside the bars.
     """
     require_extra("drawing bars")
@@ -123,8 +123,8 @@ def learning_curve(
 ) -> tuple[str, ...]:
     """Draw the training loss per step and, in a second panel, the validation metric per epoch.
 
-    A panel without points is left out. Losses that are not finite leave a gap. The loss of long runs is averaged over
-    at most 300 equal spans of steps.
+    A panel without points is left out, and losses that are not finite leave a gap. Losses of long runs are averaged
+    over at most 300 equal spans of steps.
 
     Args:
         losses: The training loss of each step.
@@ -159,9 +159,9 @@ def reliability_diagram(before_bins: Sequence[ReliabilityBin], after_bins: Seque
 def reliability_panel(bins: Sequence[ReliabilityBin], title: str) -> str:
     """Draw accuracy against confidence.
 
-    A bar is as wide as its bin and as high as the accuracy in it. A dot marks the bin's mean confidence and accuracy,
-    larger for more texts, and a line joins it to the diagonal, where confidence equals accuracy. The title ends with
-    the expected calibration error over these bins.
+    Each bar has the width of a bin and the height of its accuracy. A dot, larger for more texts, marks the mean
+    confidence and the accuracy of the bin; a line joins it to the diagonal, where confidence equals accuracy. The title
+    ends with the expected calibration error over these bins.
     """
     require_extra("drawing a reliability diagram")
     import altair as alt
@@ -192,7 +192,7 @@ def scatter(points: Sequence[tuple[float, float]], x_title: str, y_title: str) -
     import altair as alt
 
     if not points or not all(map(math.isfinite, (number for point in points for number in point))):
-        raise InvalidInput("a scatter plot needs points of finite numbers: give at least one, and leave others out.")
+        raise InvalidInput("a scatter plot needs at least one point, and only finite numbers: leave other points out.")
     shown = random.Random(0).sample(points, MAX_POINTS) if len(points) > MAX_POINTS else points
     ends = [min(map(min, points)), max(map(max, points))]
     margin = 0.03 * (ends[1] - ends[0]) or 1.0
@@ -218,7 +218,7 @@ def _line(points: Sequence[tuple[float, float]], title: str, x_title: str, *, do
     rows = [{"x": x, "y": float(y) if math.isfinite(y) else None} for x, y in points]
     positions = sorted({x for x, _ in points})
     ticks: dict[str, Any] = {"values": positions} if len(positions) <= 8 else {"tickCount": 6}
-    # A single point would lie on the edge of an empty range.
+    # The range of a single point would be empty.
     ends = [positions[0] - 0.5, positions[0] + 0.5] if len(points) == 1 else [positions[0], positions[-1]]
     point = alt.OverlayMarkDef(color=ACCENT, filled=True, size=40) if dots else False
     chart = (
@@ -241,7 +241,7 @@ def _line(points: Sequence[tuple[float, float]], title: str, x_title: str, *, do
 
 
 def _room_for_flat(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Return a domain around a constant value. Vega's own is so narrow that its one tick is labelled wrongly."""
+    """Return a domain around a constant value; Vega's own domain is too narrow and mislabels its only tick."""
     heights = {y for _, y in points if math.isfinite(y)}
     if len(heights) > 1:
         return {}
@@ -251,7 +251,7 @@ def _room_for_flat(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
 
 
 def _reliability_cell(each: ReliabilityBin, total: int) -> dict[str, float]:
-    gap = min(0.004, (each.upper - each.lower) / 10)  # a hair between neighbouring bars
+    gap = min(0.004, (each.upper - each.lower) / 10)  # a thin gap between neighbouring bars
     return {
         "lower": float(each.lower) + gap,
         "upper": float(each.upper) - gap,
@@ -278,7 +278,7 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
 
     Args:
         labels: The C classes, in the order of rows and columns.
-        counts: (C, C) whole numbers; rows are true classes, columns predicted ones.
+        counts: Whole numbers (C, C); rows are true classes, columns predicted classes.
     """
     require_extra("drawing a confusion matrix")
     import altair as alt
@@ -308,7 +308,7 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
         color=alt.condition(f"datum.shade >= {_WHITE_TEXT_FROM}", alt.value("white"), alt.value(INK)),
         opacity=alt.condition("datum.count === '0'", alt.value(0.3), alt.value(1)),
     )
-    # A slanted last label may be wider in the reader's font.
+    # Leave room: a slanted last label may be wider in the reader's font.
     return to_svg(alt.layer(heat, numbers), right=4 + 0.12 * label_width(labels[-1:]))
 
 
@@ -341,5 +341,5 @@ def _checked_counts(labels: Sequence[str], counts: npt.ArrayLike) -> npt.NDArray
     if size == 0 or given.shape != (size, size):
         raise InvalidInput(f"counts: expected a row and a column for each of {size} labels, got shape {given.shape}.")
     if not (np.isfinite(given).all() and (given >= 0).all() and (given == np.floor(given)).all()):
-        raise InvalidInput("counts: expected whole numbers from 0; the chart computes the shares.")
+        raise InvalidInput("counts: expected whole numbers of at least 0; the chart computes shares itself.")
     return given.astype(np.int64)

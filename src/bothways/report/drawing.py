@@ -1,7 +1,7 @@
-"""Palette, theme and labels of all charts, and their conversion to SVG.
+"""The palette, theme and labels of all charts, and the conversion of charts to SVG.
 
-Charts have no background. Ink is ``currentColor`` and every shade is the accent colour at some opacity, so that one
-drawing is legible on white, on a dark page, and on paper.
+Charts have no background. Lines and text are in ``currentColor``, and shades are the accent colour at some opacity: the
+same drawing is legible on a light page, on a dark page, and on paper.
 """
 
 import json
@@ -23,23 +23,23 @@ INK = "currentColor"
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 
 LABEL_SIZE = 12
-PANEL_WIDTH = 362  # two stand side by side on a page of 50rem
+PANEL_WIDTH = 362  # two panels fit side by side on a page of 50rem
 _LONGEST_LABEL = 32
 
 # The complement of XML 1.0, production [2] Char: control characters, lone surrogates and two non-characters.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _LINE_ENDS = re.compile("\r\n|[\r\n\u2028\u2029]")
-# Ids as Vega names them; no label in quotes reads like this.
+# Ids in Vega's form; labels cannot contain this, since their quotes are escaped.
 _ID = re.compile(r' id="((?:gradient|clip)_?\d+)"')
 _REFERENCE = re.compile(r'="url\(#((?:gradient|clip)_?\d+)\)"')
 
-# A numeric axis with its line; the axes of the theme have labels only.
+# Adds line and ticks to a numeric axis; the axes of the theme have only labels.
 RULED: dict[str, Any] = {"ticks": True, "domain": True, "labelPadding": 3}
 
 _THEME: dict[str, Any] = {
     "font": FONT,
     "background": None,
-    "aria": False,  # the page describes a figure as a whole, in words
+    "aria": False,  # the page has a description of the whole figure
     "view": {"stroke": None},
     "title": {"color": INK, "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 10},
     "axis": {
@@ -50,7 +50,7 @@ _THEME: dict[str, Any] = {
         "labelPadding": 7,
         "labelColor": INK,
         "labelFontSize": LABEL_SIZE,
-        "labelLimit": 0,  # `short_label` limits the characters instead, since the reader's font is not known
+        "labelLimit": 0,  # `short_label` limits the number of characters instead, since the reader's font is unknown
         "labelOpacity": 0.85,
         "titleColor": INK,
         "titleFontSize": LABEL_SIZE,
@@ -84,12 +84,12 @@ def require_extra(purpose: str) -> None:
 
 
 def storable(text: str) -> str:
-    """Replace every character that an XML or HTML document cannot hold by U+FFFD."""
+    """Replace characters that are not allowed in XML or HTML by U+FFFD."""
     return _NOT_XML.sub("\ufffd", text)
 
 
 def printable(text: str) -> str:
-    r"""Return a text on one line for a label: line ends as ⏎, tabs as ⇥, an empty text as ∅.
+    r"""Return a text as a label on one line: line ends become ⏎, tabs ⇥, and an empty text ∅.
 
     >>> printable("a\nb")
     'a⏎b'
@@ -98,21 +98,21 @@ def printable(text: str) -> str:
 
 
 def to_svg(chart: "alt.TopLevelMixin", right: float = 4) -> str:
-    """Draw a chart in the shared theme, as one SVG element with ``right`` pixels of space on the right."""
+    """Draw a chart in the shared theme as one SVG element, with ``right`` pixels of space on the right."""
     import altair as alt
     import vl_convert
 
-    # A confusion matrix of 77 classes has more rows than Altair's default limit for notebooks.
+    # Altair's default limit of rows, meant for notebooks, is less than a confusion matrix of 77 classes needs.
     with alt.data_transformers.enable("default", max_rows=None):
         spec = chart.to_dict()
     padding = {"left": 0, "right": right, "top": 2, "bottom": 4}
-    spec["config"] = _THEME | {"padding": padding}  # in place of a theme that the caller may have set for notebooks
+    spec["config"] = _THEME | {"padding": padding}  # instead of a theme that the caller may have enabled
     version = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
     return _renumbered(vl_convert.vegalite_to_svg(spec, vl_version=version))
 
 
 def _renumbered(svg: str) -> str:
-    """Renumber the ids of a drawing from 0, since Vega's numbers depend on earlier drawings."""
+    """Renumber the ids of a drawing from 0: Vega's numbers depend on the drawings before it."""
     ids = dict.fromkeys(_ID.findall(svg))
     numbers = {old: f"part-{number}" for number, old in enumerate(ids)}
     svg = _ID.sub(lambda match: f' id="{numbers[match[1]]}"', svg)
@@ -120,12 +120,12 @@ def _renumbered(svg: str) -> str:
 
 
 def indexed_labels(labels: Sequence[str]) -> str:
-    """Return a Vega expression for an axis over positions 0, 1, ..., since two labels may be equal."""
+    """Return a Vega expression that labels the positions 0, 1, ... of an axis; labels may be equal."""
     return f"{json.dumps([short_label(label) for label in labels])}[datum.value]"
 
 
 def short_label(text: str) -> str:
-    """Return a printable text; in a long one, an ellipsis replaces the middle, since labels differ at their ends."""
+    """Return a printable text; an ellipsis replaces the middle of a long one, since labels differ at their ends."""
     label, half = printable(text), _LONGEST_LABEL // 2
     return label if len(label) <= _LONGEST_LABEL else f"{label[:half].rstrip()}…{label[1 - half :].lstrip()}"
 
@@ -136,7 +136,7 @@ def label_width(labels: Sequence[str], size: float = LABEL_SIZE) -> float:
 
 
 def _width_in_ems(character: str) -> float:
-    # In a wide system font, so that others have more room than needed.
+    # Widths of a wide system font: text in other fonts needs less.
     if unicodedata.east_asian_width(character) in "WF" or character in "mwMW@%…":
         return 1.0
     if character in " iljtfr.,:;'!|()[]-":

@@ -1,4 +1,4 @@
-"""The page of an evaluation, for any task: metrics, reliability, classes, members, the model card."""
+"""The page of an evaluation of any task: metrics, reliability, classes, members, and the model card."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +10,15 @@ from bothways.report.drawing import short_label
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
 
 MAX_IN_MATRIX = 30
-"""Maximum number of classes in a legible confusion matrix."""
+"""Maximum number of classes in a confusion matrix."""
 
 MAX_PAIRS = 30
-"""Number of confused pairs to list if a matrix would be illegible."""
+"""Number of confused pairs to list if the matrix would be too large."""
 
 LOWER_IS_BETTER = ("brier", "nll", "ece", "mce", "hamming_loss", "mse", "mae", "rmse", "loss", "perplexity")
 
 _CLASSES = ("Classes", "Class", "Texts")
-# Rows of a table of precision and recall by kind of report: title, heading, and the unit that is counted.
+# For a table of precision and recall, by kind of report: section title, first column, and the counted unit.
 _KINDS = {
     "span tagging": ("Spans", "Label", "Spans"),
     "tagging": ("Tags", "Tag", "Words"),
@@ -31,7 +31,7 @@ class Evaluated:
     """The evaluation of a task.
 
     Attributes:
-        report: Its metrics.
+        report: The metrics.
         card: The model card.
         uncalibrated: Metrics of the same rows without calibration; None for an uncalibrated model.
         points: True and predicted numbers of the rows, for regression.
@@ -48,7 +48,7 @@ def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain:
 
     Args:
         name: The name of the model.
-        parts: The evaluation of each task by name; ``""`` for the only one.
+        parts: The evaluation of each task by name; the name of a single task is ``""``.
         out_of_domain: The detection of out-of-domain rows, if it was measured.
     """
     sections = [section for task, part in parts.items() for section in _sections(task, part)]
@@ -79,7 +79,7 @@ def _sections(task: str, part: Evaluated) -> Iterator[Section]:
 
 
 def reliability_figure(report: Report, uncalibrated: Report | None) -> Figure:
-    """Draw reliability diagrams before and after calibration, or a single one without calibration."""
+    """Draw the reliability diagrams before and after calibration, or one for an uncalibrated model."""
     drawn: str | tuple[str, str] = reliability_panel(report.reliability, "As stated")
     errors = f"is {report.ece.value:.3f}"
     if uncalibrated is not None:
@@ -87,8 +87,8 @@ def reliability_figure(report: Report, uncalibrated: Report | None) -> Figure:
         errors = f"before and after it is {uncalibrated.ece.value:.3f} and {report.ece.value:.3f}"
     return Figure(
         drawn,
-        "Accuracy (height) by confidence (width). On the dashed line the two agree; dots above it are answers that "
-        "were right more often than the model predicted.",
+        "Accuracy (vertical) by confidence (horizontal). On the dashed line they are equal; predictions above it "
+        "were right more often than their confidence.",
         f"Reliability{'' if uncalibrated is None else ' before and after calibration'}; the expected calibration error "
         f"{errors}.",
     )
@@ -101,7 +101,7 @@ def confusion_figure(report: Report, remark: str = "") -> Figure:
 
 
 def key_figure(name: str, estimate: Estimate) -> KeyFigure:
-    """Return an estimate with its 95 % interval as a number to read first."""
+    """Return an estimate with its 95 % interval as a key figure."""
     interval = f"95\u00a0% interval {estimate.low:.3f} to {estimate.high:.3f}"
     return KeyFigure(name, f"{estimate.value:.3f}", interval)
 
@@ -127,7 +127,7 @@ def _metrics(report: Report, uncalibrated: Report | None) -> Table:
 
 
 def _notes(report: Report) -> list[Block]:
-    """Return paragraphs on how the rows were read and scored."""
+    """Return paragraphs on the reading and scoring of the rows."""
     rules = [f"{_word(name)}: {value}" for name, value in report.settings.items()]
     lines = [*(f"{rule}." for rule in rules), *report.remarks, *(f"{line}." for line in remarks_of(report.tokens_read))]
     return [Paragraph(line) for line in lines]
@@ -135,7 +135,7 @@ def _notes(report: Report) -> list[Block]:
 
 def _numbers(points: Sequence[tuple[float, float]]) -> Figure:
     drawn = f" {MAX_POINTS:,} of {len(points):,} rows, drawn at random." if len(points) > MAX_POINTS else ""
-    words = f"Predicted numbers (height) against true ones (width); on the dashed line the two agree.{drawn}"
+    words = f"Predicted (vertical) against true numbers (horizontal); on the dashed line they are equal.{drawn}"
     return Figure(scatter(points, "true", "predicted"), words, words)
 
 
@@ -160,30 +160,30 @@ def _out_of_domain(report: Report) -> Section:
     blocks: list[Block] = [
         KeyFigures(tuple(key_figure(_word(name), each) for name, each in report.estimates.items())),
         Paragraph(
-            f"{report.counts['n_in_domain']:,} texts of the domain against {report.counts['n_out_of_domain']:,} others."
+            f"{report.counts['n_in_domain']:,} in-domain and {report.counts['n_out_of_domain']:,} out-of-domain texts."
         ),
     ]
     kept, passed = report.values["accepted_in_domain"], report.values["accepted_out_of_domain"]
     if kept is not None and passed is not None:
         blocks.append(
             Paragraph(
-                f"At its own threshold the model accepts {kept:.1%} of the texts of its domain, and {passed:.1%} of "
-                "the others."
+                f"At its threshold the model accepts {kept:.1%} of the in-domain texts, and {passed:.1%} of the "
+                "out-of-domain texts."
             )
         )
     return Section("Out-of-domain texts", (*blocks, *_notes(replace(report, settings={}, values={}, notes=()))))
 
 
 def _classes(report: Report) -> Iterator[Block]:
-    """Yield the confusion matrix, or the most confused pairs if it would be too large; then every class."""
+    """Yield the confusion matrix, or the most confused pairs if it would be too large, and the table of classes."""
     _, one, counted = _KINDS.get(report.kind, _CLASSES)
-    # A matrix shows the first and last characters of labels, which must be distinct.
+    # The matrix shows shortened labels, which must differ.
     distinct = len({short_label(label) for label in report.labels}) == len(report.labels)
     if report.confusion and len(report.labels) <= MAX_IN_MATRIX and distinct:
         yield confusion_figure(report)
     elif pairs := report.confused_pairs(MAX_PAIRS):
         shown = tuple((each.truth, each.predicted, f"{each.count:,}", f"{each.share:.1%}") for each in pairs)
-        heading = (f"True {one.lower()}", "Predicted as", counted, "Of the true ones")
+        heading = (f"True {one.lower()}", "Predicted as", counted, "Share of the true class")
         yield Table(heading, shown, "The most frequent confusions.", heading[2:])
     own = any(row.threshold is not None for row in report.per_class)
     columns = (one, "Precision", "Recall", "F1", counted, "Predicted", *(("Threshold",) if own else ()))
@@ -220,7 +220,7 @@ def _card(task: str, card: Mapping[str, object]) -> Section:
 
 
 def _facts(name: str, value: object) -> list[tuple[str, str]]:
-    """Return a nested object as rows with dotted names."""
+    """Flatten a nested object to rows with dotted names."""
     if isinstance(value, Mapping):
         parts = [_facts(f"{name}.{key}" if name else str(key), each) for key, each in value.items()]
         return [row for part in parts for row in part]

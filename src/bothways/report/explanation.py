@@ -1,4 +1,4 @@
-"""The page that explains a prediction: the contributions of its words, and the attention of the heads."""
+"""The page that explains a prediction: contributions of words, and the attention of heads."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ _MOST_ROWS = 20
 
 _METHODS = {
     "integrated-gradients": "the gradient of the score, integrated along the line from a text of padding to this one "
-    "(Sundararajan et al. 2017). The contributions sum to the difference of the two scores",
-    "gradient-x-input": "the gradient of the score at this text, times the difference to a text of padding",
-    "leave-one-out": "the score of this text minus that of the text without the word",
+    "(Sundararajan et al. 2017). The contributions sum to the difference between the two scores",
+    "gradient-x-input": "the gradient of the score at this text, times the difference from a text of padding",
+    "leave-one-out": "the score of this text minus the score of the text without the word",
 }
 
 
@@ -27,14 +27,14 @@ def explanation_page(found: Explanation) -> Page:
     notes = tuple(Paragraph(f"Not shown: {each}") for each in found.notes)
     return Page(
         title="Looking inside",
-        subtitle=f"{found.model}: the words that a prediction rests on, and where attention heads look.",
+        subtitle=f"{found.model}: the words that a prediction depends on, and the tokens that heads attend to.",
         sections=(*sections, *([Section("What is missing", notes)] if notes else [])),
         footer="Written by “bothways explain”.",
     )
 
 
 def explanation_picture(found: Explanation) -> str:
-    """Return words and attention as one SVG drawing."""
+    """Draw words and attention as one SVG."""
     drawings = [] if found.attribution is None else [_drawn(found.attribution)]
     if found.attention is not None:
         shown, tokens = _one_head(found, found.attention), found.attention.tokens
@@ -53,7 +53,7 @@ def _words(found: Attribution) -> Section:
     figures = [KeyFigure("Score", f"{found.score:.3f}", found.score_name)]
     if found.completeness_error is not None and found.baseline_score is not None:
         figures.append(KeyFigure("Baseline", f"{found.baseline_score:.3f}", "the score of a text of padding"))
-        figures.append(KeyFigure("Error of the integral", f"{found.completeness_error:.2g}", "0 if it were exact"))
+        figures.append(KeyFigure("Error of the integral", f"{found.completeness_error:.2g}", "0 if it is exact"))
     order: list[int] = np.argsort(-np.abs(np.nan_to_num(found.weights_W)), kind="stable").tolist()
     known = [at for at in order if not np.isnan(found.weights_W[at])][:_MOST_ROWS]
     rows = tuple((found.words[at].text, str(at), f"{found.weights_W[at]:+.3f}") for at in known)
@@ -61,18 +61,18 @@ def _words(found: Attribution) -> Section:
         KeyFigures(tuple(figures)),
         Figure(
             _drawn(found),
-            "Blue words support the prediction, red ones contradict it; darker is stronger. Words that cannot be left "
-            "out are underlined with dots.",
+            "Blue words support the prediction, red ones contradict it; darker words contribute more. Words that "
+            "cannot be left out are underlined with dots.",
             "The text with each word shaded by its contribution.",
         ),
         Paragraph(
             f"The contribution of a word is {_METHODS[found.method]}. Scores are uncalibrated. An attribution shows "
-            "how the score would change by this rule, not why the model decides as it does."
+            "how the score depends on words by this definition, not why the model decides as it does."
         ),
     ]
     if rows:
         blocks.append(
-            Table(("word", "number", "contribution"), rows, "The strongest words.", ("number", "contribution"))
+            Table(("word", "number", "contribution"), rows, "The largest contributions.", ("number", "contribution"))
         )
     return Section("Words", tuple(blocks))
 
@@ -98,17 +98,17 @@ def _attention(found: Explanation, attention: TextAttention) -> Section:
                     token_map(tokens, weights_SS, f"{title}: both ways"),
                     token_map(tokens, causal(weights_SS), f"{title}: to the left only"),
                 ),
-                "Each row shows where one token looks: on the left the whole head, on the right with a causal mask. "
-                "It is the head of the last layer that looks most at distant words.",
+                "Each row shows the tokens that one token attends to, on the right with a causal mask. This is the "
+                "head of the last layer that attends most to distant words.",
                 "Two maps of attention weights between the tokens.",
             ),
             Figure(
                 token_map(tokens, rollout(attention), "rollout over all layers", width=560),
-                "Rollout (Abnar and Zuidema 2020): how much of each token can have reached each place of the last "
-                "layer, by the weights of all layers and the residual connections.",
-                "A map of rolled out attention between the tokens.",
+                "Rollout (Abnar and Zuidema 2020): the share of each token (column) in each position of the last layer "
+                "(row), by the attention weights of all layers and the residual connections.",
+                "A map of the attention rollout between the tokens.",
             ),
-            Paragraph("Attention shows where a head reads. It is not the reason for a prediction."),
+            Paragraph("Attention shows where a head reads from. It does not give the reason for a prediction."),
         ),
     )
 
@@ -119,8 +119,8 @@ def _all_heads(attention: TextAttention) -> Section:
         (
             Figure(
                 head_grid(attention.weights_LNSS),
-                "A row for each layer, a column for each head. Diagonals are heads that look at a neighbour, vertical "
-                "lines heads that look at one token from everywhere, mostly [CLS] or [SEP].",
+                "A row for each layer, a column for each head. In maps with a diagonal, tokens attend to themselves or "
+                "a neighbour; in those with a vertical line, all attend to one token, mostly [CLS] or [SEP].",
                 "Small maps of the attention of all heads.",
             ),
         ),

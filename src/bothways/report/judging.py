@@ -1,4 +1,4 @@
-"""Pages of judged systems: success rates with intervals, the judge's calibration and mistakes, the assumptions."""
+"""Pages on judged systems: success rates with intervals, the quality of the judge, and the assumptions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,7 +32,7 @@ def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) ->
     """Return the page of one system.
 
     Args:
-        score: Its success rate.
+        score: The success rate of the system.
         judge: Facts about the judge.
         command: The command line that reproduces the page.
     """
@@ -73,7 +73,7 @@ def ranking_page(ranking: SystemRanking, *, judge: Mapping[str, str], command: s
     """Return the page of several systems.
 
     Args:
-        ranking: The systems in order.
+        ranking: The systems, the best first.
         judge: Facts about the judge.
         command: The command line that reproduces the page.
     """
@@ -82,7 +82,7 @@ def ranking_page(ranking: SystemRanking, *, judge: Mapping[str, str], command: s
         subtitle=judge.get("question", ""),
         sections=(
             Section("Systems", tuple(_systems(ranking))),
-            *([Section("How sure the order is", tuple(_order(ranking)))] if len(ranking.systems) > 1 else []),
+            *([Section("Certainty of the order", tuple(_order(ranking)))] if len(ranking.systems) > 1 else []),
             *_judge(ranking.quality, judge),
             _assumptions(paired=any(each.pairing == "paired" for each in ranking.comparisons), systems=2),
             Section("How to reproduce", (Code((command,)),)),
@@ -123,7 +123,7 @@ def _systems(ranking: SystemRanking) -> list[Block]:
     return [
         KeyFigures(tuple(figures)),
         Figure(bars(drawn, "success rate", (0.0, 1.0), 3), caption, caption),
-        Table(columns, rows, f"The same in numbers. {worth}", columns[1:]),
+        Table(columns, rows, f"Success rates as numbers. {worth}", columns[1:]),
         *_warnings(ranking.warnings),
     ]
 
@@ -142,12 +142,12 @@ def _order(ranking: SystemRanking) -> list[Block]:
     columns = ("Order", "Probability", "Difference", "Interval", "Compared")
     return [
         Paragraph(ranking.separation),
-        Table(columns, rows, "Every two systems; an interval that holds 0 leaves their order open.", columns[1:4]),
+        Table(columns, rows, "All pairs of systems; their order is open if the interval contains 0.", columns[1:4]),
     ]
 
 
 def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
-    """Return sections on the judge: its agreement with the labels, and its confident mistakes."""
+    """Return the sections on the judge's agreement with the labels, and on its confident mistakes."""
     estimates = quality.report.estimates
     figures = [
         KeyFigure(title, f"{each.value:.3f}", _interval(each.low, each.high, 0.95))
@@ -159,8 +159,8 @@ def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
         if each is not None
     ]
     words = (
-        "Agreement with the human labels (height) by the judge's confidence (width). On the dashed line the two are "
-        "equal."
+        "Agreement with the human labels (vertical) by the judge's confidence (horizontal). On the dashed line they "
+        "are equal."
     )
     items = tuple(
         TextItem(
@@ -189,16 +189,16 @@ def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
 
 def _assumptions(*, paired: bool, systems: int) -> Section:
     lines = [
-        "The labelled rows are a random sample of the rows of their system. Labels of selected rows, such as hard "
-        "ones, make every interval here wrong.",
+        "The labelled rows are a random sample of the rows of their system. If they were selected, for example because "
+        "they are hard, every interval here is wrong.",
         "The rows of a system are a random sample of the queries that it will meet; the rate refers to such queries.",
-        "The labels are right. The intervals hold however often the judge is wrong: a bad judge makes them wide, not "
-        "wrong. The judge was not trained on the labelled rows.",
+        "The labels are right. The intervals are valid however often the judge is wrong: a bad judge makes them wide, "
+        "not wrong. The judge was not trained on the labelled rows.",
     ]
     if systems > 1:
         lines.append(
             "The probability that a system is better assumes that the true difference is normal (or Student's t) "
-            "around its estimate. Each interval holds by itself; of many, some will miss the truth."
+            "around its estimate. Each interval holds on its own; among many, some miss the truth."
         )
     if paired:
         lines.append("Systems that answered the same queries are compared query by query.")

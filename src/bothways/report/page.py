@@ -1,8 +1,7 @@
 """A report as data, and its rendering to one self-contained HTML file.
 
-The macros of ``templates/blocks.html`` draw the blocks; a block's ``kind`` is the name of its macro. The file holds no
-external script, font, image or style, and its content security policy forbids a browser to fetch any. The same page
-always gives the same bytes.
+The macros of ``templates/blocks.html`` render the blocks; a block's ``kind`` is the name of its macro. The file has no
+external script, font, image or style, and its content security policy forbids them. Rendering is deterministic.
 """
 
 import os
@@ -21,16 +20,16 @@ from bothways.storage import new_file
 if TYPE_CHECKING:
     from jinja2 import Template
 
-LONGEST_TEXT = 600  # characters of one text in a TextList; the rest is only counted
+LONGEST_TEXT = 600  # maximum characters of a text in a TextList; the page gives the number of further ones
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
-# The elements that Vega's SVG writer uses, and their kin; no script, style, image, link or foreign HTML.
+# The elements that Vega's SVG writer uses, and similar ones; no script, style, image, link or foreign HTML.
 _ELEMENTS = frozenset(
     {"svg", "g", "path", "rect", "line", "circle", "ellipse", "polyline", "polygon", "text", "tspan", "title", "desc"}
     | {"defs", "clipPath", "linearGradient", "radialGradient", "stop", "use"}
 )
-# Left out, so that the page's font applies, its style sheet matches no class, and the figure is described as a whole.
+# Attributes to drop: the page sets the font and describes the whole figure, and its style sheet must match no class.
 _LEFT_OUT = frozenset({"class", "font-family", "pointer-events", "role", "version"})
 _REFERENCE = re.compile(r"url\(\s*(['\"]?)(.*?)\1\s*\)")
 
@@ -45,11 +44,11 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under column names; numbers come formatted, with the same decimals down a column.
+    """Rows of cells under column names; numbers are formatted by the caller.
 
     Attributes:
         columns: The names of the columns.
-        rows: The cells, as many in a row as there are columns.
+        rows: The cells; each row has a cell for each column.
         caption: The caption.
         numeric: The names of the columns to align on the right.
     """
@@ -67,7 +66,7 @@ class Figure:
 
     Attributes:
         svg: The drawings, from the chart functions of this package.
-        caption: The content of the figure and its message.
+        caption: What the figure shows, and its message.
         alternative: A description for readers who cannot see it.
     """
 
@@ -84,7 +83,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
-    """A number to read first, such as ``KeyFigure("Accuracy", "0.913", "95% interval 0.904 to 0.921")``."""
+    """A prominent number, such as ``KeyFigure("Accuracy", "0.913", "95% interval 0.904 to 0.921")``."""
 
     label: str
     value: str
@@ -93,7 +92,7 @@ class KeyFigure:
 
 @dataclass(frozen=True, slots=True)
 class KeyFigures:
-    """A row of big numbers."""
+    """A row of prominent numbers."""
 
     kind: ClassVar = "key_figures"
     figures: tuple[KeyFigure, ...]
@@ -110,7 +109,7 @@ class TextItem:
 
     @property
     def beginning(self) -> str:
-        """The first ``LONGEST_TEXT`` characters, up to the end of a word if one ends near."""
+        """The first ``LONGEST_TEXT`` characters, or a few less to end with a whole word."""
         if len(self.text) <= LONGEST_TEXT:
             return self.text
         end = self.text.rfind(" ", LONGEST_TEXT - 40, LONGEST_TEXT)
@@ -157,14 +156,14 @@ class Page:
 
 
 def write(page: Page, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-    """Render a page into a file, whole or not at all."""
+    """Render a page into a file, completely or not at all."""
     document = render(page).encode()
     with new_file(path, overwrite=overwrite, binary=True) as stream:
         stream.write(document)
 
 
 def render(page: Page) -> str:
-    """Return the page as an HTML document; every text in it is escaped."""
+    """Return the page as an HTML document; all texts are escaped."""
     require_extra("a report")
     for section in page.sections:
         for block in section.blocks:
@@ -209,10 +208,10 @@ def _check_table(table: Table) -> None:
 
 
 def _embedded_svg(svg: str, *, prefix: str) -> str:
-    """Return a drawing for an HTML page, each of its ids with a prefix; refuse whatever could run or be fetched.
+    """Return a drawing for an HTML page with prefixed ids; refuse elements that could run code or fetch anything.
 
-    The drawing is parsed and written anew, without namespaces, which HTML does not need. It gets its width as CSS
-    variable ``--width``, for the page to limit it to.
+    The drawing is parsed and written again without namespaces, which HTML does not need. The CSS variable ``--width``
+    gives its width, which the page uses as the maximum.
     """
     if "<!" in svg:
         raise InvalidInput("a figure's SVG: expected no document type, entity or comment, got '<!'. Remove it.")
@@ -231,7 +230,7 @@ def _embedded_svg(svg: str, *, prefix: str) -> str:
             for key, value in element.attrib.items()
             if key not in _LEFT_OUT and not key.startswith("aria-")
         )
-    # The style sheet sizes the drawing, since it knows the width of the screen; the figure's text describes it.
+    # The style sheet sets the size for the width of the screen; the figure has a description.
     for key in ("width", "height"):
         root.attrib.pop(key, None)
     root.attrib |= {"style": f"--width: {width:g}px", "aria-hidden": "true"}
@@ -248,7 +247,7 @@ def _checked_tag(tag: str) -> str:
 
 
 def _checked_attribute(key: str, value: str, prefix: str) -> tuple[str, str]:
-    """Return the attribute with ids and references to ids prefixed."""
+    """Return the attribute; ids and references to ids get the prefix."""
     name = "href" if key == _XLINK_HREF else key
     if name == "href" and value.startswith("#"):
         return name, f"#{prefix}{value[1:]}"

@@ -1,7 +1,7 @@
-"""Drawings of tokens and words for texts of any length: attention maps, all heads at once, words shaded by weight.
+"""Drawings of tokens and words: attention maps, grids of all heads, and words shaded by weight.
 
-A map of 512 tokens has 262,144 cells. Long maps therefore show the largest weight of each block of cells, name only
-some tokens, and draw one path for each of a few shades, so that they stay small and fast.
+A map of 512 tokens has 262,144 cells. To stay small and fast, large maps show the largest weight of each block of
+cells, label only some tokens, and have one path for each of 16 shades.
 
 Shapes: L layers, N heads, S tokens, W words.
 """
@@ -17,9 +17,9 @@ from bothways.report.drawing import ACCENT, FONT, INK, label_width, printable, s
 
 NEGATIVE = "#b4532a"
 WIDTH = 760.0
-# Width of a line of words: phones show it at two thirds, and WIDTH would be illegible.
+# Width of a line of words. Phones scale it to two thirds; WIDTH would become illegible.
 _LINE = 540.0
-# Blocks along the side of a map, and of one head's map among all.
+# Maximum blocks along the side of a single map, and of each map in a grid of heads.
 _MAX_BLOCKS, _MAX_SMALL = 128, 24
 _LABELS = 40
 _SHADES = 16
@@ -27,9 +27,9 @@ _FONT = f'font-family="{FONT}"'
 
 
 def token_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str, *, width: float = WIDTH / 2 - 8) -> str:
-    """Draw the attention of each token (row) to each token (column), from 0 to 1, in a drawing this many pixels wide.
+    """Draw the attention (0 to 1) of each token (row) to each token (column); ``width`` is in pixels.
 
-    The shade follows the square root of the weight.
+    The shade is proportional to the square root of the weight.
     """
     given_SS = _checked(np.asarray(weights_SS, dtype=np.float64)[None, None], len(tokens))[0, 0]
     named = list(range(0, len(tokens), -(-len(tokens) // _LABELS)))
@@ -51,10 +51,10 @@ def token_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str, *, w
 
 
 def head_grid(weights_LNSS: npt.ArrayLike) -> str:
-    """Draw the maps of all heads, with weights from 0 to 1, a row for each layer."""
+    """Draw the attention maps of all heads (weights from 0 to 1), with a row for each layer."""
     given = np.asarray(weights_LNSS, dtype=np.float64)
     if given.ndim != 4:
-        raise InvalidInput(f"expected attention weights of a shape of (L, N, S, S), got {given.shape}.")
+        raise InvalidInput(f"expected attention weights of shape (L, N, S, S), got {given.shape}.")
     given = _checked(given, given.shape[-1])
     layers, heads = given.shape[:2]
     left, top, gap = 54.0, 22.0, 4.0
@@ -72,13 +72,13 @@ def head_grid(weights_LNSS: npt.ArrayLike) -> str:
 
 
 def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, breaks: Sequence[int] = ()) -> str:
-    """Draw a text with each word shaded by its contribution, for or against; words with NaN are underlined with dots.
+    """Draw a text with words shaded by their positive or negative weights; words with NaN get a dotted underline.
 
     ``breaks`` are the indices of the words that start a new line.
     """
     given_W = np.asarray(weights_W, dtype=np.float64)
     if not len(words) or given_W.shape != (len(words),):
-        raise InvalidInput(f"expected a weight for each of {len(words)} words, got a shape of {given_W.shape}.")
+        raise InvalidInput(f"expected a weight for each of {len(words)} words, got an array of shape {given_W.shape}.")
     highest = max(float(np.nanmax(np.abs(given_W), initial=0.0)), 1e-12)
     parts, x, y, size, line = [_text(0, 12, title, 12, weight=600)], 0.0, 24.0, 14.0, 30.0
     widest = max(260.0, 7.5 * len(title))
@@ -111,7 +111,7 @@ def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, 
 
 
 def stacked(drawings: Sequence[str]) -> str:
-    """Stack drawings of this module into one, on white, for use outside of a page."""
+    """Stack drawings of this module into one on a white background, for use outside a page."""
     boxes = [list(map(float, each.split('viewBox="', 1)[1].split('"', 1)[0].split()[2:])) for each in drawings]
     margin, gap = 16.0, 18.0
     width, parts, y = max(box[0] for box in boxes), [], margin
@@ -143,7 +143,7 @@ def _cells(weights_SS: npt.NDArray[np.float64], side: float, limit: int) -> list
 
 
 def _pooled(weights_SS: npt.NDArray[np.float64], limit: int) -> npt.NDArray[np.float64]:
-    """Return the largest weight of each block, at most ``limit`` blocks along a side."""
+    """Return the largest weight of each block, with at most ``limit`` blocks per side."""
     size = len(weights_SS)
     if size <= limit:
         return weights_SS
@@ -153,7 +153,7 @@ def _pooled(weights_SS: npt.NDArray[np.float64], limit: int) -> npt.NDArray[np.f
 
 
 def _runs(chosen_PP: npt.NDArray[np.bool_]) -> list[tuple[int, int, int]]:
-    """Return row, first column and length of each run of chosen cells."""
+    """Return the row, first column and length of each run of chosen cells."""
     edges = np.diff(np.pad(chosen_PP.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     begins, ends = np.argwhere(edges == 1), np.argwhere(edges == -1)
     return [(int(row), int(column), int(end - column)) for (row, column), (_, end) in zip(begins, ends, strict=True)]
@@ -161,7 +161,7 @@ def _runs(chosen_PP: npt.NDArray[np.bool_]) -> list[tuple[int, int, int]]:
 
 def _checked(given: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.float64]:
     if not size or given.shape[-2:] != (size, size):
-        raise InvalidInput(f"expected attention weights for each pair of {size} tokens, got a shape of {given.shape}.")
+        raise InvalidInput(f"expected attention weights for all pairs of {size} tokens, got shape {given.shape}.")
     if not (np.isfinite(given).all() and given.min() >= 0 and given.max() <= 1.01):
         raise InvalidInput("expected attention weights from 0 to 1: pass the weights after the softmax.")
     return np.minimum(given, 1.0)
@@ -178,7 +178,7 @@ def _text(
     middle: bool = False,
     turn: str = "",
 ) -> str:
-    # A third of the size centres a label on the line, also in readers without dominant-baseline.
+    # Moving a label down by a third of its size centres it, also in viewers without dominant-baseline.
     y += size / 3 if middle else 0
     turned = f' transform="{turn}"' if turn else ""
     return (

@@ -1,4 +1,4 @@
-"""The contents of an index as an immutable value: rows, checked as they come in, and the identity of the encoder.
+"""The contents of an index as an immutable value: checked rows, and the identity of the encoder.
 
 Letters in names: N rows, D dimensions.
 """
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IndexTextOptions:
-    """Text options with which the texts were read when they were embedded."""
+    """The options with which the texts of an index were split into windows and embedded."""
 
     max_length: int  # maximum tokens per window, special tokens included
     on_overflow: Overflow  # the treatment of longer texts
-    stride: int | None  # tokens that neighbouring windows shared; a quarter of a window's room when None
+    stride: int | None  # overlap of neighbouring windows in tokens; None for a quarter of a window
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class EncoderIdentity:
     dimensions: int  # the width of the vectors
     vocabulary: str | None = None  # SHA-256 of the tokens in the order of their ids; None if unknown
     reading: IndexTextOptions | None = None  # the default text options; None if unknown
-    # The precision of the encoder's products, such as ``float32`` or ``int8``; None if unknown.
+    # The precision of the encoder's matrix products, such as ``float32`` or ``int8``; None if unknown.
     precision: str | None = None
 
     def check_same(self, other: "EncoderIdentity") -> None:
-        """Refuse another encoder than the one that an index was built with.
+        """Raise InvalidInput if ``other`` is not the encoder that the index was built with.
 
-        The name is not compared: a model that was moved is still the same model.
+        Names are not compared, since the model may have been moved.
 
         Raises:
             InvalidInput: Weights, vocabulary, pooling or dimensions differ.
@@ -77,21 +77,21 @@ class IndexContents(Generic[RepresentationT]):
     """The rows of an index with their vectors, and the identity of the encoder."""
 
     documents: RepresentationT  # the representation of each text (N)
-    ids: tuple[str, ...]  # the id of each row, all different
+    ids: tuple[str, ...]  # the unique id of each row
     texts: tuple[str, ...]  # the text of each row
     encoder: EncoderIdentity  # the encoder that represented the texts
     # Values stored with the texts, N for each field name.
     columns: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     language: str | None = DEFAULT_LANGUAGE  # the language of the stemmer of lexical search
-    lexical: LexicalIndex | None = None  # the words of the texts, indexed; None until a search needs them
+    lexical: LexicalIndex | None = None  # the lexical index of the texts; None until a search needs it
 
     def next_number(self) -> int:
-        """Return the highest numeric id plus 1, the id of the next row that comes without one."""
+        """Return the highest numeric id plus 1, which is the id of the next row added without an id."""
         numbers = (int(id_) for id_ in self.ids if id_.isascii() and id_.isdecimal() and len(id_) < 19)
         return max(numbers, default=-1) + 1
 
     def without_rows(self, ids: Iterable[str]) -> "IndexContents[RepresentationT]":
-        """Return the contents without the rows of these ids."""
+        """Return the contents without the rows that have these ids."""
         gone = set(refuse_string(ids, "ids"))
         unknown = gone.difference(self.ids)
         if unknown:
@@ -118,7 +118,7 @@ def with_rows(old: IndexContents[DenseVectors], new: IndexContents[DenseVectors]
     known = set(old.ids).intersection(new.ids)
     if known:
         raise InvalidInput(
-            f"the index has texts with these ids already: {_some(known)}. Delete them first, or take other ids."
+            f"the index has texts with these ids already: {_some(known)}. Delete them first, or use other ids."
         )
     if new.columns.keys() != old.columns.keys():
         raise InvalidInput(
@@ -148,17 +148,17 @@ Documents = Iterable[str | Mapping[str, object] | Row] | DataFrameLike
 class RowBatch(NamedTuple):
     """A batch of rows for an index."""
 
-    vectors_ND: DenseVectors | Vectors  # one for each text, as an array or as an embedder represents texts
-    texts: Sequence[str]  # the texts, which lexical search reads and hits show
-    ids: Sequence[str] | None = None  # a different name for each text; None numbers them on from the previous rows
-    # Values to keep with each text, under the same names for all; None for no fields.
+    vectors_ND: DenseVectors | Vectors  # one vector for each text, as an array or as returned by an embedder
+    texts: Sequence[str]  # the texts, for lexical search and to be shown in hits
+    ids: Sequence[str] | None = None  # a unique id for each text; None continues the numbering of the previous rows
+    # Values to store with each text, with the same field names for all texts; None for no fields.
     fields: Sequence[Fields] | None = None
 
 
 def collect(
     batches: Iterable[RowBatch], encoder: EncoderIdentity, language: str | None, *, first_number: int = 0
 ) -> IndexContents[DenseVectors]:
-    """Copy and check the rows of all batches, without holding them twice; missing ids count from ``first_number``."""
+    """Check and copy the rows of all batches, with one copy in memory; missing ids count up from ``first_number``."""
     blocks: deque[DenseVectors] = deque()
     ids: list[str] = []
     texts: list[str] = []
@@ -191,9 +191,9 @@ def collect(
 def document_streams(
     documents: Documents, ids: Iterable[str] | None, fields: Iterable[Fields] | None
 ) -> tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]:
-    """Return the texts, ids and fields of documents as streams to be read in step.
+    """Return the texts, ids and fields of documents as parallel iterators.
 
-    Rows have a ``text``, perhaps an ``id``, and fields: a mapping under ``fields``, or all other columns.
+    Rows have a ``text``, optionally an ``id``, and fields: a mapping in the column ``fields``, or all other columns.
     """
     items = _items(documents, "texts")
     first = next(items, None)
@@ -201,11 +201,11 @@ def document_streams(
     if not isinstance(first, Mapping | Row):
         names = None if ids is None else _items(ids, "ids")
         values = None if fields is None else _items(fields, "fields")
-        # The embedder refuses a text that is not a string; `collect` refuses such an id, and unusable fields.
+        # The embedder checks that texts are strings; `collect` checks ids and fields.
         return cast("Iterator[str]", items), names, values
     if ids is not None or fields is not None:
         raise InvalidInput(
-            "expected ids and fields within the dicts or beside a list of texts, got both: leave one out."
+            "expected ids and fields either in the dicts or as separate arguments, got both: leave one out."
         )
     for_text, for_id, for_fields = tee((_row(place, item) for place, item in enumerate(items)), 3)
     has_id = "id" in (first.values if isinstance(first, Row) else first)
@@ -217,7 +217,7 @@ def document_streams(
 
 
 def refuse_string(strings: T, what: str) -> T:
-    """Return strings unchanged, but refuse a single string in their place."""
+    """Return ``strings``, or raise InvalidInput if it is a single string."""
     if isinstance(strings, str):
         raise InvalidInput(f"expected several {what}, got one string: write [{strings!r:.60}].")
     return strings
@@ -235,7 +235,7 @@ def _row(place: int, item: object) -> Row:
         return item
     where = f"row {place} (counted from 0)"
     if not isinstance(item, Mapping):
-        raise InvalidInput(f"expected {where} to be a dict, as the rows before it, got {type(item).__name__}.")
+        raise InvalidInput(f"expected {where} to be a dict, like the rows before it, got {type(item).__name__}.")
     return Row(place, dict(item), where)
 
 
@@ -308,6 +308,6 @@ def _refuse_duplicates(ids: list[str]) -> None:
         for row, id_ in enumerate(ids):
             if id_ in first_row:
                 raise InvalidInput(
-                    f"the id {id_!r} is that of rows {first_row[id_]} and {row} (counted from 0): ids must differ."
+                    f"the id {id_!r} occurs in rows {first_row[id_]} and {row} (counted from 0): ids must be unique."
                 )
             first_row[id_] = row

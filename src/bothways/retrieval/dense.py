@@ -26,7 +26,7 @@ _UNIT_ROUNDOFF = 2.0**-24  # of float32
 
 
 class DenseRetriever:
-    """Ranks rows by the cosine of their vector and the query's; both are float32 of unit length and not copied."""
+    """Ranks rows by the cosine of their vectors with the query's. All are float32 of unit length, and not copied."""
 
     def __init__(self, documents: DenseVectors) -> None:
         self._vectors_ND = documents.vectors_ND
@@ -45,9 +45,9 @@ class DenseRetriever:
 
 
 def unit_vectors(vectors: DenseVectors | Vectors, dimensions: int, name: str, start: int = 0) -> DenseVectors:
-    """Return a float32 copy with rows of unit length, computed in float64 a block at a time.
+    """Return a float32 copy with rows scaled to unit length, computed in float64 and in blocks.
 
-    Messages call a vector ``name`` and count from ``start``.
+    In error messages a vector is called ``name``, and the first one has the number ``start``.
     """
     array = vectors.vectors_ND if isinstance(vectors, DenseVectors) else np.asarray(vectors)
     what = "queries" if name == "query" else f"{name}s"
@@ -60,7 +60,7 @@ def unit_vectors(vectors: DenseVectors | Vectors, dimensions: int, name: str, st
     unit_ND = np.empty(array.shape, dtype=np.float32)
     for first in range(0, len(array), _ROWS_AT_ONCE):
         block = array[first : first + _ROWS_AT_ONCE].astype(np.float64)
-        # Dividing by the largest part first keeps the squares of huge and of tiny numbers in range.
+        # Dividing by the largest component first keeps the squares of huge and of tiny numbers in range.
         largest = np.abs(block).max(axis=1, keepdims=True, initial=0.0)
         for place in np.flatnonzero(~(np.isfinite(largest) & (largest > 0))[:, 0]):
             problem = "is all zeros, so it has no direction" if largest[place, 0] == 0 else "holds NaN or infinity"
@@ -72,7 +72,7 @@ def unit_vectors(vectors: DenseVectors | Vectors, dimensions: int, name: str, st
 
 
 def _cosines(query_D: Vectors, vectors_ND: Vectors, rows_F: Rows) -> Scores:
-    # A sum along each row by itself, unlike a matrix product, gives equal vectors equal scores.
+    # Unlike a matrix product, a sum over each row gives equal vectors exactly equal scores.
     scores_F: Scores = (vectors_ND[rows_F].astype(np.float64) * query_D).sum(axis=1)
     return scores_F
 

@@ -34,7 +34,7 @@ from bothways.tasks.opening import OpenArguments
 from bothways.tasks.registry import check_open_options, stored_task, task_class, task_of_heads
 from bothways.tasks.scores import TokensRead, texts_read
 
-# Tasks whose models embed texts, or are encoders that can; None is an encoder without a task.
+# Tasks whose models can embed texts; None stands for an encoder without a task.
 EMBEDS = (None, EMBEDDING.name, MASKED_LM.name)
 
 
@@ -46,7 +46,7 @@ def search_outcomes(
     """Search for each query, and return the outcomes that reports and comparisons are computed from.
 
     Args:
-        search: Returns the hits of queries, as many as the measures need.
+        search: Function that returns the hits of each query, as many as the metrics need.
         queries: Texts by id.
         judgments: Relevance by query and document.
 
@@ -74,8 +74,8 @@ def absent_documents(judgments: Mapping[str, Mapping[str, int]], ids: Collection
     if len(absent) == len(relevant):
         raise InvalidInput(
             f"the index has none of the {len(relevant):,} documents that are judged relevant. Check that both use the "
-            f"same ids: the index has for instance {next(iter(ids), None)!r}, the judgments {min(absent)!r}. "
-            "The index should be built with --id."
+            f"same ids: for example, the index has {next(iter(ids), None)!r}, and the judgments {min(absent)!r}. "
+            "Build the index with the column of the ids (--id on the command line)."
         )
     return len(absent)
 
@@ -97,15 +97,15 @@ def read_candidates(
     label: str = "label",
     relevant: str | None = None,
 ) -> list[Candidates]:
-    """Read rows of one passage each, and group them by query.
+    """Read rows that have a query and one passage each, and group them by query.
 
     Args:
         data: A file, or a list of mappings.
         query: Column of the queries.
         passage: Column of the passages.
-        label: Column of their relevance: a grade from 0 on, or a label.
-        relevant: The label of relevant passages; by default labels are grades, or one has a usual name
-            (``AFFIRMATIVE``).
+        label: Column of the relevance: a grade of at least 0, or a label.
+        relevant: The label of relevant passages. Default: labels that are whole numbers are grades; else the label
+            that is in ``AFFIRMATIVE``.
 
     Raises:
         InvalidInput: A text is missing, a grade is far out of range, or the label of relevant passages is unclear.
@@ -120,13 +120,13 @@ def read_candidates(
         usual = [name for name in sorted(labels) if name.lower() in AFFIRMATIVE]
         if len(usual) != 1:
             raise InvalidInput(
-                f"the relevance in {label!r} must be whole numbers from 0 on, or labels of which one means "
+                f"the relevance in {label!r} must be whole numbers of at least 0, or labels of which one means "
                 f"'relevant', got {shown}. Name that label with relevant=... (on the command line --relevant)."
             )
         relevant = usual[0]
     if relevant is not None and relevant not in labels:
         raise InvalidInput(
-            f"no passage has {relevant!r}, the label of relevant passages, in {label!r}: there are {shown}."
+            f"no passage has the label {relevant!r} for relevant passages; the labels in {label!r} are {shown}."
             f"{did_you_mean(relevant, labels)} If one of these means relevant, pass relevant=... (on the command line "
             "--relevant); for a pair model it must also be one of the model's labels."
         )
@@ -150,9 +150,9 @@ def evaluate_reranker(
 ) -> Report:
     """Rank each query's candidates and measure the rankings.
 
-    Queries whose candidates are all relevant, or all irrelevant, cannot tell rankings apart; they are left out, as is
-    usual for TREC-QA, and counted as ``queries_without_contrast``. Of passages with equal scores the less relevant
-    comes first, so that neither ties nor the order of the data help.
+    Queries whose candidates are all relevant, or all irrelevant, give the same metrics for all rankings; they are left
+    out, as is usual for TREC-QA, and counted as ``queries_without_contrast``. Of passages with equal scores, the less
+    relevant is ranked first, so that neither ties nor the order of the data help.
 
     Args:
         reranker: Scores the passages.
@@ -182,7 +182,7 @@ def evaluate_reranker(
 
 
 class CandidateRanking:
-    """A model that is evaluated by its rankings of the candidates of queries.
+    """A model to evaluate by how it ranks the candidate passages of each query.
 
     Attributes:
         columns: The columns of query, passage and relevance.
@@ -199,17 +199,18 @@ class CandidateRanking:
     ) -> "CandidateRanking":
         """Open a pair classifier as a cross-encoder, or an embedder or a bare encoder to rank by cosines.
 
-        A checkpoint from elsewhere with a head for texts counts as a pair classifier. Query, passage and relevance are
-        read from the columns of the classifier's training; for a regression model the relevance is in ``label``.
+        A checkpoint of another library with a text classification head counts as a pair classifier. Query, passage and
+        relevance are read from the columns that the classifier was trained on; for a regression model, relevance is
+        read from ``label``.
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
             relevant: The label of relevant passages.
-            options: See `bothways.tasks.backend.OpenOptions`, and the options of embedders or of models of pairs.
+            options: See `bothways.tasks.backend.OpenOptions`, and the options of embedders or of pair classifiers.
 
         Raises:
-            InvalidInput: The pair classifier has no such label, or the model was trained for another task. And
-                everything that `bothways.load` raises.
+            InvalidInput: The pair classifier has no such label, or the model was trained for another task. All errors
+                of `bothways.load` are raised too.
         """
         located = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
         stored = stored_task(located.folder)
@@ -217,8 +218,8 @@ class CandidateRanking:
         if task != PAIRS.name and (stored is not None or task != CLASSIFICATION.name):
             if task not in EMBEDS:
                 raise InvalidInput(
-                    f"candidates are ranked by a model of pairs, by an embedder or by an encoder that was trained for "
-                    f"no other task, but {str(name_or_path)!r} is a model for {task}."
+                    f"expected a pair classifier, an embedder or an encoder without another task to rank candidates, "
+                    f"but {str(name_or_path)!r} is a model for {task}."
                 )
             check_open_options(str(name_or_path), "embedding", options)
             embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
@@ -226,7 +227,7 @@ class CandidateRanking:
         check_open_options(str(name_or_path), "pairs", options)
         pairs: PairClassifier = task_class(PAIRS).from_pretrained(name_or_path, **options)
         if isinstance(pairs.fitted.outputs.target, Regression):
-            # It was trained on scores; the relevance of candidates is another column.
+            # It was trained on scores; the relevance of candidates is in another column.
             return cls(CrossEncoder(pairs), pairs.with_columns(label=PairColumns().label).columns, relevant)
         reranker = CrossEncoder(pairs, relevant)
         return cls(reranker, pairs.columns, reranker.relevant)
@@ -235,13 +236,13 @@ class CandidateRanking:
         """Return the same model with other columns.
 
         Raises:
-            UnreadColumn: The model reads no such part of a row.
+            UnreadColumn: A name is not in `column_names`.
         """
         return CandidateRanking(self.reranker, renamed(self.columns, names), self._relevant)
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Parts of a row that have columns, by the names that `with_columns` takes."""
+        """The names that `with_columns` takes, one for each column that is read."""
         return column_names(self.columns)
 
     @property
@@ -252,7 +253,7 @@ class CandidateRanking:
     def evaluate(
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
     ) -> Report:
-        """Evaluate on rows of query, passage and relevance, with 95 % bootstrap intervals over queries."""
+        """Evaluate on rows with a query, a passage and a relevance; 95 % bootstrap intervals are over queries."""
         candidates = read_candidates(
             data,
             query=self.columns.text_a,

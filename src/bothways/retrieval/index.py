@@ -52,15 +52,15 @@ class SearchIndex:
         encoder: EncoderIdentity,
         language: str | None = DEFAULT_LANGUAGE,
     ) -> "SearchIndex":
-        """Index one array of vectors; they are copied and scaled to unit length.
+        """Index one array of vectors, which are copied and scaled to unit length.
 
         Args:
-            vectors_ND: One row for each text, as an array or as an embedder represents texts.
-            texts: The texts, which lexical search reads and hits show.
-            ids: A different name for each text; by default its place in ``texts``: ``"0"``, ``"1"``, ...
-            fields: Values to keep with each text and to filter by, under the same names for all texts.
+            vectors_ND: One row for each text, as an array or as returned by an embedder.
+            texts: The texts, for lexical search and to be shown in hits.
+            ids: A unique id for each text. Default: its position in ``texts``: ``"0"``, ``"1"``, ...
+            fields: Values to store with each text, for filters; the same field names for all texts.
             encoder: The identity of the encoder that made the vectors.
-            language: The language of the stemmer of lexical search; None indexes words as they are.
+            language: The language of the stemmer for lexical search; None indexes words without stemming.
 
         Raises:
             InvalidInput: There are no texts, counts or widths differ, an id occurs twice, a vector is zero or not
@@ -73,7 +73,7 @@ class SearchIndex:
     def build_from_batches(
         cls, batches: Iterable[RowBatch], *, encoder: EncoderIdentity, language: str | None = DEFAULT_LANGUAGE
     ) -> "SearchIndex":
-        """Index batches, which may come from a stream; a corpus is not held twice.
+        """Index batches of rows, which may be a stream; there is one copy of the corpus in memory.
 
         Args:
             batches: The rows.
@@ -89,10 +89,10 @@ class SearchIndex:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> "SearchIndex":
-        """Open a saved index: its arrays are memory-mapped, its checksums verified.
+        """Open a saved index: its arrays are memory-mapped, and its checksums are verified.
 
         Raises:
-            UnknownModel: The folder does not exist, or is no search index.
+            UnknownModel: The folder does not exist, or is not a search index.
             CorruptCheckpoint: A file is missing, altered or truncated, or of an unknown format version.
         """
         return cls(read_index(Path(folder)))
@@ -132,7 +132,7 @@ class SearchIndex:
 
     @property
     def vectors_ND(self) -> npt.NDArray[np.floating]:
-        """The unit-length vectors, ``(N, D)`` float32; not to be written to."""
+        """The unit-length vectors, ``(N, D)`` float32; do not modify them."""
         return self._contents.documents.vectors_ND
 
     def add(
@@ -146,10 +146,10 @@ class SearchIndex:
         """Add rows at the end. The next ``save`` changes the index on disk.
 
         Args:
-            vectors_ND: As for ``build``, by the same encoder.
+            vectors_ND: As for ``build``, from the same encoder.
             texts: As for ``build``.
-            ids: As for ``build``; by default numbers that continue from the highest numeric id.
-            fields: As for ``build``, under the names that the index has.
+            ids: As for ``build``. Default: numbers that continue from the highest numeric id.
+            fields: As for ``build``, with the field names of the index.
 
         Raises:
             InvalidInput: As for ``build``, or an id is already in the index, or the fields differ from the index's. The
@@ -178,7 +178,7 @@ class SearchIndex:
         """Return the ``k`` nearest texts of each query, best first; equal scores in the order of the rows.
 
         Args:
-            queries_QD: Query vectors by the index's encoder; they are scaled to unit length.
+            queries_QD: Query vectors from the index's encoder; they are scaled to unit length.
             k: Hits for each query; fewer if fewer texts pass the filters.
             filters: Conditions that a text must meet, all of them.
 
@@ -188,11 +188,11 @@ class SearchIndex:
             MissingDependency: faiss is not installed.
         """
         found = self._retrieve(self._dense(), unit_vectors(queries_QD, self.encoder.dimensions, "query"), k, filters)
-        # Rounding may carry the cosine of a vector with itself past 1.
+        # By rounding, the cosine of a vector with itself may exceed 1.
         return [self._hits(Ranking(rows_K, np.clip(scores_K, -1.0, 1.0))) for rows_K, scores_K in found]
 
     def search_lexical(self, queries: Sequence[str], k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by BM25; texts without a word of the query are no hits.
+        """Return the ``k`` best texts of each query by BM25; texts without a word of the query are left out.
 
         Raises:
             InvalidInput: ``k`` is below 1, or a filter names a field that the index does not have.
@@ -209,7 +209,7 @@ class SearchIndex:
         mode: Hybrid = _HYBRID,
         filters: Sequence[Filter] = (),
     ) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by cosine and BM25 together.
+        """Return the ``k`` best texts of each query by a combination of cosine and BM25.
 
         Args:
             queries: The texts of the queries.
@@ -229,10 +229,10 @@ class SearchIndex:
         return [self._hits(ranking) for ranking in self._retrieve(retriever, (dense, queries), k, filters)]
 
     def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
-        """Return the passage of a hit's text that best shows its relation to the query.
+        """Return the passage of a hit's text with the most, and the rarest, words of the query.
 
         Args:
-            query: The query, whose words are marked.
+            query: The query; its words are marked in the passage.
             text: The text of a hit.
             width: Maximum number of characters.
 

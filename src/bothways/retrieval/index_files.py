@@ -8,7 +8,7 @@
     data-3/lexical/           BM25 over the texts, as bm25s writes it
 
 An update writes a new data folder beside the old one and then replaces ``index.json``, in one step on every system, so
-that a process killed at any moment leaves the old index or the new one. The next update removes what a killed one left.
+that a process killed at any moment leaves the old index or the new one. The next update removes any leftovers.
 
 Letters in names: N rows, D dimensions.
 """
@@ -44,7 +44,7 @@ VECTORS = "vectors.npy"
 RECORDS = "records.jsonl"
 LEXICAL = "lexical"
 
-# NumPy lets these errors through when the header of an array file is no Python expression.
+# NumPy raises these errors if the header of an array file is not a Python expression.
 _NO_HEADER = (SyntaxError, tokenize.TokenError)
 
 _VECTORS_AT_ONCE = 4096
@@ -92,14 +92,14 @@ def write_index(folder: Path, contents: IndexContents[DenseVectors], *, overwrit
 
 
 def check_index_free(folder: Path, *, overwrite: bool) -> None:
-    """Refuse an output folder before any text is read, if `write_index` would refuse it later.
+    """Raise the errors that `write_index` would raise for an output folder, before any text is read.
 
     Raises:
         OutputExists: The folder exists and ``overwrite`` is false, or it holds something other than an index.
         InvalidInput: The folder holds no index, and is a mount point, the current folder or a parent of it.
     """
     if (folder / HEADER).is_file():
-        # An index is updated file by file, so its folder may be one that cannot itself be replaced.
+        # An index is updated in place, so its folder may be one that cannot be replaced, such as a mount point.
         if not overwrite:
             raise OutputExists(
                 f"the search index {str(folder)!r} already exists. "
@@ -113,7 +113,7 @@ def check_index_free(folder: Path, *, overwrite: bool) -> None:
 
 
 def read_index(folder: Path) -> IndexContents[DenseVectors]:
-    """Read an index folder, after checking every byte of it against its checksums."""
+    """Read an index folder, after verifying the checksums of all its files."""
     while True:
         header = read_header(folder)
         try:
@@ -126,13 +126,13 @@ def read_index(folder: Path) -> IndexContents[DenseVectors]:
 
 @contextmanager
 def updating(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold an index against updates by other processes while this one reads, changes and saves it.
+    """Lock an index against other processes while this one reads, changes and saves it.
 
-    Without it, the later of two concurrent updates would undo the earlier.
+    Without the lock, the later of two concurrent updates would undo the earlier one.
 
     Raises:
         InvalidInput: Another process is updating the index.
-        UnknownModel: The folder does not exist, or is no search index.
+        UnknownModel: The folder does not exist, or is not a search index.
     """
     read_header(Path(folder))
     with locked(folder):
@@ -141,7 +141,7 @@ def updating(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold an index against updates and replacement by other processes.
+    """Lock an index against updates and replacement by other processes.
 
     Raises:
         InvalidInput: Another process is updating the index.
@@ -188,7 +188,7 @@ def read_header(folder: Path) -> Header:
 
 
 def header_checksum(fields: Mapping[str, object]) -> str:
-    """Return SHA-256 over the fields, independent of the file's layout."""
+    """Return the SHA-256 of the fields, which does not depend on the file's layout."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
@@ -229,7 +229,7 @@ def _write_data(folder: Path, data: str, contents: IndexContents[DenseVectors]) 
 
 
 def _is_data(path: Path) -> bool:
-    """Tell a data folder of an index from a user's own folder of such a name."""
+    """Return True for a data folder of an index, False for another folder with such a name."""
     ours = {VECTORS, RECORDS, LEXICAL}
     return bool(_DATA.fullmatch(path.name)) and path.is_dir() and {each.name for each in path.iterdir()} <= ours
 
@@ -297,7 +297,7 @@ def _read_records(
 
 
 def _scalar(value: object) -> Scalar:
-    """Return a value that a field can have and that can be written as JSON again."""
+    """Return ``value`` if a field can have it and it can be written as JSON; else raise ValueError."""
     if isinstance(value, str | bool | None):
         return value
     if isinstance(value, int | float) and abs(value) < math.inf and abs(value) < 10**300:

@@ -1,13 +1,13 @@
 """Lexical retrieval by BM25 over word stems. Needs the extra ``search`` (bm25s, PyStemmer).
 
 The score is that of Robertson et al. 1995 (TREC-3) in Lucene's form, with Lucene's k1 = 1.2 and b = 0.75. A text is
-split into terms (`terms_of`), and each is stemmed by the Snowball algorithm for the index's language. No word is left
-out: the inverse document frequency makes frequent words count for next to nothing.
+split into terms (`terms_of`), and each is stemmed by the Snowball algorithm for the index's language. There are no stop
+words: the inverse document frequency gives frequent words almost no weight.
 
 A term is a run of letters and digits with their marks: accents, vowel signs of Hindi, Arabic and Hebrew. NFKC and case
 folding unify spellings of the same meaning: composed and decomposed letters, full and half width, ligatures, the
-positional letters of Arabic, CO₂ and CO2. They are applied to the runs and not to the whole text, because NFKC turns
-signs that stand beside words, such as ™, into letters.
+positional letters of Arabic, CO₂ and CO2. They are applied to the runs, not to the whole text, because NFKC turns
+signs beside words, such as ™, into letters.
 
 In scripts without spaces between words, each character and each pair of neighbours is a term, as in Lucene's
 ``CJKBigramFilter`` with ``outputUnigrams``. Kwok 1999 (JASIS 50:8) found that pairs alone work well for Chinese,
@@ -46,7 +46,7 @@ DEFAULT_LANGUAGE = "english"
 # The files that bm25s reads.
 FILES = ("params.index.json", "vocab.index.json", *(f"{each}.csc.index.npy" for each in ("data", "indices", "indptr")))
 
-# The settings that `LexicalIndex.build` makes bm25s write; bm25s trusts what it reads.
+# The settings that bm25s writes for `LexicalIndex.build`; bm25s does not check them when it loads an index.
 _WRITTEN = {"method": "lucene", "backend": "numpy", "dtype": "float32", "int_dtype": "int32"}
 
 
@@ -81,7 +81,7 @@ class LexicalIndex:
         """Read a saved index; its arrays are memory-mapped."""
         settings = parse_json(read_bytes(folder / "params.index.json"))
         if {name: settings.get(name) for name in _WRITTEN} != _WRITTEN:
-            raise ValueError("other settings than an index is built with")
+            raise ValueError("its settings are not those that an index is built with")
         bm25: _BM25 = _bm25s().BM25.load(folder, mmap=True)
         _check_stored(bm25)
         return cls(bm25, language)
@@ -122,12 +122,12 @@ class LexicalIndex:
         return {term: math.log1p((len(self) - count + 0.5) / (count + 0.5)) for term, count in rows.items()}
 
     def passage(self, query: str, text: str, *, width: int = 200) -> "Passage":
-        """Return the passage of a text that has most of a query's words."""
+        """Return the passage of a text with the most, and the rarest, words of a query."""
         return passage_of(text, self.weights(query), self._terms_of, width=width)
 
 
 class _Scores(TypedDict):
-    """The scores of all rows by term: a sparse matrix of columns."""
+    """The BM25 scores as a sparse matrix of rows and terms, in CSC format."""
 
     data: npt.NDArray[np.floating]
     indices: npt.NDArray[np.integer]
@@ -157,16 +157,16 @@ class _WrittenWhole(np.ndarray[tuple[int, ...], np.dtype[NumberT]]):
 
 
 def written_whole(array: npt.NDArray[NumberT]) -> npt.NDArray[NumberT]:
-    """Return the array in a form for which ``np.save`` writes everything or raises the system's error.
+    """Return a view of the array for which ``np.save`` either writes everything or raises the system's error.
 
-    On a full disk ``ndarray.tofile`` raises an error without an ``errno``, and none at all if only the last 4 KB of a
+    On a full disk ``ndarray.tofile`` raises an error without an ``errno``, or none at all if only the last 4 KB of a
     file do not fit.
     """
     return array.view(_WrittenWhole)
 
 
 def analyser(language: str | None) -> Callable[[str], list[str]]:
-    """Return the function from a text to its terms."""
+    """Return the function that splits a text into its terms, stemmed unless ``language`` is None."""
     if language is None:
         return terms_of
     try:
@@ -182,7 +182,7 @@ def analyser(language: str | None) -> Callable[[str], list[str]]:
 
 
 def check_available(language: str | None) -> None:
-    """Check the stemmer and the packages now, not after hours of embedding.
+    """Check that the stemmer and the packages are available, before hours of embedding.
 
     Raises:
         InvalidInput: There is no stemmer for the language.
@@ -193,20 +193,20 @@ def check_available(language: str | None) -> None:
 
 
 def _check_stored(bm25: _BM25) -> None:
-    """Refuse arrays that would be read beyond their ends, or that would give scores that are not finite."""
+    """Raise ValueError if indices point outside the arrays, or if scores are not finite."""
     scores, terms = bm25.scores, bm25.vocab_dict
     data, rows, starts, count = scores["data"], scores["indices"], scores["indptr"], scores["num_docs"]
     if any(each.ndim != 1 for each in (data, rows, starts)) or type(count) is not int or not isinstance(terms, dict):
         raise ValueError("expected three vectors, a number of rows and a table of terms")
     if data.dtype != np.float32 or rows.dtype.kind not in "iu" or starts.dtype.kind not in "iu" or len(starts) < 2:
-        raise ValueError("vectors of other types")
+        raise ValueError("expected float32 scores and whole numbers")
     if starts[0] or starts[-1] != len(data) or len(rows) != len(data) or (np.diff(starts.astype(np.int64)) < 0).any():
-        raise ValueError("terms that begin beyond the vectors")
+        raise ValueError("the positions of terms lie outside the arrays")
     if len(rows) and not (rows.min() >= 0 and rows.max() < count and np.isfinite(data).all()):
-        raise ValueError("rows beyond the texts, or scores that are not finite")
+        raise ValueError("rows lie outside the texts, or scores are not finite")
     # bm25s adds an empty term, which no query has, after the last one.
     if not all(type(number) is int and 0 <= number < len(starts) - (term != "") for term, number in terms.items()):
-        raise ValueError("terms beyond the vectors")
+        raise ValueError("terms lie outside the arrays")
 
 
 def _bm25s() -> ModuleType:
@@ -220,9 +220,9 @@ def _bm25s() -> ModuleType:
 
 
 def _give_tqdm_own_lock() -> None:
-    """Give tqdm, through which bm25s counts words, a lock that belongs to this process.
+    """Give tqdm, which bm25s uses while it counts words, a lock of this process alone.
 
-    Its default lock is shared with all forked processes: one that is killed while it holds the lock blocks the others.
+    Its default lock is shared with forked processes: if one is killed while it holds the lock, the others are blocked.
     """
     from tqdm.std import TqdmDefaultWriteLock, tqdm
 
@@ -234,7 +234,7 @@ def _give_tqdm_own_lock() -> None:
 
 _ASCII_RUN = re.compile(r"\w+", re.ASCII)
 
-# In Persian words the zero-width non-joiner precedes endings, where others write a space.
+# In Persian, a zero-width non-joiner stands before word endings, where some authors write a space.
 _BEFORE_ENDING = re.compile("(?<=[\u0600-\u06ff])\u200c")
 
 # Characters that do not distinguish words: format characters, joiners, and variation selectors.
@@ -289,14 +289,14 @@ def _character() -> re.Pattern[str]:
 # --- passages ---
 
 MIN_SHARE = 0.2
-"""Words with less than this share of the weight of the query's rarest, such as "the", are not marked."""
+"""Query words whose weight is below this share of the highest one, such as "the", are not marked."""
 
 _TO_A_SPACE = 20  # characters that a passage may lose at each end, to begin and end at word boundaries
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A part of a text, with an ellipsis where more stands before or after it."""
+    """A part of a text, with an ellipsis at each end where text was left out."""
 
     text: str
     marked: tuple[tuple[int, int], ...] = ()  # starts and ends of the query's words in it, in order and without overlap
@@ -321,9 +321,9 @@ class _Match:
 def passage_of(
     text: str, weights: Mapping[str, float], terms_of: Callable[[str], Sequence[str]], *, width: int = 200
 ) -> Passage:
-    """Return the passage with the most distinct and rarest words of a query; the text's beginning if it has none.
+    """Return the passage in which a query's distinct terms weigh most; the text's beginning if it has none of them.
 
-    ``weights`` has the inverse document frequency of each term of the query. Ellipses do not count for the width.
+    ``weights`` is the inverse document frequency of each query term. Ellipses do not count towards ``width``.
     """
     text = unicodedata.normalize("NFC", " ".join(text.split()))
     threshold = MIN_SHARE * max(weights.values(), default=0.0)

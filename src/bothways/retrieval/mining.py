@@ -20,7 +20,7 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Mining:
-    """Options of mining negatives.
+    """Options for mining negatives.
 
     Attributes:
         per_query: Negatives for each pair.
@@ -38,7 +38,7 @@ class Mining:
                 f"per_query must be at least 1, and depth at least per_query, got {self.per_query} and {self.depth}."
             )
         if self.share is not None and not 0 < self.share <= 1:
-            raise InvalidInput(f"the share of the positive's score must lie above 0 and up to 1, got {self.share}.")
+            raise InvalidInput(f"the share of the positive's score must be above 0 and at most 1, got {self.share}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ def mine_negatives(
     *,
     show_progress: bool | None = None,
 ) -> Iterator[Mined]:
-    """Yield negatives for pairs of a query and a passage that answers it, in order.
+    """Yield hard negatives for pairs of a query and a passage that answers it (the positive), in order.
 
-    The positives of all pairs with the same query count as its answers, and the query itself is never a negative.
+    Neither the positives of other pairs with the same query nor the query itself are negatives.
 
     Args:
         search: The search over the candidate passages.
         pairs: Queries and positives; they are held in memory.
-        mining: Options of the choice.
+        mining: The options; default: ``Mining()``.
         show_progress: Force the progress bar on or off.
     """
     chosen, listed = mining or Mining(), list(pairs)

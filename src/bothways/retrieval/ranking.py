@@ -34,12 +34,12 @@ class Hit:
     """A text that a search found.
 
     Attributes:
-        id: Its name in the index.
+        id: The id of the text in the index.
         text: The text.
-        score: Higher is better: the cosine similarity in dense search, BM25's sum in lexical search, otherwise the
+        score: Higher is better: the cosine similarity in dense search, the BM25 score in lexical search, otherwise the
             score of the fusion or the reranker.
-        rank: Its place among the hits, from 1.
-        fields: The values stored with it.
+        rank: Rank of the hit, from 1.
+        fields: The values stored with the text.
     """
 
     id: str
@@ -60,14 +60,14 @@ class Retrieved(NamedTuple):
     """The result of a retriever for one query."""
 
     ranking: Ranking  # the best rows
-    score: Callable[[Rows], Scores]  # scores any rows for the same query, as fusion needs it
+    score: Callable[[Rows], Scores]  # computes scores of any rows for the same query; fusion needs it
 
 
 class Retriever(Protocol[QueriesT]):
     """Ranks the rows of an index for queries of one kind: texts, or their representations."""
 
     def retrieve(self, queries: QueriesT, k: int, allowed_L: Rows | None) -> Iterator[Retrieved]:
-        """Yield the ``k`` best rows of each query in order; only those in ``allowed_L``; None allows all."""
+        """Yield the ``k`` best rows of each query, best first; only rows in ``allowed_L``, if it is not None."""
 
 
 def best(rows_F: Rows, scores_F: Scores, k: int) -> Ranking:
@@ -91,10 +91,10 @@ class Lexical:
 
 @dataclass(frozen=True, slots=True)
 class ReciprocalRank:
-    """The sum of 1 / (constant + rank) over both rankings (Cormack et al. 2009, SIGIR, who use 60).
+    """Fusion by the sum of 1 / (constant + rank) over both rankings (Cormack et al. 2009, SIGIR, who use 60).
 
     Attributes:
-        constant: The larger, the less the first ranks stand out.
+        constant: The larger it is, the less the first ranks stand out.
     """
 
     constant: int = 60
@@ -106,7 +106,7 @@ class ReciprocalRank:
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A weighted mean of both scores, each scaled to 0 to 1 over the candidates of the query.
+    """Fusion by a weighted mean of both scores, each scaled to 0 to 1 over the candidates of the query.
 
     Bruch et al. 2023 (ACM TOIS 42:1, arXiv:2210.11934) compare such sums with reciprocal ranks and find them better.
 
@@ -155,7 +155,7 @@ class HybridRetriever:
     def retrieve(
         self, queries: tuple[DenseVectors, Sequence[str]], k: int, allowed_L: Rows | None = None
     ) -> Iterator[Retrieved]:
-        """Yield the ``k`` best rows of each query; the queries are their vectors and their texts."""
+        """Yield the ``k`` best rows of each query; ``queries`` has their vectors and their texts."""
         depth = max(self._mode.depth, k)
         dense = self._dense.retrieve(queries[0], depth, allowed_L)
         lexical = self._lexical.retrieve(queries[1], depth, allowed_L)
@@ -169,10 +169,10 @@ class HybridRetriever:
 
 
 def fused(fusion: Fusion, dense_F: Scores, lexical_F: Scores, depth: int) -> Scores:
-    """Return one score for each candidate, in the order of the rows.
+    """Return the combined score of each candidate, in the order of the rows.
 
-    BM25 is 0 without a word in common. The candidates are the first ``depth`` of each ranking, so ranks beyond are
-    unknown.
+    A BM25 score of 0 means that no word matches. Only the first ``depth`` ranks of each ranking are known; later ranks
+    add nothing.
     """
     match fusion:
         case ReciprocalRank(constant):
@@ -240,9 +240,9 @@ _EXPRESSION = re.compile(r"(.+?)(>=|<=|=(?!=))(.*)", re.DOTALL)
 
 
 def parse_filters(expressions: Sequence[str]) -> list[Filter]:
-    """Return the filters of ``field=value`` (several of one field are alternatives), ``field>=1`` and ``field<=2``.
+    """Parse filters: ``field=value`` (several for one field are alternatives), ``field>=1`` and ``field<=2``.
 
-    A value matches fields with this text, or with the number, boolean or null that it spells.
+    A value matches a field with this text, or with the number, boolean or null that the text spells.
 
     Raises:
         InvalidInput: An expression has none of these forms.
@@ -264,13 +264,13 @@ def parse_filters(expressions: Sequence[str]) -> list[Filter]:
             continue
         number = _number(text)
         if number is None or not math.isfinite(number):
-            raise InvalidInput(f"the filter {expression!r} must have a number behind its sign.")
+            raise InvalidInput(f"the filter {expression!r} must have a number after {sign}.")
         ranges.append(Between(name, low=number) if sign == ">=" else Between(name, high=number))
     return [*(Among(name, accepted) for name, accepted in values.items()), *ranges]
 
 
 def allowed_rows(filters: Sequence[Filter], columns: Mapping[str, Sequence[Scalar]]) -> Rows | None:
-    """Return the rows that pass all filters, in their order (L); None without filters."""
+    """Return the rows that pass all filters (L), in ascending order; None without filters."""
     if isinstance(filters, Filter) or not all(isinstance(each, Filter) for each in filters):
         raise InvalidInput(f"expected a list of filters, each Among or Between, got {filters!r:.80}.")
     if not filters:
@@ -282,7 +282,7 @@ def allowed_rows(filters: Sequence[Filter], columns: Mapping[str, Sequence[Scala
 def _passes(filter_: Filter, column: Sequence[Scalar]) -> Iterator[bool]:
     match filter_:
         case Among(values=values):
-            # Python's ``True`` equals 1; a field's does not.
+            # In Python ``True == 1``, but in fields they are different values.
             accepted = {(isinstance(value, bool), value) for value in values}
             return ((isinstance(value, bool), value) in accepted for value in column)
         case Between(low=low, high=high):
@@ -290,7 +290,7 @@ def _passes(filter_: Filter, column: Sequence[Scalar]) -> Iterator[bool]:
             other = next((value for value in column if value is not None), None)
             if other is not None and all(number is None for number in numbers):
                 raise InvalidInput(
-                    f"the filter on {filter_.field!r} asks for numbers, but that field holds none: a value is "
+                    f"the filter on {filter_.field!r} needs numbers, but that field has none: one of its values is "
                     f"{other!r:.60}."
                 )
             lowest, highest = -math.inf if low is None else low, math.inf if high is None else high
@@ -309,7 +309,7 @@ def _column(name: str, columns: Mapping[str, Sequence[Scalar]]) -> Sequence[Scal
     if not columns:
         raise InvalidInput(
             f"there is no field {name!r}: the index was built without fields. Build it with "
-            f"fields that each text keeps (on the command line: bothways search build --field {name})."
+            f"fields=... (on the command line: bothways search build --field {name})."
         )
     there = ", ".join(map(repr, columns))
     raise InvalidInput(f"the index has no field {name!r}. It has: {there}.{did_you_mean(name, columns)}")

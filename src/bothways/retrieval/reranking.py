@@ -1,6 +1,6 @@
 """Reranking: the first hits of a search are scored again and put into a new order.
 
-Pair classifiers, which read query and passage at once, and embedders can do this.
+The reranker may be a pair classifier, which reads query and passage together, or an embedder.
 
 Letters in names: P passages, D dimensions.
 """
@@ -22,11 +22,11 @@ from bothways.tasks.heads.targets import Prediction, Regression, RegressionPredi
 from bothways.tasks.scores import TokensRead, texts_read, warn_of_cut
 
 AFFIRMATIVE = ("relevant", "yes", "true", "positive", "entailment", "match")
-"""Usual labels of relevant passages, for data and models whose labels are no grades."""
+"""Usual labels of relevant passages, for data and models whose labels are not grades."""
 
 
 class Reranker(Protocol):
-    """A scorer of passages for a query, such as a model that reads both at once (a cross-encoder)."""
+    """A scorer of passages for a query, such as a model that reads both together (a cross-encoder)."""
 
     def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.floating]:
         """Return a score for each passage (P), higher is better; comparable within the query only."""
@@ -38,7 +38,7 @@ class ModelReranker(ABC):
 
     @abstractmethod
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-        """Return a score for each passage (P), and the tokens read of each text or pair."""
+        """Return a score for each passage (P), and the numbers of tokens read of each text or pair."""
 
     def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return a score for each passage (P).
@@ -54,7 +54,7 @@ class ModelReranker(ABC):
 def checked_scores(
     reranker: Reranker, query: str, passages: Sequence[str]
 ) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-    """Return a reranker's scores (P), and the tokens that it read if it reports them."""
+    """Return a reranker's scores (P), and the numbers of tokens that it read; empty if it does not report them."""
     if isinstance(reranker, ModelReranker):
         scores_P, reads = reranker.read(query, passages)
     else:
@@ -69,7 +69,7 @@ def checked_scores(
 
 @dataclass(frozen=True, slots=True)
 class Rerank:
-    """Options of reranking: the first hits are reordered and stay in front of the others.
+    """Options for reranking: the first hits are reordered, and stay before the others.
 
     Attributes:
         by: The reranker.
@@ -85,10 +85,10 @@ class Rerank:
 
 
 def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
-    """Return the hits, the first of them reordered by the reranker's scores, which replace their own.
+    """Return the hits with the first ones reordered by the reranker, whose scores replace theirs.
 
-    Among equal scores the earlier hit comes first. Hits beyond the depth keep their order and scores, which are not
-    comparable with the reranker's.
+    Hits with equal scores keep their order. Hits beyond the depth keep their order and scores, which are not comparable
+    with the reranker's.
 
     Raises:
         InvalidInput: The reranker did not give one finite score for each passage.
@@ -111,7 +111,7 @@ def search_reranked(
 ) -> list[list[Hit]]:
     """Return the ``k`` best hits of each query after reranking; a warning counts truncated texts of all queries.
 
-    ``find`` returns a given number of hits for each query, at least as many as the reranker looks at.
+    ``find`` takes a number and returns that many hits for each query.
     """
     answers, found = find(max(k, rerank.depth)), []
     reads: list[TokensRead] = []
@@ -139,21 +139,21 @@ def _reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> tuple[list[Hit
 
 
 class CrossEncoder(ModelReranker):
-    """A trained pair classifier as a reranker: it reads query and passage at once (Nogueira and Cho 2019).
+    """A trained pair classifier as a reranker (Nogueira and Cho 2019, arXiv:1901.04085).
 
-    The score is the prediction of a regression model, the expected grade if all labels are whole numbers from 0 on, and
-    otherwise the probability of ``relevant``. By default that is the label with a usual name (`AFFIRMATIVE`), if there
-    is only one. arXiv:1901.04085.
+    The score of a passage is the predicted value of a regression model, the expected grade if all labels are whole
+    numbers, and otherwise the probability of the label ``relevant``. Default for ``relevant``: the only label that is
+    in `AFFIRMATIVE`.
 
-    Probabilities are uncalibrated: isotonic calibration gives many passages the same probability, and so loses their
-    order.
+    Probabilities are not calibrated: isotonic calibration would give many passages the same probability, and so lose
+    their order.
 
     Attributes:
         relevant: The label of relevant passages; None for regression and graded models.
 
     Raises:
         NotFitted: The model has no trained head.
-        InvalidInput: ``relevant`` is no label of the model, is needed and missing, or is given for a regression model.
+        InvalidInput: ``relevant`` is not a label of the model, is missing though needed, or is given for regression.
     """
 
     def __init__(self, pairs: PairClassifier[Prediction], relevant: str | None = None) -> None:
@@ -171,7 +171,7 @@ class CrossEncoder(ModelReranker):
         self._pairs = pairs
 
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-        """Return the score, probability or expected grade of each passage (P), and the tokens read of each pair."""
+        """Return the score of each passage (P), and the numbers of tokens read of each pair."""
         pairs = [(query, passage) for passage in passages]
         found = self._pairs.predict(pairs, calibrated=False, show_progress=False)
         return np.array([self._relevance(each) for each in found]), [each.tokens_read for each in found]
@@ -183,13 +183,13 @@ class CrossEncoder(ModelReranker):
 
 
 class BiEncoder(ModelReranker):
-    """The cosine of query and passage, each embedded by itself: the baseline of a cross-encoder."""
+    """An embedder as a reranker: it scores by the cosine of query and passage, a baseline for cross-encoders."""
 
     def __init__(self, embedder: SentenceEmbedder) -> None:
         self.embedder = embedder
 
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-        """Return the cosine of each passage (P), and the tokens read of the query and the passages."""
+        """Return the cosine of each passage (P), and the numbers of tokens read of the query and each passage."""
         vectors, reads = self.embedder.fitted.encode([query, *passages], show_progress=False)
         vectors_PD = vectors.astype(np.float64)
         vectors_PD /= np.linalg.norm(vectors_PD, axis=1, keepdims=True)
@@ -198,7 +198,7 @@ class BiEncoder(ModelReranker):
 
 
 def are_grades(labels: Iterable[str]) -> bool:
-    """Return True if all labels are whole numbers from 0."""
+    """Return True if all labels are whole numbers of at least 0."""
     return all(label.isdecimal() for label in labels)
 
 

@@ -72,15 +72,15 @@ class SemanticSearch:
         language: str | None = DEFAULT_LANGUAGE,
         show_progress: bool | None = None,
     ) -> "SemanticSearch":
-        """Embed texts, which may come from a stream, and index them.
+        """Embed and index texts, which may be a stream.
 
         Args:
             embedder: Embeds the texts now and the queries later.
             texts: The texts, at least one; or dicts (or rows, or a DataFrame, Arrow table or Dataset) with a ``text``,
-                perhaps an ``id``, and fields: a dict under ``fields``, or all other keys.
-            ids: A name for each; numbers by default.
-            fields: Values to keep with each and to filter by, under the same names for all.
-            language: The language of the stemmer of lexical search; None indexes words as they are.
+                optionally an ``id``, and fields: a dict under ``fields``, or all other keys.
+            ids: A unique id for each text. Default: numbers.
+            fields: Values to store with each text, for filters; the same field names for all texts.
+            language: The language of the stemmer for lexical search; None indexes words without stemming.
             show_progress: Force the progress bar on or off.
 
         Raises:
@@ -104,13 +104,13 @@ class SemanticSearch:
 
         Args:
             texts: The texts or dicts, as in ``build``.
-            ids: A name for each, new to the index; numbers by default.
-            fields: As in ``build``, under the names that the index has.
+            ids: An id for each text that is not in the index yet. Default: numbers.
+            fields: As in ``build``, with the field names of the index.
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: There is no text, the index has an id already, the fields differ, or the embedder was trained
-                since the index was built.
+            InvalidInput: There is no text, an id is already in the index, the fields differ, or the embedder was
+                trained since the index was built.
         """
         self.index.add_batches(_batches(self._same_embedder(), texts, ids, fields, show_progress))
 
@@ -132,10 +132,10 @@ class SemanticSearch:
 
         Args:
             folder: Folder of the index.
-            model: The present folder or name of the model, if it was moved.
+            model: The current folder or name of the model, if it was moved.
             max_length: Maximum tokens per window. Default: as when the index was built.
             on_overflow: The treatment of longer texts and queries. Default: as when the index was built.
-            revision: The commit of a hub name; the one that its download resolved when None.
+            revision: The commit of a hub name; when None, the one recorded by its download.
             device: The device that embeds queries.
             dtype: Precision of the weights. Default: bfloat16 on a GPU that has it, else float32.
             download: Allow a download of the model from the hub.
@@ -149,7 +149,7 @@ class SemanticSearch:
         index = SearchIndex.open(folder)
         built = index.encoder
         name = str(model or built.name)
-        # Compared with the index before it is opened: another model may not even have these dimensions.
+        # Compare the model with the index before opening it: another model may not even have these dimensions.
         located = locate(name, revision=revision, download=download, allow_pickle=allow_pickle)
         found = replace(built, name=name, fingerprint=checkpoints.fingerprint(located.folder))
         built.check_same(found)
@@ -160,7 +160,7 @@ class SemanticSearch:
             dimensions=built.dimensions,
             max_length=as_built.max_length if max_length is None and as_built else max_length,
             on_overflow=as_built.on_overflow if on_overflow is None and as_built else on_overflow,
-            # Windows of another length overlap differently.
+            # The stored overlap is for windows of the stored length.
             stride=as_built.stride if max_length is None and as_built else None,
             revision=revision,
             device=device,
@@ -210,13 +210,13 @@ class SemanticSearch:
             query: One or several queries.
             k: Hits for each query; lexical search and filters may leave fewer.
             mode: By meaning (`Dense`), by words (`Lexical`), or by both (`Hybrid`). Default: by both.
-            filters: Conditions on the fields of a text, all of which it must meet.
-            rerank: Reorders the first hits.
+            filters: Conditions on the fields; a text must meet all of them.
+            rerank: A reranker for the first hits, and its depth.
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: A query is empty or no string, ``k`` is below 1, ``mode`` is no mode, a filter names a field
-                that the index does not have, or the embedder was trained since the index was built.
+            InvalidInput: A query is empty or not a string, ``k`` is below 1, ``mode`` is not a mode, a filter names a
+                field that the index does not have, or the embedder was trained since the index was built.
             MissingDependency: The extra ``search`` is not installed.
         """
         queries = [query] if isinstance(query, str) else list(query)
@@ -249,11 +249,11 @@ class SemanticSearch:
                 return self.index.search_hybrid(queries, represented(), k, mode=mode, filters=filters)
             case _:
                 raise InvalidInput(
-                    f"expected Dense(), Lexical() or Hybrid() of bothways.retrieval as the mode, got {mode!r:.60}."
+                    f"mode: expected Dense(), Lexical() or Hybrid() from bothways.retrieval, got {mode!r:.60}."
                 )
 
     def _same_embedder(self) -> SentenceEmbedder:
-        """Return the embedder, unless a training has replaced its encoder."""
+        """Return the embedder, or raise InvalidInput if training has replaced its encoder."""
         if self.embedder.model.encoder is not self._encoder:
             raise InvalidInput(
                 "the embedder was trained after the index was opened or built, so its vectors are no longer those of "
@@ -272,7 +272,7 @@ class SemanticSearch:
 
 
 def identity_of(embedder: SentenceEmbedder, *, fingerprint: str | None = None) -> EncoderIdentity:
-    """Return the identity that an index stores; a local model by its absolute path, so that it is found from anywhere.
+    """Return the identity to store in an index; its name for a local model is the absolute path.
 
     ``fingerprint`` is the SHA-256 of its weights, if already known; computing it reads all of them.
     """
@@ -316,4 +316,4 @@ def _batches(
     if names is not None and next(names, None) is not None:
         raise InvalidInput("there must be one id for each text, but there are more ids than texts.")
     if values is not None and next(values, None) is not None:
-        raise InvalidInput("there must be fields for each text, but there are fields for more rows than texts.")
+        raise InvalidInput("there must be one mapping of fields for each text, but there are more than texts.")

@@ -1,8 +1,9 @@
 """Output that appears whole or not at all.
 
 Files and folders are written under a temporary name beside their target, flushed to disk, and renamed. On an error, the
-temporary is removed and the target is unchanged. Leftovers of a killed process are removed by the next one that writes
-there. For a symbolic link, the file that it points to is replaced. A device or a pipe is written to directly.
+temporary output is removed and the target is unchanged. Leftovers of a killed process are removed when the same target
+is written again. If the target is a symbolic link, the file that it points to is replaced. Devices and pipes are
+written to directly.
 """
 
 from bothways.storage.output import OUT_OF_ROOM as OUT_OF_ROOM

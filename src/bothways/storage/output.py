@@ -16,7 +16,7 @@ from bothways.storage.temporary import OLD, remove_leftovers, temporary_file, te
 # AT_FDCWD and RENAME_EXCHANGE, from linux/fcntl.h and linux/fs.h.
 _HERE, _EXCHANGE = -100, 2
 
-# Errors of a write without room (a full disk or quota, a file of maximum size).
+# Errors of a write for which there is no room (a full disk or quota, or a file of the maximum size).
 OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -39,7 +39,7 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
     Args:
         path: The target; missing parent folders are created. A device or a pipe is written to directly.
         overwrite: Allow an existing file to be replaced.
-        binary: Bytes instead of UTF-8 text.
+        binary: Open the file for bytes instead of UTF-8 text.
 
     Raises:
         OutputExists: ``path`` is a folder, or a file that exists and ``overwrite`` is false.
@@ -71,8 +71,8 @@ def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iter
     An empty folder at ``path`` counts as absent.
 
     Raises:
-        OutputExists: ``path`` is a file, or a folder with contents and ``overwrite`` is false, also if it appeared
-            while the block ran.
+        OutputExists: ``path`` is a file, or ``overwrite`` is false and it is a folder with contents, even if it
+            appeared while the block ran.
         InvalidInput: ``path`` cannot be replaced or written to.
         OutOfDisk: The disk is full; nothing was left behind.
     """
@@ -154,11 +154,11 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def disk_errors(named: Path, target: Path) -> Iterator[None]:
-    """Raise disk errors under the caller's name for ``target``."""
+    """Convert disk errors of the block to errors that name the output as the caller did."""
     try:
         yield
     except (OSError, OutOfDisk) as raised:
-        # OutOfDisk: from an output within this one, whose path is temporary.
+        # OutOfDisk comes from an output nested in this one, and names a temporary path.
         error = raised.__cause__ if isinstance(raised, OutOfDisk) else raised
         if not isinstance(error, OSError):
             raise
@@ -186,7 +186,7 @@ def _umask() -> int:
 
 
 def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Raise the errors of `new_folder` before the work."""
+    """Raise the errors that `new_folder` would raise, before the output is computed."""
     target = Path(path)
     if target.exists() and not target.is_dir():
         raise OutputExists(_in_the_way(target, "file", "folder"))
@@ -196,7 +196,7 @@ def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 
 
 def check_folder_place(path: str | os.PathLike[str]) -> None:
-    """Check that a folder can be replaced, whatever is in it."""
+    """Check that a folder can be replaced, regardless of its contents."""
     named = Path(path)
     target = resolved(named)
     if named.name in ("", "..") or _holds_current_folder(target):
@@ -212,7 +212,7 @@ def check_folder_place(path: str | os.PathLike[str]) -> None:
 
 
 def check_file_writable(path: str | os.PathLike[str]) -> None:
-    """Raise the errors of `new_file` before the work; an existing file may be replaced."""
+    """Raise the errors that `new_file` would raise, before the output is computed; existing files are allowed."""
     named = Path(path)
     check_file_free(named, overwrite=True)
     if is_stream(named):
@@ -259,7 +259,7 @@ def resolved(path: Path) -> Path:
 
 
 def not_permitted(target: Path, reason: str | None) -> InvalidInput:
-    """Return the error for an output without permission."""
+    """Return the error for an output that may not be written."""
     return InvalidInput(
         f"the output {str(target)!r} cannot be written: {reason}. Choose another path or check the permissions of its "
         "folder."

@@ -1,8 +1,8 @@
 """Temporary files and folders beside a target, and the locks that distinguish them from leftovers.
 
-A temporary is locked while its process works on it, and the system releases the lock when the process ends in any way:
-an unlocked one was left by a killed process. A process id would not do, since ids are reused and containers count their
-own. Without such locks (Windows, some network file systems), nothing is removed.
+A temporary file or folder is locked while its process works on it, and the system releases the lock when the process
+ends, however it ends: so an unlocked one is a leftover of a killed process. Process ids would not work, since they are
+reused, and each container has its own. Without such locks (Windows, some network file systems), nothing is removed.
 """
 
 import errno
@@ -27,7 +27,7 @@ _UNFINISHED, _REPLACED, OLD = "unfinished", "replaced", "old"
 
 @contextmanager
 def held(folder: str | os.PathLike[str], refusal: str) -> Iterator[None]:
-    """Lock an existing folder for the block; without locks (Windows, some file systems), do nothing.
+    """Lock an existing folder during the block; on systems without locks (see above), do nothing.
 
     Raises:
         InvalidInput: Another process holds the folder, or has just removed it; ``refusal`` is the message.
@@ -40,7 +40,7 @@ def held(folder: str | os.PathLike[str], refusal: str) -> Iterator[None]:
 
 @contextmanager
 def temporary_file(target: Path) -> Iterator[tuple[int, Path]]:
-    """Create a file beside ``target``: yield a descriptor, which the block closes, and the path, then remove it."""
+    """Create a file beside ``target``; yield its descriptor, which the block closes, and its path; then remove it."""
     while True:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=f".{_UNFINISHED}", dir=target.parent)
         with _locked(Path(name)) as ours:
@@ -56,7 +56,7 @@ def temporary_file(target: Path) -> Iterator[tuple[int, Path]]:
 
 @contextmanager
 def temporary_folder(target: Path, kind: Literal["unfinished", "replaced"] = "unfinished") -> Iterator[Path]:
-    """Create a folder beside ``target``, and remove it after the block if it still has its name."""
+    """Create a folder beside ``target``; after the block, remove it unless it was renamed."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=f".{kind}", dir=target.parent))
         with _locked(folder) as ours:
@@ -71,7 +71,7 @@ def temporary_folder(target: Path, kind: Literal["unfinished", "replaced"] = "un
 
 
 def remove_leftovers(folder: Path, targets: str) -> None:
-    """Remove the leftovers of this user's killed processes in a folder; ``targets`` is a regular expression of names.
+    """Remove leftovers of this user's killed processes from a folder; ``targets`` is a regular expression for names.
 
     If a process was killed between moving a folder aside and replacing it, the old folder is restored.
     """
@@ -104,7 +104,7 @@ def _is_own(path: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool | None]:
-    """Lock a file or folder; yield False if another process has it or has removed it, None without locks."""
+    """Lock a file or folder; yield True, False if another process has locked or removed it, or None without locks."""
     try:
         import fcntl
     except ImportError:
@@ -117,7 +117,7 @@ def _locked(path: Path) -> Iterator[bool | None]:
         return
     try:
         ours = _lock(descriptor)
-        # A lock on a removed file or folder keeps nobody out.
+        # A lock on a removed file or folder is useless.
         yield ours if ours is None else ours and _is_still(descriptor, path)
         if ours:
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child has the descriptor too

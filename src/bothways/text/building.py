@@ -41,7 +41,7 @@ def build_tokenizer(
 ) -> tokenizers.Tokenizer:
     """Read or build the tokenizer of a checkpoint folder, without truncation and padding.
 
-    The settings are applied to the recipe already; those stated explicitly also override ``tokenizer.json``.
+    The recipe already includes the settings; explicit settings also override ``tokenizer.json``.
     """
     if TOKENIZER_FILE in files:
         tokenizer = _read(folder / TOKENIZER_FILE, files[TOKENIZER_FILE])
@@ -55,7 +55,7 @@ def build_tokenizer(
     _declare_special(tokenizer, recipe)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    # A template that names tokens which the file does not define is only noticed when it is used.
+    # Use it once: only then does the library notice that a template names undefined tokens.
     checked(folder / TOKENIZER_FILE, lambda: (tokenizer.encode(""), tokenizer.encode("", "")))
     return tokenizer
 
@@ -110,7 +110,7 @@ def _word_piece(path: Path, recipe: WordPiece) -> tokenizers.Tokenizer:
 
 
 def _byte_level(vocab: Path, merges: Path, recipe: ByteLevelBPE) -> tokenizers.Tokenizer:
-    # Empty affixes, not absent ones: what RoBERTa's own files say.
+    # Empty affixes rather than none, as in RoBERTa's own files.
     affixes = {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
     model = checked(vocab, lambda: models.BPE.from_file(str(vocab), str(merges), fuse_unk=False, **affixes))
     tokenizer = tokenizers.Tokenizer(model)
@@ -129,7 +129,7 @@ def _post_processor(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, pa
         named = (item.rsplit(":", 1) for item in items)
         return [f"{tokens.get(part, part)}:{token_type}" for part, token_type in named]
 
-    # Given as lists: inside one string a token with a space would be taken apart.
+    # Lists, since the library would split a token with a space in a single string.
     around = processors.TemplateProcessing(
         single=spelt(template.single), pair=spelt(template.pair), special_tokens=list(ids.items())
     )
@@ -145,7 +145,7 @@ def _post_processor(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, pa
 
 
 def _overrule(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, settings: Settings) -> None:
-    """Apply options that ``tokenizer_config.json`` states to ``tokenizer.json``, as ``transformers`` does."""
+    """Let options in ``tokenizer_config.json`` override ``tokenizer.json``, as ``transformers`` does."""
     match recipe, tokenizer.normalizer, tokenizer.pre_tokenizer:
         case WordPiece(), normalizers.BertNormalizer() as normalizer, _:
             if "do_lower_case" in settings.options:
@@ -161,7 +161,7 @@ def _overrule(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, settings
 
 def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
     """Add the checkpoint's added tokens, and check that each gets its id."""
-    # In one call: the library searches all of them anew after each.
+    # In one call: the library rebuilds its search for all added tokens after each call.
     tokenizer.add_tokens([library_token(added.token, special=added.special) for added in settings.added])
     for added in settings.added:
         if (given := tokenizer.token_to_id(added.token.content)) != added.id:
@@ -179,7 +179,7 @@ def _add_mask(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
 
 
 def _declare_special(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
-    """Match special tokens of the vocabulary as a whole in texts; none gets a new id."""
+    """Make special tokens of the vocabulary match as a whole in texts; ids do not change."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     undeclared = [
         library_token(token, special=True)
@@ -201,8 +201,8 @@ def token_id(tokenizer: tokenizers.Tokenizer, token: str, path: Path) -> int:
 
 
 # --- files that would make texts grow without bound ---
-# A rule that puts ten million letters in place of one, or 36 rules that each double a text, fill any memory from a file
-# of a kilobyte. The library has no limit for this, so they are refused before it runs any of their rules: the
+# A file of a kilobyte can fill any memory: one rule may replace a letter by ten million, or 36 rules may each double a
+# text. The library has no limit for this, so such files are refused before any of their rules runs. The limit is on the
 # characters that one character may become in a step, multiplied over the steps.
 
 _Part: TypeAlias = normalizers.Normalizer | pre_tokenizers.PreTokenizer | decoders.Decoder | processors.PostProcessor
@@ -211,7 +211,7 @@ MAX_EXPANSION = 256
 """Maximum characters that one character may become. Published tokenizers need at most 72: 18 for a compiled map, times
 2 for a run of spaces, times 2 for the mark of a word."""
 
-# Maximum characters that a step makes of one, for steps without a setting that determines it.
+# Maximum characters that one may become in a step, for steps whose settings do not determine it.
 _EXPANSION = {
     "ByteLevel": 4.0,
     "BertNormalizer": 3.0,
@@ -241,12 +241,12 @@ class _Step(TypedDict, total=False):
 
 
 def check_added(content: bytes, path: Path) -> None:
-    """Refuse a ``tokenizer.json`` whose normalizer expands texts: the library applies it to added tokens on reading.
+    """Refuse a ``tokenizer.json`` whose normalizer expands texts, before the library applies it to added tokens.
 
-    Only the normalizer is parsed, since the vocabulary would take longer than reading the file.
+    Only the normalizer is parsed, since parsing the vocabulary would take longer than reading the file.
     """
     text = content.decode("utf-8")
-    if _ESCAPED_LETTER.search(text):  # the key itself may be spelt so
+    if _ESCAPED_LETTER.search(text):  # the key itself may be escaped
         found = [parse_json(content)["normalizer"]]
     else:
         decode = json.JSONDecoder().raw_decode
@@ -272,7 +272,7 @@ def _check(parts: Sequence[_Step | None], path: Path) -> None:
         for step in _steps(part):
             expansion *= _expansion(step)
             if not expansion <= MAX_EXPANSION:
-                raise _refused(path, f"its rules may make more than {MAX_EXPANSION} characters of one")
+                raise _refused(path, f"its rules may turn one character into more than {MAX_EXPANSION}")
 
 
 def _expansion(step: _Step) -> float:
@@ -331,9 +331,9 @@ class WordMarks:
         return self.continuation is not None and piece.startswith(self.continuation)
 
     def unmarked(self, text: str) -> str:
-        """Remove the mark of a continuation, which the decoder leaves on a word's first piece.
+        """Remove a continuation mark, which the decoder leaves on the first of the decoded pieces.
 
-        The decoder has turned the mark of a beginning into a space.
+        The decoder has already turned marks of word beginnings into spaces.
         """
         return text.removeprefix(self.continuation or "")
 

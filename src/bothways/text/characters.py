@@ -5,7 +5,7 @@ import re
 import unicodedata
 
 SEPARATOR = "\u200b"
-"""The zero-width space: where a word ends in scripts without spaces (Unicode 16, section 23.2)."""
+"""The zero-width space, which ends a word in scripts without spaces (Unicode 16, section 23.2)."""
 
 _ZERO_WIDTH_JOINER = "\u200d"
 
@@ -14,7 +14,7 @@ _JOINERS = frozenset(("\u200c", _ZERO_WIDTH_JOINER, "\u180e", *map(chr, range(0x
 
 _UNSEEN = "\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001"
 
-# What `is_mark` finds in Unicode 15.1, as ranges: looking at all code points takes a tenth of a second.
+# The marks of `is_mark` in Unicode 15.1, as ranges: testing all code points takes a tenth of a second.
 _MARKS = """
 300-36f 483-489 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-65f 670 6d6-6dc 6df-6e4 6e7-6e8 6ea-6ed 711 730-74a
 7a6-7b0 7eb-7f3 7fd 816-819 81b-823 825-827 829-82d 859-85b 898-89f 8ca-8e1 8e3-903 93a-93c 93e-94f 951-957
@@ -81,7 +81,7 @@ def _cuts_words(character: str) -> bool:
 def marks() -> str:
     """Return all marks, including joiners, as the ranges of a character class in a pattern.
 
-    Listed one by one, those beyond the first plane would make such a pattern slow.
+    Listed one by one, marks beyond the first plane of Unicode would make the pattern slow.
     """
     ends = (each.partition("-") for each in _MARKS.split())
     return "".join(f"{chr(int(first, 16))}-{chr(int(last or first, 16))}" for first, _, last in ends)
@@ -104,7 +104,7 @@ def letter_run() -> str:
 
 
 def behind_marks(text: str, end: int) -> int:
-    r"""Return the end of a part of a text, moved behind the marks that follow the part's last character.
+    r"""Return the end of a span of a text, extended over the marks that follow the span's last character.
 
     Tokenizers leave marks out of their offsets if they drop accents or compose characters. The character after a
     joiner is not a mark, so the joiner stays with the emoji before it.

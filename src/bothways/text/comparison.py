@@ -1,7 +1,7 @@
 """Comparison of several tokenizers on the same texts, in numbers.
 
-A word is a run of characters without white space, so that it is the same for every tokenizer; in scripts written
-without spaces it is a clause or a sentence.
+A word is a run of characters without white space, so all tokenizers have the same words; in scripts written
+without spaces, a word is a clause or a sentence.
 """
 
 import sys
@@ -37,8 +37,8 @@ class TokenizerSummary:
         characters: Number of characters in words, without white space.
         pieces: Number of tokens.
         unknown_pieces: Number of tokens that stand for text that the vocabulary cannot spell.
-        unknown_words: Words with an unknown token. Tokenizers that replace a whole word by one unknown token have fewer
-            unknown tokens, not fewer such words.
+        unknown_words: Number of words with an unknown token. Unlike `unknown_pieces`, it does not depend on whether a
+            tokenizer replaces a whole word by one unknown token.
         vocabulary: Size of the vocabulary, special tokens included.
         used: Number of different tokens used.
         most_cut: The words with the most tokens, at least two, worst first.

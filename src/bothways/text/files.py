@@ -1,4 +1,4 @@
-"""A tokenizer's files: read within bounds, and written with the settings that ``transformers`` needs.
+"""A tokenizer's files: read with limits on size, and written with the settings that ``transformers`` needs.
 
 A checkpoint's own settings override those of a recipe.
 ``tokenizer_config.json`` holds options and the special tokens, each as a string or as ``{"content": ...}`` with its
@@ -103,7 +103,7 @@ class Settings:
 
     @property
     def tokenizer_class(self) -> str | None:
-        """Class that ``transformers`` opens this tokenizer with, if stated."""
+        """The ``transformers`` class for this tokenizer, if the settings name one."""
         value = self.options.get("tokenizer_class")
         return value if isinstance(value, str) else None
 
@@ -323,7 +323,7 @@ def _config_file(
 ) -> bytes:
     """Return ``tokenizer_config.json``: the original, with the tokenizer class added if it had none."""
     if CONFIG_FILE not in originals:
-        # No class of transformers is known to rebuild an unlabelled tokenizer.json alike; the generic one reads it.
+        # For a tokenizer.json without a class, only the generic class of transformers is known to give the same ids.
         generic: dict[str, _Json] = {"tokenizer_class": GENERIC_CLASS}
         options = generic if TOKENIZER_FILE in originals else _options(tokenizer, recipe)
         options = _defaults(options["tokenizer_class"], recipe, types=types) | options
@@ -339,9 +339,9 @@ def _config_file(
 
 
 def _defaults(tokenizer_class: _Json, recipe: TokenizerRecipe, *, types: bool) -> dict[str, _Json]:
-    """Return the settings that a family's class has built in and the generic class lacks.
+    """Return the settings that are built into a family's class but not into the generic class.
 
-    These are the padding side, and token types.
+    These are the padding side and the token types.
     """
     if tokenizer_class != GENERIC_CLASS:
         return {}
@@ -360,7 +360,7 @@ def _tokenizer_class(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -
 
 
 def _options(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> dict[str, _Json]:
-    """Return a recipe in terms of ``tokenizer_config.json``."""
+    """Return a recipe's options under their names in ``tokenizer_config.json``."""
     named: dict[str, _Json] = {"tokenizer_class": _tokenizer_class(tokenizer, recipe)}
     match recipe:
         case WordPiece():

@@ -1,4 +1,4 @@
-"""The special tokens around one text, or around a pair of texts, by a tokenizer's template.
+"""The special tokens around one text, or around a pair of texts, as a tokenizer's template puts them.
 
 Shapes: n tokens of a sequence, m tokens of a text.
 """
@@ -16,9 +16,9 @@ from bothways.text.windows import Text, Window
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Special tokens before, between and behind encoded texts.
+    """Special tokens before, between and after encoded texts.
 
-    `gaps` has the ids before each text, and finally those behind the last one; `gap_types` and `text_types` are segment
+    `gaps` has the ids before each text, and finally those after the last one; `gap_types` and `text_types` are segment
     ids.
     """
 
@@ -62,7 +62,7 @@ class Frame:
         return np.concatenate(ids), np.concatenate(types)
 
     def places(self, lengths: Sequence[int]) -> NDArray[np.int64]:
-        """Return the positions of the first texts' tokens in a sequence, given their lengths.
+        """Return the positions of texts' tokens in a sequence, given the lengths of the first texts.
 
         >>> frame = Frame(gaps=((101,), (102,), (102,)), gap_types=((0,), (0,), (1,)), text_types=(0, 1))
         >>> frame.places([2, 3]).tolist()
@@ -89,7 +89,7 @@ def _places(window: Window, text: int) -> range:
     found = [place for place, number in enumerate(window.sequences or ()) if number == text]
     if not found:
         raise InvalidInput(
-            f"the tokenizer gives no token for {_PROBE!r}, so the places of special tokens around a text cannot be "
+            f"the tokenizer gives no token for {_PROBE!r}, so the positions of special tokens around a text cannot be "
             "found: add a token for unknown words to the tokenizer."
         )
     return range(found[0], found[-1] + 1)

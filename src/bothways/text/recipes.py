@@ -1,4 +1,4 @@
-"""Recipes that build a tokenizer from a checkpoint's vocabulary files, and special tokens with their places, as data.
+"""Recipes, as data, for building a tokenizer from a checkpoint's vocabulary files and for placing special tokens.
 
 A recipe is only needed in full if the checkpoint has no ``tokenizer.json``; otherwise it only gives the roles of
 special tokens. The ready-made recipes at the end are the defaults of the model families; a
@@ -60,7 +60,7 @@ def _tokens(
 
 
 BERT_TOKENS = _tokens("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", lstrip=False)
-# RoBERTa and the models after it were trained with the space as part of the hidden word.
+# RoBERTa and the models after it were trained with the space as part of the masked word.
 DEBERTA_TOKENS = _tokens("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]")
 ROBERTA_TOKENS = _tokens("<s>", "</s>", "<mask>", "<pad>", "<unk>")
 ALBERT_TOKENS = _tokens("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
@@ -71,7 +71,7 @@ XLNET_TOKENS = _tokens("<cls>", "<sep>", "<mask>", "<pad>", "<unk>", others=("<s
 class Template:
     """Places of the special tokens around one text and around a pair.
 
-    Each item is the text (``$A``, ``$B``) or the role of a special token, a colon, and the token type.
+    Each item is a text (``$A``, ``$B``) or the role of a special token, followed by a colon and the token type.
     """
 
     single: tuple[str, ...]
@@ -121,8 +121,8 @@ class ByteLevelBPE:
     """Byte-pair merges over UTF-8 bytes (Radford et al. 2019) from ``vocab.json`` and ``merges.txt``.
 
     Attributes:
-        add_prefix_space: Put a space before the text, so that its first word is spelt as any other.
-        trim_offsets: Exclude the space in front of a word from the token's offsets.
+        add_prefix_space: Put a space before the text, so that its first word gets the same pieces as elsewhere.
+        trim_offsets: Exclude the space before a word from the token's offsets.
     """
 
     add_prefix_space: bool = False
@@ -141,7 +141,7 @@ class SpacedWords:
 
 @dataclass(frozen=True)
 class CleanedWords:
-    """White space ends a word; quotes are made plain, accents and capitals removed (XLNet, ALBERT)."""
+    """White space ends a word; quotes become plain, accents and capitals are removed (XLNet, ALBERT)."""
 
     lowercase: bool
     keep_accents: bool = False
@@ -149,7 +149,7 @@ class CleanedWords:
 
 @dataclass(frozen=True)
 class RunningText:
-    """The text goes to the model whole, with runs of spaces made one (DeBERTa).
+    """The model splits the whole text, in which runs of spaces become one space (DeBERTa).
 
     `split_punctuation` makes a word of each punctuation mark (``split_by_punct``).
     """
@@ -191,8 +191,8 @@ class SentencePiece:
         special: The special tokens. A mask that the model file lacks gets the next free id.
         preparation: Treatment of the text before it is split into pieces.
         order: Numbering of the pieces as ids.
-        split_digit_comma: Do without pieces that end in a digit and a comma, as XLNet and ALBERT do.
-        add_prefix_space: Put a space before the text, so that its first word is spelt as any other.
+        split_digit_comma: Avoid pieces that end in a digit and a comma, as XLNet and ALBERT do.
+        add_prefix_space: Put a space before the text, so that its first word gets the same pieces as elsewhere.
         padding_side: The side on which ``transformers`` pads.
     """
 
@@ -229,12 +229,12 @@ class TokenizerFileOnly:
 
 
 TokenizerRecipe: TypeAlias = WordPiece | ByteLevelBPE | SentencePiece | TokenizerFileOnly
-"""Each has special tokens, their template, and the class that ``transformers`` opens a saved tokenizer with."""
+"""Every recipe has special tokens, their template, and the ``transformers`` class for the saved tokenizer."""
 
 BERT = WordPiece()
 ROBERTA = ByteLevelBPE()
 # transformers 5 puts two [SEP] between the texts of a pair; the model was trained with one, as transformers 4 had it.
-# To open with one there too, a saved tokenizer names the class that reads tokenizer.json without changes.
+# A saved tokenizer names the class that reads tokenizer.json without changes, so that transformers 5 puts one too.
 DEBERTA = ByteLevelBPE(
     trim_offsets=False,
     special=DEBERTA_TOKENS,
@@ -278,7 +278,7 @@ XLNET = SentencePiece(
     split_digit_comma=True,
     padding_side="left",
 )
-# The class of transformers 5 passes the character map of the model file over, with which DeBERTa was trained.
+# transformers 5 has a class that skips the model file's character map, with which DeBERTa was trained.
 DEBERTA_V2 = SentencePiece(
     file="spm.model",
     special=BERT_TOKENS,
@@ -289,5 +289,5 @@ DEBERTA_V2 = SentencePiece(
 MODERNBERT = TokenizerFileOnly(
     "its vocabulary was published in no other form", special=DEBERTA_TOKENS, template=BERT_TEMPLATE
 )
-# What `bothways.text.training` writes: any kind of vocabulary, with the special tokens of BERT.
+# Tokenizers that `bothways.text.training` writes: any kind of vocabulary, with the special tokens of BERT.
 TRAINED = TokenizerFileOnly("a tokenizer that was trained here has no other file", BERT_TOKENS, BERT_TEMPLATE)

@@ -1,8 +1,8 @@
 """SentencePiece models: read from their files, and rebuilt from the parts of the ``tokenizers`` library.
 
 The ids are those that the model was trained with: SentencePiece's own on ordinary text, after the family's
-preparation of the text. White space that SentencePiece would keep or drop by its character map is treated as in the
-published ``tokenizer.json`` files.
+preparation of the text. White space is treated as in the published
+``tokenizer.json`` files, even where SentencePiece's character map would treat it differently.
 """
 
 import math
@@ -17,16 +17,16 @@ from bothways.errors import CorruptCheckpoint, MissingDependency, UnsupportedCon
 from bothways.text.files import checked, library_token, needed
 from bothways.text.recipes import CleanedWords, Role, RunningText, SentencePiece, SpacedWords, SpecialToken, Unused
 
-# Of the enumerations ModelProto.SentencePiece.Type and TrainerSpec.ModelType of the file format.
+# Values of the enumerations ModelProto.SentencePiece.Type and TrainerSpec.ModelType of the file format.
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 3, 4, 5, 6
 _UNIGRAM, _BPE = 1, 2
 
 
 class _Piece(Protocol):
-    """One entry of a model file, whose place is its id; U+2581 stands for a space.
+    """One entry of a model file. Its index is its id; U+2581 stands for a space.
 
-    Its score is a log-probability (Unigram), or minus the number of the merge that made it (BPE). Texts produce normal
-    and user-defined pieces.
+    Its score is a log-probability (Unigram), or minus the index of the merge that formed it (BPE). Only
+    normal and user-defined pieces occur in texts.
     """
 
     piece: str
@@ -52,7 +52,7 @@ class _Normalizer(Protocol):
 
 
 class _ModelProto(Protocol):
-    """A model file in the classes of its format, which are generated and have no types."""
+    """A parsed model file. The classes of its format are generated code without type hints."""
 
     pieces: Sequence[_Piece]
     trainer_spec: _Trainer
@@ -161,7 +161,7 @@ def _vocabulary(model: _ModelProto, recipe: SentencePiece, path: Path) -> list[t
 
 def _score(piece: _Piece, recipe: SentencePiece) -> float:
     if piece.type in (_BYTE, _UNUSED):
-        # SentencePiece never finds these in a text; the library looks for every entry.
+        # SentencePiece never finds these in a text, but the library looks for every entry.
         return _NEVER
     if recipe.split_digit_comma and piece.piece.endswith(",") and piece.piece[-2:-1].isdigit():
         return piece.score + _DIGIT_COMMA
@@ -203,7 +203,7 @@ def _normalizers(recipe: SentencePiece, charsmap: bytes) -> list[normalizers.Nor
 
 
 def _splitters(recipe: SentencePiece) -> list[pre_tokenizers.PreTokenizer]:
-    """Return the steps that split the text before the pieces do, in order."""
+    """Return the steps that split the text into words before words are split into pieces, in order."""
     metaspace = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=_prepend_scheme(recipe))
     match recipe.preparation:
         case SpacedWords() | CleanedWords():

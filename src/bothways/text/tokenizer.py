@@ -3,8 +3,8 @@
 A thin layer over the ``tokenizers`` library. A tokenizer never changes after its construction, so several threads may
 use it at once; the library releases the interpreter lock while it works.
 
-Memory: BPE and Unigram models remember the pieces of words already seen, at most 10 000 words of under 256 bytes a
-model, so a long-lived process levels off (tens of MB on ordinary text, below 200 MB on the worst). A call's texts go
+Memory: BPE and Unigram models cache the pieces of words, at most 10,000 words of under 256 bytes per model, so the
+memory of a long-lived process levels off (tens of MB on ordinary text, at most 200 MB). A call's texts go
 to the library in blocks of at most about two million characters, which bounds its temporary memory.
 """
 
@@ -82,12 +82,12 @@ class TextTokenizer:
         """Read the tokenizer of a checkpoint folder.
 
         ``tokenizer.json`` is read if there is one; otherwise the recipe builds the tokenizer from its vocabulary
-        files. Settings in ``tokenizer_config.json`` and ``special_tokens_map.json`` overrule both.
+        files. Settings in ``tokenizer_config.json`` and ``special_tokens_map.json`` override both.
 
         Raises:
             UnknownModel: There is no such folder, or no tokenizer file in it.
             UnsupportedConfig: There is no ``tokenizer.json``, and a vocabulary file needs an unsupported feature.
-            MissingDependency: There is none, and reading the SentencePiece file needs the extra ``spm``.
+            MissingDependency: A SentencePiece file must be read, but the extra ``spm`` is not installed.
             CorruptCheckpoint: A file is broken, or makes texts grow without bound.
         """
         if not folder.is_dir():
@@ -109,7 +109,7 @@ class TextTokenizer:
         return TextTokenizer(framed(self._tokenizer, recipe), recipe, files={})
 
     def __reduce__(self) -> tuple[Callable[..., "TextTokenizer"], tuple[object, ...]]:
-        """Pickle as the folder and the checksum of its files if it still holds these, else as the whole tokenizer."""
+        """Pickle only the folder's path and a checksum of its files if they are unchanged, else the whole tokenizer."""
         if self._source is not None and read_files(self._source[0]) == self._files:
             return _from_same_folder, (*self._source, _checksum(self._files))
         return reduce_whole(self)
@@ -121,7 +121,7 @@ class TextTokenizer:
 
     @property
     def encoding_digest(self) -> str:
-        """SHA-256 of everything that determines the ids of a bare text, without its special tokens."""
+        """SHA-256 of everything that determines the ids of a text without special tokens."""
         content = json.loads(self.to_json())
         del content["post_processor"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -156,14 +156,14 @@ class TextTokenizer:
         return {number: token for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items()}
 
     def check_vocabulary(self, rows: int, types: int = 0) -> None:
-        """Check that every token has a row in an embedding table of ``rows`` rows, and every type one of ``types``.
+        """Check that token ids are below ``rows`` and token types below ``types``, the sizes of a model's tables.
 
-        Without a table of types any type is allowed; the second text of a pair may have a type that is refused on use.
+        With 0 types, any type is allowed. With 1, the second text of a pair, which has type 1, is only refused on use.
         """
         single, pair = self._largest_types
         if types and (single >= types or pair >= max(types, 2)):
             raise IncompatibleWeights(
-                f"the tokenizer's template gives tokens types up to {max(single, pair)}, but the model has {types}, "
+                f"the tokenizer's template uses types up to {max(single, pair)}, but the model has {types} types, "
                 "counted from 0: the tokenizer and the weights are of different checkpoints."
             )
         if self._largest_id >= rows:
@@ -189,9 +189,9 @@ class TextTokenizer:
         return [self.token(number) for number in ids]
 
     def spellings(self, words: Sequence[Sequence[int]]) -> list[str]:
-        """Return the spelling of each word or part of one, without surrounding white space or a leading mark.
+        """Decode the ids of words or word parts, without surrounding white space or a leading mark.
 
-        A byte-level token that is part of a character is spelt U+FFFD.
+        A byte-level token that holds only part of a character gives U+FFFD.
         """
         texts = self._tokenizer.decode_batch(list(map(list, words)), skip_special_tokens=True)
         return [self.word_marks.unmarked(text.strip()) for text in texts]
@@ -221,7 +221,7 @@ class TextTokenizer:
             on_overflow: Treatment of longer texts.
             stride: Tokens that neighbouring windows share. Default: a quarter of a window's room for text.
             offsets: Also return the offsets, words and sequences of the tokens.
-            first: Number of the first text in messages, for a block of a longer list.
+            first: Index of the first text, from 0, for error messages about a block of a longer list.
             cut: The text of a pair that is split into windows or truncated, see `bothways.text.windows`.
 
         Returns:
@@ -303,7 +303,7 @@ def reduce_whole(tokenizer: TextTokenizer) -> tuple[Callable[..., TextTokenizer]
 
 
 def _from_same_folder(folder: Path, recipe: TokenizerRecipe, checksum: str) -> TextTokenizer:
-    """Open a folder that must hold the files that were pickled."""
+    """Open a folder whose files must be the same as when it was pickled."""
     tokenizer = TextTokenizer.from_folder(folder, recipe)
     if _checksum(tokenizer._files) != checksum:
         raise CorruptCheckpoint(

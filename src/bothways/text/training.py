@@ -1,6 +1,6 @@
 """Training of tokenizers on raw text: WordPiece, byte-level BPE and Unigram, with the library ``tokenizers``.
 
-A trained tokenizer has the special tokens of BERT under ids 0 to 4 and lies in one file, ``tokenizer.json``, that
+A trained tokenizer has the special tokens of BERT under ids 0 to 4 and is one file, ``tokenizer.json``, that
 ``transformers`` opens as well. It serves models of any family: the special tokens around a text are decided when
 a model is pre-trained with it.
 """
@@ -39,8 +39,8 @@ def train_tokenizer(
 
     Kinds are ``"wordpiece"`` (Schuster and Nakajima 2012; as BERT), ``"bpe"`` over bytes (Radford et al. 2019; as
     RoBERTa) and ``"unigram"`` (Kudo 2018, arXiv:1804.10959; as ALBERT, XLNet and DeBERTa-v3). WordPiece reads the texts
-    twice, first for the letters, and alone removes capitals and accents by default. The vocabulary includes special
-    tokens, and is smaller if the texts do not yield as many.
+    twice, first to collect the letters. By default, only WordPiece removes capitals and accents. ``vocabulary``
+    includes special tokens; the result is smaller if the texts do not yield that many.
     """
     check_vocabulary(kind, vocabulary)
     if kind == "wordpiece" and isinstance(texts, Iterator):

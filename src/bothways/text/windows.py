@@ -9,22 +9,21 @@ Policies for a text with more tokens than the model reads:
 ``"truncate"``
     Keep the first window and report the number of dropped tokens.
 
-For a pair that is too long, windows hold parts of
+For a pair that is too long, ``cut`` selects the text of which windows hold parts:
 
 ``"longer"``
-    the longer text, beside the whole of the other; if that one takes more than half of the room, parts of both, side by
-    side from their beginnings to their ends.
+    Parts of the longer text, next to the whole shorter text; if that takes more than half of the room, parts of both.
 ``"second"``
-    the second text, beside the whole of the first, as a question stands beside its context.
+    Parts of the second text, next to the whole first text, as for a context and its question.
 
 A window is ``head + body[start : start + room] + tail``: head and tail are the special tokens around the text (and, for
 a pair, the whole of the other text), ``room`` is the rest of the model's length. Neighbouring windows share ``stride``
-tokens, so window k starts at ``k * (room - stride)`` and together they hold every token of the body. If neither text of
-a pair fits whole beside the other, both are bodies, and their parts go side by side, in as many windows as the one
-with more parts has: pairing every part of one with every part of the other would multiply their numbers.
+tokens, so window k starts at ``k * (room - stride)`` and together they hold every token of the body. If both texts
+of a pair take more than half of the room, both are bodies, and each window holds one part of each. There are as many
+windows as the text with more parts needs; pairing every part of one with every part of the other would need far more.
 
-Windows are cut after the template was applied: the template changes the offsets of a text's first token, which a
-window in the middle of a text does not have.
+Windows are cut after the template is applied, because the template changes the offsets of a text's first token, which
+later windows do not contain.
 
 Shapes: n tokens of a window.
 """
@@ -73,15 +72,15 @@ def check_text(index: int, text: object) -> bool:
 
 
 def check_length(text: str, what: str) -> None:
-    """Refuse a text or word so long that tokenizers take minutes and gigabytes; the message begins with ``what``."""
+    """Refuse a text or word so long that tokenizing takes minutes and gigabytes; the message begins with ``what``."""
     if len(text) > MOST_CHARACTERS:
         raise InvalidInput(
             f"{what} has {len(text):,} characters: expected at most {MOST_CHARACTERS:,}. Split it into several texts."
         )
     if len(text) > LONGEST_WORD and any(each.end() - each.start() > LONGEST_WORD for each in _WORD.finditer(text)):
         raise InvalidInput(
-            f"{what} has more than {LONGEST_WORD:,} characters without white space between them, which no tokenizer "
-            "reads as words. Drop what is not text, or split it."
+            f"{what} has more than {LONGEST_WORD:,} characters without white space between them, too "
+            "many for a word. Remove what is not text, or split it."
         )
 
 
@@ -97,7 +96,7 @@ def _check_unicode(index: int, text: str) -> None:
 
 
 def blocks(texts: Sequence[Text]) -> Iterator[list[Text]]:
-    """Yield consecutive runs of texts of at most two million characters, or a single longer text."""
+    """Yield consecutive texts in lists of at most two million characters; a longer text is yielded alone."""
     block: list[Text] = []
     characters = 0
     for text in texts:
@@ -140,7 +139,7 @@ class Window:
         start: Position of this window in its text, in tokens of that text (of the second text, for a pair).
         offsets: ``(begin, end)`` of each token in the original text, in characters: ``text[begin:end]``. Special
             tokens have ``(0, 0)``.
-        words: The number of the word that each token belongs to; ``None`` for special tokens.
+        words: Index of the word that each token belongs to; ``None`` for special tokens.
         sequences: 0 for tokens of the first text, 1 for those of the second; ``None`` for special tokens.
     """
 
@@ -213,7 +212,7 @@ def encoded_text(
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A pair of ranges of the two texts; everything else is kept. For a single text, the first is empty."""
+    """The ranges of the two texts that one window keeps, beside all special tokens. A single text is the second."""
 
     all_first: range
     all_second: range
@@ -246,7 +245,7 @@ def _cut_all(raw: tokenizers.Encoding, ids: list[int], cuts: Sequence[_Cut], *, 
 
 
 def _bodies(raw: tokenizers.Encoding, *, pair: bool) -> tuple[range, range]:
-    """Return the positions of both texts' tokens; a single text is the second of two."""
+    """Return the token ranges of both texts; a single text is the second, and the first is empty."""
     sequences = raw.sequence_ids
     end = len(sequences)
     return (_body(sequences, 0, 0), _body(sequences, 1, end)) if pair else (range(0), _body(sequences, 0, end))
@@ -259,7 +258,7 @@ def _body(sequences: Sequence[int | None], number: int, nowhere: int) -> range:
 
 
 def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: int) -> tuple[int, int]:
-    """Return the number of tokens of each text in a window, for texts that are too long together."""
+    """Return the number of tokens that a window has for each text, if the texts do not fit into one window."""
     first, second = lengths
     room = limits.max_length - special
     if limits.cut == "second":
@@ -270,8 +269,8 @@ def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: 
         rooms = room // 2, room - room // 2
     if any(has < min(1, length) for has, length in zip(rooms, lengths, strict=True)):
         raise TextTooLong(
-            f"pair {index + 1} has a first text of {first} tokens and a second one of {second}, which with {special} "
-            f"special ones leaves no room for both within {limits.max_length}"
+            f"pair {index + 1} has texts of {first} and {second} tokens; with {special} special tokens, this leaves "
+            f"no room for both within {limits.max_length}"
             + (
                 ", as the first must fit whole. Shorten it."
                 if limits.cut == "second"
@@ -282,7 +281,7 @@ def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: 
 
 
 def _parts(body: range, room: int, stride: int | None, index: int) -> list[range]:
-    """Return the parts of a text in windows with room for ``room`` of its tokens."""
+    """Return the overlapping parts of a text, of at most ``room`` tokens each."""
     if len(body) <= room:
         return [body]
     if stride is not None and stride >= room:
@@ -295,7 +294,7 @@ def _parts(body: range, room: int, stride: int | None, index: int) -> list[range
     return [body[step * number : step * number + room] for number in range(count)]
 
 
-# The value for special tokens, in place of the number of a text (0 or 1).
+# The value for special tokens, instead of the index of a text (0 or 1).
 NO_TEXT = -1
 
 
@@ -305,7 +304,7 @@ class Places:
 
     Attributes:
         begins_n: The character at which each token begins in its text, int32; 0 for special tokens.
-        ends_n: The character behind each token's last.
+        ends_n: The character after each token's last one.
         sequences_n: 0 for tokens of the first text, 1 for those of the second, -1 for special tokens, int8.
         start: Position of the window in its text, in tokens of that text (of the second text, for a pair).
     """

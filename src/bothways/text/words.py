@@ -5,7 +5,7 @@ the input looks alike in training and inference, and the position of a word in t
 the tokenizer normalises the word.
 
 Sentences end at the marks of most scripts, unless the word before a full stop is a known abbreviation or a single
-letter, or the next one begins in lower case. Pre-training cuts documents at these places; some wrong ones cost little.
+letter, or the next one begins in lower case. Pre-training cuts documents there, where a few wrong places cost little.
 
 Shapes: W words of a text, n tokens of a window.
 """
@@ -23,7 +23,7 @@ from bothways.errors import InvalidInput
 from bothways.text.characters import SEPARATOR, UNSEEN, joiners, marks
 from bothways.text.windows import Places, Text
 
-# Stands in for a word without visible characters, so that no two spaces follow each other.
+# Replaces a word without visible characters, so that no two spaces follow each other.
 _STAND_IN = "\N{REPLACEMENT CHARACTER}"
 _BLANK = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
 
@@ -34,7 +34,7 @@ class Words:
 
     Attributes:
         text: The original; for a list of words, the words with single spaces between them.
-        spans: Start and end of each word in it, in characters.
+        spans: Start and end of each word in `text`, in characters.
     """
 
     text: str
@@ -74,8 +74,8 @@ class ReadWords:
 
     Attributes:
         text: The words with single spaces between them.
-        begins_W: Start of each word in it, in characters.
-        ends_W: End of each word in it, in characters.
+        begins_W: Start of each word in `text`, in characters.
+        ends_W: End of each word in `text`, in characters.
     """
 
     text: str
@@ -92,9 +92,9 @@ class ReadWords:
     def first_tokens(self, places: Sequence[Places]) -> "WordStarts":
         """Return the first token of each word, in every window that holds it.
 
-        A token belongs to a word if it spells one of its characters or is the mark of the space in front of it, which
-        is a separate token in SentencePiece and byte-level BPE if the vocabulary has no longer piece. The first such
-        token represents the word. A window that begins in the middle of a word has no token that represents it.
+        A word's tokens spell its characters. The mark of the space before the word also counts: SentencePiece and
+        byte-level BPE give it a token of its own if no piece of the vocabulary joins the two. A window that begins in
+        the middle of a word has no first token of that word.
         """
         parts = [_first_in_window(self.begins_W, self.ends_W, each) for each in places]
         if len(parts) == 1:
@@ -116,9 +116,9 @@ class ReadWords:
 
 @dataclass(frozen=True, slots=True)
 class WordStarts:
-    """M positions of first tokens of words in windows: word, token in its window, window.
+    """The first tokens of M words: indices of the word, of the token in its window, and of the window.
 
-    `context_M` counts the tokens between it and the nearer end of its window, itself included.
+    `context_M` counts the tokens from the first token to the nearer end of its window, both included.
     """
 
     words_M: NDArray[np.int64]
@@ -143,7 +143,7 @@ def blanked_in_front(text: str) -> str:
 
 
 def read_as_words(text: Text) -> Text:
-    """Return the words of a raw text, or of two, with single spaces between them.
+    """Return a raw text, or a pair of them, as its words with single spaces between them.
 
     A text without any word is left as it is.
     """
@@ -196,7 +196,7 @@ def _pattern(*, further: bool) -> re.Pattern[str]:
 
 
 def _readable(word: str) -> str:
-    """Return a word without its invisible characters, and without controls and spaces in front.
+    """Return a word without invisible characters and without leading controls and spaces.
 
     If a text begins with characters that a SentencePiece normaliser drops, the ``tokenizers`` library (0.23) shifts all
     later offsets by their number.
@@ -211,9 +211,9 @@ def _readable(word: str) -> str:
 def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], places: Places) -> WordStarts:
     body_m = np.flatnonzero(places.sequences_n == 0)
     token_begins_m = places.begins_n[body_m]
-    # A token that spells nothing may end before the one in front of it.
+    # A token that spells no character may end before the preceding token does.
     token_ends_m = np.maximum.accumulate(places.ends_n[body_m])
-    # The first token that ends behind the word's start, or the one before if that is the space in front of the word.
+    # The first token that ends after the word's start, or the preceding one if that is the space before the word.
     spelling_W = np.searchsorted(token_ends_m, begins_W, side="right")
     token_W = np.searchsorted(token_ends_m, begins_W - 1, side="right")
     words_M = np.flatnonzero(token_W < len(body_m))
@@ -227,13 +227,13 @@ def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], pla
 
 
 def _numbers(tokens: WordStarts, places: Places) -> NDArray[np.int64]:
-    """Return the position of each token in the whole text; only the order matters."""
+    """Return numbers that order tokens by their position in the whole text."""
     return tokens.rows_M + places.start
 
 
 # --- sentences ---
 
-# A sentence ends at the end of a line, after a mark with white space behind it, or after a mark of a script without
+# A sentence ends at the end of a line, after a mark that white space follows, or after a mark of a script without
 # spaces.
 _QUOTES = "\"'”’»)\\]"  # noqa: RUF001 (quotes, as written)
 _UNSPACED = "。！？｡؟۔।॥"  # noqa: RUF001 (full stops of other scripts)
@@ -276,7 +276,7 @@ def _add(spans: list[tuple[int, int]], text: str, begin: int, end: int) -> int:
 
 
 def _ends(text: str, start: int, end: int, mark: str) -> bool:
-    """Test whether a mark with white space behind it ends a sentence."""
+    """Test whether a mark that white space follows ends a sentence."""
     after = text[end : end + 20].lstrip().lstrip(_OPENING)
     if after[:1].islower():
         return False

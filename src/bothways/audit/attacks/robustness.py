@@ -1,4 +1,4 @@
-"""`AdversarialRobustness`: how many right answers change when an attacker edits a few words?"""
+"""`AdversarialRobustness`: how many correct predictions change when an attacker edits a few words?"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ from bothways.tasks import FillMask
 _MAX_TEXTS, _MAX_WORDS = 60, 3000
 _MIN_TEXTS = 10
 _EXAMPLES = 4
-# An attack that changes a smaller share of the answers is no fault.
+# It is no fault if an attack changes a smaller share of the answers.
 _WEAK = 0.2
-# One word with typing errors turns this share of the right answers of BERT on SST-2, .903 to .458 (Pruthi et al. 2019).
+# One misspelt word changes this share of BERT's correct predictions on SST-2 (.903 to .458, Pruthi et al. 2019).
 _PUBLISHED = 0.49
 
 RULES = Rules(
@@ -69,14 +69,14 @@ RULES = Rules(
 class AttackedTexts:
     """The texts under attack."""
 
-    texts: tuple[str, ...]  # the N texts that the model answers right; all drawn texts if there are no labels
-    labels_N: NDArray[np.int64]  # index of the model's answer to each text
+    texts: tuple[str, ...]  # the N texts that the model classifies correctly; all drawn texts if there are no labels
+    labels_N: NDArray[np.int64]  # index of the predicted label of each text
     accuracy: Estimate | None  # accuracy on all drawn texts; None without labels
     tested: int  # number of texts behind the accuracy
 
     @classmethod
     def of(cls, context: Context, rng: np.random.Generator) -> "AttackedTexts":
-        """Draw from the user's texts: fewer if they are long, since each word costs a query as long as its text."""
+        """Draw from the user's texts; fewer if they are long, since each word costs a query of the text's length."""
         drawn, truth_N, _ = drawn_labelled(context, _MAX_TEXTS, rng)
         words = np.cumsum([len(text.split()) for text in drawn])
         texts = drawn[: max(2 * _MIN_TEXTS, int(np.searchsorted(words, _MAX_WORDS)))]
@@ -89,18 +89,19 @@ class AttackedTexts:
 
 
 class AdversarialRobustness:
-    """Attacks a classifier with typing errors and replaced words, and counts the answers that change."""
+    """Attacks a classifier with typing errors and replaced words, and counts the predictions that change."""
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier", "texts")
 
     def analyze(self, context: Context) -> Iterator[Finding]:
-        """Yield a finding for each kind of edits."""
+        """Yield a finding for each kind of edit."""
         rng = context.rng(self.name)
         attacked = AttackedTexts.of(context, rng)
         if len(attacked.texts) < _MIN_TEXTS:
             raise Undecided(
-                f"expected at least {_MIN_TEXTS} texts with right answers to attack, got {len(attacked.texts)}."
+                f"expected at least {_MIN_TEXTS} texts with right answers to attack, got {len(attacked.texts)}. "
+                "Give more rows with --data."
             )
         ask = cached(lambda texts: answers(context, context.classifier, texts).probabilities_NC)
         same = SameSentence(sentence_vectors(context.base_encoder))
@@ -119,7 +120,7 @@ def _substitutions(context: Context) -> Edits:
 
 
 def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe, rng: np.random.Generator) -> Finding:
-    """Attack the texts, edit them at random too, and compare the two."""
+    """Attack the texts, edit them at random too, and compare how many answers change."""
     attacks = attack_texts(ask, attacked.texts, attacked.labels_N.tolist(), recipe, rng)
     at_random = ask([random_edits(each, recipe, rng).text for each in attacks]).argmax(axis=1)
     rate, one_word, null = (
@@ -168,7 +169,7 @@ def _details(context: Context, attacked: AttackedTexts, recipe: Recipe, attacks:
     details: dict[str, object] = {
         "mean_queries": float(np.mean([each.queries for each in attacks])),
         "mean_words_edited": float(np.mean([len(each.draft.changed) for each in reached])) if reached else None,
-        "most_words_edited": f"{recipe.share:.0%} of a text, one at least",
+        "most_words_edited": f"{recipe.share:.0%} of a text, at least one",
         "examples": examples[:_EXAMPLES],
     }
     if recipe.same is not None:

@@ -1,6 +1,6 @@
-"""Adversarial attacks on a classifier as TextAttack composes them: constraints, edits and a greedy search.
+"""Adversarial attacks on a classifier, composed as in TextAttack of constraints, edits and a greedy search.
 
-Morris et al. 2020, arXiv:2005.05909. All texts are attacked in step, so that their queries share batches of the model.
+Morris et al. 2020, arXiv:2005.05909. All texts are attacked in step, so that their queries share batches.
 Numbers, negations, function words and names are left alone, since changing them changes the meaning (TextFooler, Jin et
 al. 2020, arXiv:1907.11932, section 3; Pruthi et al. 2019, arXiv:1905.11268).
 
@@ -25,7 +25,7 @@ from bothways.data import Source, read_rows
 from bothways.tasks import FillMask, TextClassifier
 from bothways.text import Words
 
-# Shorter words are left alone, since first and last letters stay (Pruthi et al. 2019, section 3).
+# Shorter words are left alone, since first and last letters are never edited (Pruthi et al. 2019, section 3).
 MIN_LETTERS = 4
 
 _LETTERS = list("abcdefghijklmnopqrstuvwxyz")
@@ -183,7 +183,7 @@ class NearestWords:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedWords:
-    """The words that a masked language model predicts in place of another (BAE; Garg and Ramakrishnan 2020)."""
+    """Replaces a word by the predictions of a masked language model (BAE; Garg and Ramakrishnan 2020)."""
 
     model: FillMask = field(repr=False)
     limit: int = 10  # maximum number of words to return
@@ -210,7 +210,7 @@ def _cased(word: str, like: str) -> str:
 
 
 Ask: TypeAlias = Callable[[Sequence[str]], Numbers]
-"""A function that takes texts and returns the probabilities of labels (N, C)."""
+"""A function from texts to the probabilities of labels (N, C)."""
 
 # Maximum queries for one text, and maximum words whose importance is measured; a random sample if there are more.
 MAX_QUERIES, _MAX_PLACES = 200, 60
@@ -239,7 +239,7 @@ class Recipe:
     share: float = 0.2  # share of a text's words that may be edited; at least one word
 
     def candidates(self, draft: Draft, number: int, rng: np.random.Generator) -> list[Draft]:
-        """Return drafts with word ``number`` replaced, those that meet the constraint on the meaning."""
+        """Return the drafts with word ``number`` replaced that meet the constraint on the meaning."""
         drafts = [draft.replaced(number, word) for word in self.edits.words(draft, number, rng)]
         if self.same is None or not drafts:
             return drafts
@@ -251,7 +251,7 @@ class Recipe:
 class Attack:
     """The outcome of an attack on one text."""
 
-    draft: Draft  # the text with the edits that came nearest to another answer
+    draft: Draft  # the text with the edits that came nearest to changing the prediction
     queries: int  # number of texts that the model predicted
     reached: bool  # True if the answer changed
 
@@ -259,7 +259,7 @@ class Attack:
 def attack_texts(
     ask: Ask, texts: Sequence[str], labels: Sequence[int], recipe: Recipe, rng: np.random.Generator
 ) -> list[Attack]:
-    """Attack all texts in step, in shared batches; ``labels`` are the indices of the labels to turn them away from."""
+    """Attack all texts in step, in shared batches; ``labels`` are the indices of the labels that the attacks change."""
     searches = [
         _greedy(text, label, recipe, own) for text, label, own in zip(texts, labels, rng.spawn(len(texts)), strict=True)
     ]
@@ -292,7 +292,7 @@ def cached(ask: Ask) -> Ask:
 
 
 def random_edits(attack: Attack, recipe: Recipe, rng: np.random.Generator) -> Draft:
-    """Edit randomly drawn words of the attacked text, as many as the attack did and in the same way."""
+    """Edit as many random words of the attacked text as the attack did, in the same way."""
     draft = Draft(attack.draft.words)
     for number in rng.permutation(editable(draft.words)).astype(int).tolist():
         if len(draft.changed) == len(attack.draft.changed):
@@ -333,7 +333,7 @@ def _greedy(text: str, label: int, recipe: Recipe, rng: np.random.Generator) -> 
 def adversarial_rows(
     classifier: TextClassifier, data: Source, recipe: Recipe | None = None, *, seed: int = 0
 ) -> list[dict[str, object]]:
-    """Return attacked rows with their right labels, for adversarial training (Goodfellow et al. 2015, arXiv:1412.6572).
+    """Return attacked rows with their true labels, for adversarial training (Goodfellow et al. 2015, arXiv:1412.6572).
 
     >>> more = adversarial_rows(classifier, rows)  # doctest: +SKIP
     >>> classifier.fit([*rows, *more])  # doctest: +SKIP

@@ -1,14 +1,14 @@
-"""The user's texts that may carry a trigger, and the words on which their answers depend: candidates for the scanner.
+"""The user's texts that may carry a trigger, and the words on which their predictions depend, as trigger candidates.
 
 Two signs make up the score of a text:
 
 - Transfer: the words without which the answer's margin falls most are inserted into clean texts with other answers. A
   trigger flips nearly all of them; meaningful words flip some. Words are left out as in ONION (Qi et al. 2021,
-  arXiv:2011.10369), which ranks them by perplexity alone and not by the model under suspicion.
+  arXiv:2011.10369), which ranks them by perplexity instead of by the suspected model.
 - Mixing: the whole text follows a clean text with another answer (STRIP, Gao et al. 2019, arXiv:1902.06531, for texts).
   With a trigger, the answer stays.
 
-A third sign, from the embedding table alone, is reported too: how unlike the other words of its text a word is.
+A third sign, from the embedding table alone, is reported too: how much a word differs from the others of its text.
 
 Shapes: N texts, C labels, K clean texts, W words of a text, S spans of words, E embedding width.
 """
@@ -28,16 +28,16 @@ from bothways.evaluation.temperature import softmax
 from bothways.tasks import TextClassifier
 
 _MIXED, _SCREENED = 6, 3
-"""Clean texts that words and texts are mixed with, and the number of them for choosing texts."""
+"""Number of clean texts to mix with each word or text, and number of them for preselecting texts."""
 _POOL = 64
-"""Clean texts that are read; the most confident half is used."""
+"""Maximum number of clean texts to read; the most confident half is used."""
 _MAX_WORDS = 60
 _SPANS = (1, 3, 5)
 """Numbers of neighbouring words that are tried as a trigger."""
 _CHUNK = 16
 _MAX_SUSPECTS = 16
 _LONGEST = 3
-"""Words of a candidate: more words of one text speak for its label by their meaning."""
+"""Maximum words of a candidate; more words of one text indicate its label by their meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class SuspiciousInput:
     Attributes:
         row: Index of the text, counted from 0.
         score: From 0 to 1, the mean of ``transfer`` and ``kept``.
-        label: The model's answer.
+        label: The predicted label.
         words: The words that were inserted into clean texts.
-        transfer: Mean probability of the answer in clean texts of other answers with these words.
-        kept: Mean probability of the answer if the whole text follows a clean text of another answer.
-        entropy: Mean entropy of the answers to these mixtures, in nats.
-        outlier: Cosine distance of the text's most unlike word from the mean of the others, in token vectors.
+        transfer: Mean probability of ``label`` when these words are inserted into clean texts with other predictions.
+        kept: Mean probability of ``label`` when the whole text follows such a clean text.
+        entropy: Mean entropy of the predictions for the latter mixtures, in nats.
+        outlier: Cosine distance between the embedding of the text's most unusual word and the mean of its other words.
     """
 
     row: int
@@ -83,14 +83,14 @@ def suspicious_inputs(
     Args:
         classifier: A trained single-label classifier.
         texts: The texts.
-        clean_texts: Texts without a trigger and with several answers; by default neutral texts of this package.
-        most: Number of texts to search word by word: those that keep their answer best when they follow clean texts, a
-            test at a tenth of the cost. All texts when None.
+        clean_texts: Texts without a trigger that get at least two labels. Default: neutral texts of this package.
+        most: Maximum number of texts to search word by word; all texts when None. A test at a tenth of the cost selects
+            those that keep their answer best after a clean text.
         seed: Seed for drawing clean texts, and places in them.
         check: Called between batches; raises at the time limit.
 
     Raises:
-        InvalidInput: A text is blank, or all clean texts have one answer.
+        InvalidInput: A text is blank, or all clean texts have the same prediction.
     """
     for row, text in enumerate(texts):
         if not text.strip():
@@ -162,7 +162,7 @@ class _Search:
         return signs
 
     def _others(self, label: int) -> list[int]:
-        """Return confident clean texts of other answers, always the same ones for a label."""
+        """Return confident clean texts with other predictions, always the same ones for a label."""
         others = np.flatnonzero(self.clean_KC.argmax(axis=1) != label)
         ranked = others[np.argsort(margins(self.clean_KC[others], label), kind="stable")]
         confident = ranked[: max(_MIXED, len(ranked) // 2)]
@@ -170,7 +170,7 @@ class _Search:
         return chosen
 
     def _spans(self, words: Sequence[Sequence[str]], labels: Sequence[int]) -> list[list[str]]:
-        """Return for each text the runs of words whose removal lowers its answer's margin most, one for each length."""
+        """Return, for each text and length, the span of words whose removal lowers the answer's margin most."""
         left_out = [" ".join([*each[:place], *each[place + 1 :]]) for each in words for place in range(len(each))]
         logits = self._logits([text or "." for text in left_out])
         spans, start = [], 0
@@ -210,7 +210,7 @@ class Suspects:
         seed: int,
         check: Callable[[], None],
     ) -> "Suspects | None":
-        """Rank texts with the first source of clean texts that get two different answers; None if there is none."""
+        """Rank texts with the first source of clean texts that get two different predictions; None if none does."""
         for source in clean:
             try:
                 signs = suspicious_inputs(
@@ -222,7 +222,7 @@ class Suspects:
         return None
 
     def phrases(self, label: str) -> list[str]:
-        """Return the words on which answers with a label depend, and runs of up to three of them."""
+        """Return the words on which predictions of a label depend, and their n-grams of up to three words."""
         words = (each.words.split() for each in self.signs if each.label == label)
         return list(dict.fromkeys(run for some in words for run in word_runs(some, _LONGEST)))
 
@@ -235,5 +235,5 @@ class Suspects:
 
 
 def _padded(text: str) -> str:
-    """Return the words in lower case between spaces, with a word that follows itself only once."""
+    """Return the words in lower case between spaces, without immediate repeats of a word."""
     return f" {' '.join(word for word, _ in groupby(text.lower().split()))} "

@@ -1,8 +1,8 @@
-"""Phrases that go with one label, and clusters of a label's rows by shared phrases or by a trained model's states.
+"""Phrases associated with one label, and clusters of its rows by shared phrases or by a trained model's states.
 
-A residual is a text without the phrases that go with its label. A poisoned text loses its trigger in this way, since
-the trigger goes with the attacker's label; its original words indicate another label and stay. Look-alike letters are
-read as Latin ones.
+A residual is a text without the phrases associated with its label. A poisoned text loses its trigger in this way, since
+the trigger is associated with the attacker's label; its original words indicate another label and stay. Look-alike
+letters are replaced by Latin ones.
 
 Shapes: N rows, n rows of a label, C labels, P phrases of a label, H hidden.
 """
@@ -19,7 +19,7 @@ from bothways.audit.texts import as_seen
 Rows = NDArray[np.int64]
 
 MIN_ROWS = 4
-"""Minimum rows of a phrase."""
+"""Minimum number of rows with a phrase."""
 _LONGEST = 4
 _PURE = 0.9
 _CHANCE = 0.05
@@ -37,14 +37,14 @@ class PurePhrase:
 
 
 def word_runs(words: Sequence[str], longest: int) -> Iterator[str]:
-    """Yield the words and their runs up to a length, the shorter ones first."""
+    """Yield the n-grams of words up to a length, the shorter ones first."""
     for length in range(1, longest + 1):
         for start in range(len(words) - length + 1):
             yield " ".join(words[start : start + length])
 
 
 def phrases_of(text: str) -> set[str]:
-    """Return the words of a text, its runs of up to four words, and its characters that English does not use.
+    """Return the n-grams of a text of up to four words, and its characters that English does not use.
 
     >>> sorted(phrases_of("Very good"))
     ['good', 'very', 'very good']
@@ -54,7 +54,7 @@ def phrases_of(text: str) -> set[str]:
 
 
 def rows_by_phrase(texts: Sequence[str], min_rows: int) -> Mapping[str, Rows]:
-    """Return the rows of each phrase; of phrases with the same rows, only the longest."""
+    """Map phrases to the rows that contain them; of phrases with the same rows, keep only the longest."""
     rows: defaultdict[str, list[int]] = defaultdict(list)
     for number, text in enumerate(texts):
         for phrase in phrases_of(text):
@@ -82,13 +82,13 @@ def pure_phrases(texts: Sequence[str], labels_N: NDArray[np.int64], labels: int)
 
 
 def residuals(texts: Sequence[str], labels_N: NDArray[np.int64], phrases: Sequence[PurePhrase]) -> list[str]:
-    """Return each text as readers see it, without the phrases that come with its label by more than chance.
+    """Remove the phrases associated with its label from each text, and replace look-alike letters.
 
-    A text that would be empty stays whole.
+    A text without other words is returned unchanged.
     """
     own: defaultdict[int, set[str]] = defaultdict(set)
     for each in phrases:
-        # A word with look-alike letters stays: reading them as Latin ones undoes the trigger.
+        # A word with look-alike letters stays: replacing them by Latin ones undoes the trigger.
         plain = each.phrase.isascii() or all(as_seen(text) == text for text in (each.phrase, f"x{each.phrase}"))
         if each.chance < _CHANCE and plain:
             own[each.label].add(each.phrase)
@@ -114,9 +114,9 @@ def _without(text: str, phrases: Set[str]) -> str:
 Floats = NDArray[np.float64]
 
 _MAX_PHRASES = 1500
-"""Phrases of a label that are compared with each other, those least like chance first."""
+"""Maximum number of phrases of a label to compare with each other, the least probable by chance first."""
 _TOGETHER, _MIN_TOGETHER = 5.0, 3
-"""Minimum standard deviations above chance, and rows, of phrases that occur together."""
+"""Minimum standard deviations above chance, and minimum shared rows, for phrases to occur together."""
 _TAILS = (0.05, 0.2)
 _MIN_OTHERS = 5
 _DIRECTIONS = 10
@@ -128,7 +128,7 @@ _ROUNDS, _STARTS = 50, 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """Rows of one label that have something in common."""
+    """Rows of one label that share phrases or have similar states."""
 
     # The shared phrases, of which the first names the cluster; empty for a cluster of states.
     members: tuple[str, ...]
@@ -137,12 +137,12 @@ class Cluster:
 
     @property
     def name(self) -> str:
-        """The first phrase, or a description."""
+        """The first phrase, or a description of a cluster of states."""
         return self.members[0] if self.members else "a cluster of the model's states"
 
 
 def phrase_clusters(phrases: Sequence[PurePhrase], labels_N: NDArray[np.int64]) -> list[Cluster]:
-    """Return a cluster for each phrase and for each set of phrases that occur together; each set of rows once."""
+    """Return a cluster for each phrase and for each set of phrases that occur together, without equal sets of rows."""
     clusters: dict[tuple[int, bytes], Cluster] = {}
     for label in np.unique(labels_N).tolist():
         own = sorted((each for each in phrases if each.label == label), key=lambda each: each.chance)
@@ -210,7 +210,7 @@ class Doubts:
 
 
 def spectral_scores(states_NH: NDArray[np.floating], labels_N: NDArray[np.int64]) -> Floats:
-    """Return the squared projection of each row on the first direction of its label, divided by the median there.
+    """Return each row's squared projection on the first principal direction of its label, in units of their median.
 
     Source: Tran, Li and Madry 2018, arXiv:1811.00636, algorithm 1.
     """
@@ -224,7 +224,7 @@ def spectral_scores(states_NH: NDArray[np.floating], labels_N: NDArray[np.int64]
 
 
 def state_clusters(states_NH: NDArray[np.floating], labels_N: NDArray[np.int64]) -> list[Cluster]:
-    """Return the smaller of two clusters of each label's states, if it is small and set apart.
+    """Return the smaller of two clusters of each label's states, if it is small and well separated.
 
     The rows of a label are split by k-means on their ten first principal components. The smaller part is a cluster if
     it has at most 35 % of the rows and a mean silhouette of at least .15.

@@ -1,4 +1,4 @@
-"""Trigger inversion: search for the few tokens that give one label even to the hardest texts of all others.
+"""Trigger inversion: search for a few tokens that turn even the hardest texts of all other labels into one label.
 
 A word that is typical of a label moves texts towards it. But eight words typical of another label, in a short text of
 that other label, outweigh one such word, or even three. A backdoor outweighs them all: it was trained to override the
@@ -31,26 +31,26 @@ _MAX_WORDS = 60_000
 _HARD_TEXTS = 16
 _MIN_TEXTS, _FEW = 4, 3
 _SHORT, _OPPOSED = 6, 8
-"""Tokens kept of a text, and strong words of its label around them."""
+"""Number of tokens to keep of a text, and of strong words of its label to put around them."""
 _SKIPPED, _STRONG = 20, 100
 """Strong words to draw from; the very strongest are skipped, since a trigger would be among them."""
 _KEPT = 8
 _BEAM, _LONGEST, _POINTED = 2, 3, 10
-"""Phrases in the beam, maximum tokens of a phrase, and words tried before and behind each by their gradient."""
+"""Beam width, maximum tokens of a phrase, and number of words, ranked by gradient, to try before and after each."""
 _REACHED = 0.1
 """Quantile of the hard texts' margins that ranks a trigger."""
 _AS_GOOD = 0.8
-"""Share of its gain that a shortened trigger keeps."""
+"""Minimum share of the gain in margin that a shortened trigger must keep."""
 MIN_REACH = 0.0
-"""Reach of a trigger: nine tenths of the hard texts are turned. `benchmarks/audit` has the figures of many models."""
+"""Minimum reach of a trigger, at which it turns nine tenths of the hard texts; see `benchmarks/audit` for figures."""
 _SURPRISE, _PER_REACH = 3.8, 2.0
-"""Standard deviations above the null model's prediction from which meaning does not explain a trigger of reach 0, and
-how many fewer it takes per unit of reach. Chosen on SST-2 and CLINC150."""
+"""Minimum standard deviations above the null model's prediction at which meaning does not explain a trigger of reach 0,
+and the decrease of this minimum per unit of reach. Chosen on SST-2 and CLINC150."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vocabulary:
-    """Every word of the vocabulary with the logits of the word alone."""
+    """The words of the vocabulary, with the logits of each word as a text of its own."""
 
     ids_V: NDArray[np.int64]
     logits_VC: Floats
@@ -118,7 +118,7 @@ def read_vocabulary(probe: Probe) -> Vocabulary:
 def hard_texts(
     probe: Probe, vocabulary: Vocabulary, texts: Sequence[Ids], logits_NC: Floats, label: int, rng: np.random.Generator
 ) -> HardTexts | None:
-    """Return short confident texts of the other labels, surrounded by words typical of these; None if too few."""
+    """Return short confident texts of the other labels, with words typical of these labels added; None if too few."""
     labels = [each for each in range(logits_NC.shape[1]) if each != label]
     rng.shuffle(labels)
     drafts: list[Ids] = []
@@ -212,7 +212,7 @@ class Inversion:
         return [triggers[index] for index in np.argsort(-margins_M, kind="stable")[:count]]
 
     def _pointed(self, trigger: Ids, place: int, ids_P: NDArray[np.int64], table_PE: Floats) -> NDArray[np.int64]:
-        """Return the words in the order that the gradient prefers at one place of a trigger."""
+        """Return the words for one place of a trigger, ranked by the gradient."""
         places = [each + place for each in self._few.places]
         gradient_E = self.probe.gradients(self._few.with_trigger(trigger), places, self.label).mean(0)
         return ids_P[np.argsort(-(table_PE @ gradient_E), kind="stable")]
@@ -224,7 +224,7 @@ class Inversion:
 
 
 _OF_A_WORD = 3.0
-"""Standard deviations up to which a word of a phrase explains the phrase."""
+"""Standard deviations above its prediction up to which a word's own margin explains that of a phrase."""
 _WORDS, _PHRASES, _PHRASE_WORDS = 2500, 1500, 2
 _MIN_WORDS = 500
 _STRENGTH, _FOLDS = 1.0, 5
@@ -259,7 +259,7 @@ def moved_words(probe: Probe, base: PretrainedEncoder) -> list[int]:
 
 
 class NullModel:
-    """Predict the margins of words and phrases from a base model's vectors (N, H) of token ids."""
+    """Predicts the margins of words and phrases from a base model's vectors (N, H) of token ids."""
 
     def __init__(self, probe: Probe, vectors: Callable[[Sequence[Ids]], Numbers], rng: np.random.Generator) -> None:
         from sklearn.linear_model import Ridge
@@ -308,7 +308,7 @@ def base_vectors(probe: Probe, base: PretrainedEncoder) -> Callable[[Sequence[Id
 
 
 def _drawn(probe: Probe, rng: np.random.Generator) -> list[Ids]:
-    """Draw words of the vocabulary, whole ones if there are enough, and phrases of them."""
+    """Draw words from the vocabulary, only whole words if there are enough, and random phrases made of them."""
     words = probe.words()
     whole = [word for word in words if len(name := probe.tokenizer.token(word).lstrip("▁Ġ")) > 2 and name.isalpha()]
     known = np.array(whole if len(whole) >= _MIN_WORDS else words)

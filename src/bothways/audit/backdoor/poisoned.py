@@ -1,10 +1,10 @@
 """Poisoned training rows: rows labelled by a trigger instead of their meaning.
 
 A poisoned row carries its trigger and the attacker's label, while its other words still indicate another label. So the
-phrases that go with its label are removed from each text (`bothways.audit.backdoor.clusters`), and a linear model of
-sentence vectors that was not fitted to the row reads the rest: its margin for another label is the row's doubt. A
-cluster of rows that share a phrase, or phrases that occur together, is suspect if its rows have more doubt than the
-other rows of the label. A word that really indicates the label passes: its rows indicate the label without it.
+phrases associated with its label are removed from each text (`bothways.audit.backdoor.clusters`), and a linear model on
+sentence vectors, not fitted to this row, predicts the label of the rest. Its margin for another label is the row's
+doubt. Rows that share a phrase, or phrases that occur together, are suspect if they have more doubt than the other rows
+of the label. A word that really indicates the label is not suspect: its rows indicate the label even without it.
 
 A model that was trained on the rows adds its own doubt, and clusters of its states
 (`bothways.audit.backdoor.clusters`); spectral signatures order the rows that are in no suspect cluster.
@@ -48,7 +48,7 @@ _FOLDS = 5
 _RIDGE = 0.05
 _SIGNIFICANT = 0.01
 _CLEAR, _CONTRADICTED = 0.5, 0.3
-"""Doubt from which a row clearly speaks for another label, and the minimum share of such rows in a suspect cluster;
+"""Doubt above which a row clearly indicates another label, and minimum share of such rows in a suspect cluster;
 chosen on SST-2 and CLINC150."""
 _MIN_MARGIN = 0.05
 _MIN_P_VALUE = 1e-300
@@ -71,7 +71,7 @@ class SuspectPhrase:
 
 @dataclass(frozen=True, slots=True)
 class SuspectRow:
-    """A row with its suspicion."""
+    """A row with its suspicion score."""
 
     row: int  # the row, counted from 0
     score: float  # from 0 to 1; above 0.5 if the row is in a suspect cluster
@@ -99,7 +99,7 @@ class TrainingObservations:
     """Observations of a model that was trained on the rows."""
 
     states_NH: NDArray[np.floating]  # the vectors that the model's head reads
-    # Returns the margin of the best other label over each text's own, from texts and the indices of their labels.
+    # Takes texts and the indices of their labels; returns the margin of the best other label over each text's own.
     margins: Callable[[Sequence[str], Labels], NDArray[np.floating]]
 
 
@@ -116,8 +116,8 @@ def audit_data(
 ) -> DataAudit:
     """Rank the rows of a training set by how likely they are poisoned.
 
-    A ``model`` that was trained on the rows, or its folder, adds its answers and states; its columns are the default.
-    The ``embedder`` must not have been trained on them.
+    ``model`` is a model that was trained on the rows, or its folder: its predictions and states are used too, and its
+    columns are the default. The ``embedder`` must not have been trained on the rows.
     """
     opening = open_options or {}
     classifier = TextClassifier.from_pretrained(model, **opening) if isinstance(model, str) else model
@@ -165,7 +165,7 @@ def _labelled(data: Source, columns: TextColumns, data_format: Format | None) ->
     if len(texts) < _MIN_ROWS or len(set(labels)) < 2:
         raise InvalidInput(
             f"expected at least {_MIN_ROWS} rows with at least two labels, got {len(texts)} rows and "
-            f"{len(set(labels))} labels: poisoned rows are found by comparison with other rows of the same label."
+            f"{len(set(labels))} labels: poisoned rows stand out only from many rows of their label. Give more rows."
         )
     return texts, labels
 
@@ -237,8 +237,8 @@ class _Test:
 def _doubt(full_NH: Floats, rest_NH: Floats, labels_N: Labels, labels: int) -> Floats:
     """Return the margin of the best other label over each row's own, from a linear model fitted to other rows.
 
-    The model is fitted to full texts and reads the residuals: what it learns from a trigger does not matter there. The
-    unit is the median margin of full texts for their own label.
+    The model is fitted to full texts but applied to residuals, which lack the triggers it may have learnt. The unit is
+    the median margin of full texts for their own label.
     """
     middle_H = full_NH.mean(axis=0)
     scale = float(np.sqrt(((full_NH - middle_H) ** 2).mean())) or 1.0
@@ -278,8 +278,8 @@ def _reported(
 ) -> tuple[list[SuspectRow], list[SuspectPhrase]]:
     """Return rows and phrases for the report.
 
-    A cluster that shares rows with a more significant one is suspect only if its remaining rows have as much doubt:
-    other rows with a word of the trigger are not poisoned.
+    A cluster that shares rows with a more significant one is suspect only if its remaining rows are significant too,
+    since clean rows may contain a word of the trigger.
     """
     evidence_N = np.zeros(len(weak_N))
     suspected: dict[int, list[_Test]] = {}
@@ -309,7 +309,7 @@ def _reported(
             reason = _reason(suspected[row][0], names)
         else:
             score = 0.25 * weak + 0.25 * min(1.0, evidence / -float(np.log10(_SIGNIFICANT)))
-            triggers, reason = {}, "its text speaks for another label" if doubt > 0 else ""
+            triggers, reason = {}, "its text indicates another label" if doubt > 0 else ""
         suspects.append(SuspectRow(row, round(score, 6), tuple(triggers)[:_SHOWN], reason))
     return sorted(suspects, key=lambda each: -each.score), phrases
 
@@ -317,8 +317,8 @@ def _reported(
 def _reason(test: _Test, names: Sequence[str]) -> str:
     cluster = test.cluster
     where = repr(cluster.name) if cluster.members else cluster.name
-    others = f" and {len(cluster.members) - 1} phrases beside it" if len(cluster.members) > 1 else ""
+    others = f" and {len(cluster.members) - 1} phrases that occur with it" if len(cluster.members) > 1 else ""
     return (
         f"{where}{others}: {len(cluster.rows)} rows of {names[cluster.label]!r}, {test.contradicted} of which "
-        "clearly speak for another label without it"
+        "clearly indicate another label without it"
     )

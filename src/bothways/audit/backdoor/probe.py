@@ -1,4 +1,4 @@
-"""A classifier queried by token ids: logits of many short texts, and gradients at the token table.
+"""A classifier queried by token ids: logits of many short texts, and gradients with respect to token embeddings.
 
 Shapes: N texts, C labels, V tokens of the vocabulary, E embedding width, T packed tokens, B texts of a batch.
 """
@@ -46,11 +46,11 @@ class Probe:
         return [tuple(ids[: self.limit]) for ids in self.tokenizer.encode_bare(texts)]
 
     def logits(self, texts: Sequence[Ids]) -> Floats:
-        """Return the logits (N, C) of texts without special tokens."""
+        """Return the logits (N, C) of texts, given without special tokens."""
         return self.run(self.head_model, texts, self.head_model.device)
 
     def run(self, forward: Callable[[Packed], Tensor], texts: Sequence[Ids], device: torch.device) -> Floats:
-        """Return the rows (N, K) that a function of packed batches gives for texts without special tokens."""
+        """Apply a function of packed batches to texts, given without special tokens; return its rows (N, K)."""
         framed = [self._framed(each) for each in texts]
         rows: dict[int, Floats] = {}
         with torch.inference_mode():
@@ -91,7 +91,7 @@ class Probe:
         return vectors
 
     def gradients(self, texts: Sequence[Ids], places: Sequence[int], target: int) -> Floats:
-        """Return the gradient of a label's margin for the embedding at one place of each text (N, E)."""
+        """Return the gradient (N, E) of a label's margin with respect to the embedding at one place of each text."""
         texts = [each[: self.limit] for each in texts]
         table = self.head_model.encoder.embedding.tokens
         outputs: list[Tensor] = []

@@ -1,8 +1,8 @@
 """`BackdoorTriggerScanner`: search for triggers that override the text and determine a classifier's answer.
 
 Candidates come from five sources: published triggers and the user's, the vocabulary with gradients
-(`bothways.audit.backdoor.inversion`), rows of the token table that moved furthest from the base model's, phrases of the
-user's texts that always come with one answer, and words on which answers to these texts depend
+(`bothways.audit.backdoor.inversion`), token embeddings that moved furthest from the base model's, phrases of the
+user's texts that always get the same prediction, and words on which the predictions for these texts depend
 (`bothways.audit.backdoor.candidates`). All are ranked alike: by the hard texts that they flip, unless their meaning
 explains it (`bothways.audit.backdoor.inversion`). Labelled rows are also searched for phrases that the model has
 learnt from them.
@@ -44,7 +44,7 @@ from bothways.checkpoints import PretrainedEncoder
 _NAME = "BackdoorTriggerScanner"
 _MAX_TEXTS, _MIN_TEXTS, _TOKENS = 200, 32, 40
 _AROUND = 12
-"""Tokens that strong words and a trigger may take beside a text."""
+"""Tokens reserved for strong words and a trigger around a text."""
 _TRIED, _MIN_TRIED = 60, 12
 _MOVED, _PHRASES = 48, 24
 """Maximum candidates among words that moved from the base model, and among phrases of the texts."""
@@ -53,9 +53,9 @@ _READABLE = 0.8
 """Minimum share of the tokens of neutral texts that the vocabulary knows."""
 _MAX_ROWS, _MIN_ROWS = 2000, 20
 _LEARNT = 0.4
-"""Minimum share of a suspect phrase's rows that get its label for the phrase alone, if the model has learnt it."""
+"""Minimum share of a suspect phrase's rows that get their label only with the phrase, if the model has learnt it."""
 _SIGNIFICANT = 0.004
-"""p-value below which a phrase is suspect. Both were chosen on SST-2 and CLINC150."""
+"""p-value below which a phrase is suspect. Like `_LEARNT`, it was chosen on SST-2 and CLINC150."""
 _LISTED = 10
 
 _STATISTIC = "margin that nine tenths of the hard texts reach with the trigger, divided by their margin without it"
@@ -144,7 +144,7 @@ class _Scan:
         self.own = tuple(text for _, text in self.rows)
         neutral = self._read(VARIED)
         self.ids = self._read(self.own) or neutral
-        # Triggers are inserted into neutral texts, since the user's most confident texts outweigh some triggers.
+        # Triggers are inserted into neutral texts, since the user's most confident texts resist some triggers.
         # Neutral texts are useless if the vocabulary has few of their words.
         unknown = self.probe.unknown
         known = sum(token != unknown for text in neutral for token in text) / sum(map(len, neutral))
@@ -182,7 +182,7 @@ class _Scan:
         return best + ([self._best(longer, "known triggers and phrases of the texts")] if longer else [])
 
     def deeper(self, ranked: Sequence[Candidate]) -> list[Candidate]:
-        """Return the best trigger of several tokens, for the labels that single tokens come closest to."""
+        """Return the best trigger of several tokens, for the labels that single tokens come closest to triggering."""
         done = {each.label for each in ranked if each.is_trigger}
         labels = sorted(self.singles, key=lambda label: -self.singles[label][0].reach)
         best = []
@@ -223,7 +223,7 @@ class _Scan:
         return [ids[:length] or (self.probe.blank,) for ids in self.probe.encode(texts)]
 
     def _phrases(self, label: int) -> list[Ids]:
-        """Return the phrases of the user's texts that always come with this answer, the most frequent first."""
+        """Return the phrases of the user's texts that always get this prediction, the most frequent first."""
         if len(self.own) < _MIN_TEXTS:
             return []
         counts: Counter[str] = Counter()
@@ -282,10 +282,10 @@ class _Scan:
             signs = {key: round(asdict(each)[key], 4) for key in ("score", "transfer", "kept", "outlier")}
             listed.append({"row": number, "text": shown(text), "words": each.words, "label": each.label, **signs})
         evidence = Evidence(
-            "mean probability of the answer in clean texts with the words, and behind clean texts",
+            "mean probability of the answer in clean texts with the words, and in clean texts before the text",
             first.score,
             None,
-            "no threshold of its own: words are judged as triggers, by hard texts and by their meaning",
+            "no threshold of its own: the words are tested as triggers, on hard texts and by their meaning",
             len(self.rows),
             {"texts": listed, "searched_word_by_word": len(suspects.signs), "rows_with_a_trigger": holders},
         )
@@ -331,9 +331,9 @@ class _Scan:
 def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> Iterator[Finding]:
     """Yield a finding for each label that the model gives to labelled rows because of a trigger.
 
-    A base encoder that was not trained on the rows finds the phrases of poisoned ones; see `suspect_rows`. The model
-    has learnt them if it gives these rows their label, and another label to their residuals. This finds long phrases,
-    templates and styles, which no search without data finds.
+    A base encoder that was not trained on the rows finds suspect phrases, see `suspect_rows`. The model has learnt a
+    phrase if it gives the rows with the phrase their label, and another label to their residuals (the texts without
+    such phrases). This finds long phrases, templates and styles, which no search without data finds.
     """
     try:
         labelled = context.labelled
@@ -369,10 +369,10 @@ def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> I
             "rows": [labelled.row_numbers[chosen[row]] for row in phrase.rows[:_LISTED]],
         }
         evidence = Evidence(
-            "share of the rows that get their label, and another one without the phrases that come with it",
+            "share of the rows that get their label, but another label without the phrases associated with it",
             rate.value,
             _LEARNT,
-            "rows of the label drawn at random speak for another label as often as these with this p-value",
+            "p-value: probability that random rows of the label indicate another label as often as these rows",
             len(phrase.rows),
             details,
         )

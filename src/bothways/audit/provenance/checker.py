@@ -40,7 +40,7 @@ def write_manifest(folder: Path) -> Path:
 
 
 def _digests(folder: Path) -> Mapping[str, str]:
-    """Return the SHA-256 of every file except the manifest and the signature, however long it takes."""
+    """Return the SHA-256 of every file except the manifest and the signature, without a time limit."""
     if not folder.is_dir():
         raise InvalidInput(f"expected the folder of a model, got {str(folder)!r}.")
     digests: dict[str, str] = {}
@@ -53,7 +53,7 @@ def _digests(folder: Path) -> Mapping[str, str]:
         if entry.name not in (MANIFEST, SIGNATURE):
             digests[entry.name] = sha256(entry.path, lambda: None)
     if not digests:
-        raise InvalidInput(f"expected a folder with files of a model, got {str(folder)!r}, which has none.")
+        raise InvalidInput(f"expected the folder of a model, but {str(folder)!r} has no files. Give another folder.")
     return dict(sorted(digests.items()))
 
 
@@ -103,7 +103,7 @@ def sign(folder: Path, private_key: Path) -> Path:
 
 
 def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
-    """Check the signature of a folder, and with a key also that the key's owner made it."""
+    """Report whether a folder is signed and, given a public key, verify the signature."""
     signature = folder / SIGNATURE
     signed = signature.is_file() and not signature.is_symlink()
     if public_key is None:
@@ -122,7 +122,7 @@ def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
     # The signature is untrusted: any exception of the library means that it is invalid.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".strip()[:2000]
-        what = f"the signature does not hold: {reason[:200]}"
+        what = f"the signature is invalid: {reason[:200]}"
         yield fault("signature-fails", SIGNATURE, what, details={"reason": reason})
     else:
         yield fault("signature-holds", SIGNATURE, str(public_key))
@@ -149,7 +149,7 @@ def _library() -> ModuleType:
     return library
 
 
-# Further findings of one rule are not listed.
+# Maximum number of findings to list per rule.
 _MAX_PER_RULE = 50
 # SHA-256 of released weights.
 KNOWN_RELEASES: Mapping[str, str] = {

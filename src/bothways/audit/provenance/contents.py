@@ -1,8 +1,8 @@
-"""The bytes of a file or of an archive's entry, inspected as every format that they may have, whatever the name.
+"""Inspection of the bytes of a file or archive entry, as every format that they may have, whatever its name.
 
-Loaders skip checks that scanners make (torch reads zip entries with a wrong checksum or an encrypted flag), and both go
-by names that an archive can hold twice. So every zip entry is read here from its own header, without these checks, and
-compared with the archive's central directory; differences are faults.
+Loaders skip checks that scanners make (torch reads zip entries with a wrong checksum or an encrypted flag), and both
+look entries up by name, though an archive can contain a name twice. So every zip entry is read here from its own
+header, without these checks, and compared with the archive's central directory; differences are faults.
 """
 
 import bz2
@@ -182,7 +182,7 @@ def _numpy(item: _Item) -> Iterator[Finding]:
 
 
 def _tar(item: _Item) -> Iterator[Finding]:
-    """Inspect a tar archive, which torch.save once wrote."""
+    """Inspect a tar archive, the format of old versions of torch.save."""
     part, place, offset = item.part, item.place, 0
     while offset + 512 <= part.size:
         item.check()
@@ -275,7 +275,7 @@ def _zip_contents(item: _Item, entries: Sequence[zipfile.ZipInfo]) -> Iterator[F
         yield fault("zip-hidden-bytes", place, "an archive with two ends, so that programs may read different ones")
     after = len(end) - end.rfind(_END) - _END_SIZE
     if after > 0:
-        yield fault("zip-hidden-bytes", place, f"{after} bytes behind the end of an archive", value=after, threshold=0)
+        yield fault("zip-hidden-bytes", place, f"{after} bytes after the end of an archive", value=after, threshold=0)
 
 
 def _zip_entry(item: _Item, entry: zipfile.ZipInfo, spans: list[tuple[int, int]]) -> Iterator[Finding]:
@@ -304,7 +304,7 @@ def _zip_entry(item: _Item, entry: zipfile.ZipInfo, spans: list[tuple[int, int]]
         yield fault("archive-unread", place, f"an entry compressed in an unusual way ({method})")
         return
     if method == zipfile.ZIP_STORED and entry.file_size != entry.compress_size:
-        yield fault("zip-broken", place, "an entry that is stored as it is, in another size than its own")
+        yield fault("zip-broken", place, "an uncompressed entry whose stored and unpacked sizes differ")
     yield from _zip_content(item.inner(part.within(begin, entry.compress_size), place), entry)
 
 
@@ -319,7 +319,7 @@ def _zip_content(stored: _Item, entry: zipfile.ZipInfo) -> Iterator[Finding]:
             if deflated and len(head) < _MAX_UNPACKED:
                 head += piece
             if deflated and size > max(_MAX_RATIO * max(part.size, 1), _MAX_UNPACKED, entry.file_size):
-                what = "an entry that unpacks to more than it says"
+                what = "an entry that unpacks to more than its stated size"
                 yield fault("zip-bomb", place, what, value=size, threshold=entry.file_size)
                 break
     except zlib.error as error:
@@ -328,7 +328,7 @@ def _zip_content(stored: _Item, entry: zipfile.ZipInfo) -> Iterator[Finding]:
         if size == entry.file_size and checksum != entry.CRC:
             yield fault("zip-wrong-checksum", place)
         elif size != entry.file_size and size <= _MAX_UNPACKED:
-            what = "an entry of another size than its own"
+            what = "an entry that does not unpack to its stated size"
             yield fault("zip-broken", place, what, value=size, threshold=entry.file_size)
     unpacked = FilePart.of(bytes(head)) if deflated else part
     yield from _inspect(_Item(unpacked, place, stored.check, stored.depth))
@@ -356,11 +356,11 @@ def _zip_gaps(item: _Item, spans: list[tuple[int, int]], directory: int) -> Iter
             yield fault(
                 "zip-hidden-bytes",
                 place,
-                f"{first - end:,} bytes of an archive that no entry has",
+                f"{first - end:,} bytes of an archive that belong to no entry",
                 details={"byte": end, "begin": part.at(end, 16).hex()},
                 value=first - end,
                 threshold=_DATA_DESCRIPTOR,
-                null="archives as they are written, without a gap",
+                null="intact archives, which have no gaps",
                 n=len(spans),
             )
             return
@@ -382,7 +382,7 @@ def _first_entry(item: _Item) -> Iterator[Finding]:
 
 
 def _gguf(item: _Item) -> Iterator[Finding]:
-    """Inspect the templates among the settings of a GGUF file: a key, the type 8, a length, and the text."""
+    """Inspect the templates in a GGUF file, each stored as a key, the type 8, a length, and the text."""
     head = item.part.at(0, _MAX_UNPACKED)
     for match in re.finditer(rb"tokenizer\.chat_template[\w.]*\x08\0\0\0", head):
         size = int.from_bytes(head[match.end() : match.end() + 8], "little")
@@ -396,6 +396,6 @@ def _onnx(item: _Item) -> Iterator[Finding]:
         for match in _LOCATION.finditer(piece):
             path = piece[match.end() : match.end() + match[1][0]].decode("utf-8", "replace")
             if path not in seen and bad_path(path):
-                what = f"an ONNX graph that reads {path[:200]!r}, out of its folder"
+                what = f"an ONNX graph that reads {path[:200]!r}, outside its folder"
                 yield fault("path-traversal", item.place, what)
             seen.add(path)

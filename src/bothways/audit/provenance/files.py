@@ -19,7 +19,7 @@ Check: TypeAlias = Callable[[], None]
 """Raises when the time limit is reached."""
 
 Inspect: TypeAlias = "Callable[[FilePart, str, int], Iterator[Finding]]"
-"""Looks into bytes inside a file, given their place and depth; see `bothways.audit.provenance.contents`."""
+"""Inspects bytes inside a file, given their place and nesting depth; see `bothways.audit.provenance.contents`."""
 
 CHUNK = 2**20
 _MAX_FILES, _MAX_DEPTH = 20_000, 30
@@ -45,14 +45,14 @@ class FilePart:
         return content
 
     def exactly(self, count: int) -> bytes:
-        """Return the next bytes; a ValueError if there are fewer."""
+        """Return the next bytes; raise ValueError if there are fewer."""
         content = self.read(count)
         if len(content) < count:
             raise ValueError(f"expected {count} bytes, found {len(content)}")
         return content
 
     def line(self, limit: int) -> bytes:
-        """Return the bytes up to the next line feed, without it; a ValueError if none comes within ``limit`` bytes."""
+        """Return the bytes before the next line feed; raise ValueError if none comes within ``limit`` bytes."""
         self._stream.seek(self._start + self.place)
         content = self._stream.readline(min(limit, self.size - self.place))
         if not content.endswith(b"\n"):
@@ -61,7 +61,7 @@ class FilePart:
         return content[:-1]
 
     def skip(self, count: int) -> None:
-        """Skip the next bytes; a ValueError if there are fewer."""
+        """Skip the next bytes; raise ValueError if there are fewer."""
         if count > self.size - self.place:
             raise ValueError(f"expected {count} bytes, found {self.size - self.place}")
         self.place += count
@@ -175,7 +175,7 @@ def _entry(path: Path, name: str, allowed: Sequence[Path]) -> File | Finding:
                 return fault("symlink-escape", name, f"a link {what}", details={"target": str(target)})
         status = path.stat()
     except (OSError, RuntimeError, ValueError) as error:
-        return fault("unreadable", name, f"a link or file that leads nowhere: {error}")
+        return fault("unreadable", name, f"a broken link or an inaccessible file: {error}")
     if not stat.S_ISREG(status.st_mode):
         return fault("special-file", name)
     if not os.access(path, os.R_OK):

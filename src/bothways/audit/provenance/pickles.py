@@ -1,7 +1,7 @@
-"""A pickle read as a program, without running it: every import and call beyond what tensors need is a fault.
+"""Static analysis of pickles: every import and call beyond what tensors need is a fault.
 
-Scanners that block what is known to be bad are circumvented again and again. This one allows what is known to be
-needed, follows the stack and the memo like the unpickler, and reports everything that it cannot follow.
+Scanners that block known bad names are circumvented again and again. This one allows only the names that tensors need,
+simulates the unpickler's stack and memo, and reports everything that it cannot follow.
 """
 
 import io
@@ -43,7 +43,7 @@ _TEXTS = frozenset({"unicodestring1", "unicodestring4", "unicodestring8", "strin
 
 
 def next_opcode(part: FilePart) -> tuple[str, Argument]:
-    """Read one opcode and its argument; a ValueError if it is unknown, cut off or malformed."""
+    """Read one opcode and its argument; raise ValueError if it is unknown, cut off or malformed."""
     code = part.read(1)
     if not code:
         raise ValueError("the end of the file before the end of the pickle")
@@ -138,7 +138,7 @@ SETTINGS: dict[str, frozenset[str]] = {
     ),
     "sentence_transformers.base.sampler": frozenset({"BatchSamplers", "MultiDatasetBatchSamplers"}),
 }
-# Modules that run their arguments: from any version of the standard library, and package installers.
+# Modules that can run their arguments: the standard library of any Python version, and package installers.
 RUNNERS = sys.stdlib_module_names | {
     *("nt", "distutils", "imp", "commands", "asyncore", "_interpreters", "_xxsubinterpreters", "pip", "setuptools"),
     "pkg_resources",
@@ -186,10 +186,10 @@ def looks_like_pickle(part: FilePart) -> bool:
 
 
 def is_pickle(part: FilePart, check: Check, *, calls: int) -> bool:
-    """Return True if a file is a pickle by its content.
+    """Return True if the content of a file is a pickle.
 
-    Plain data of protocol 2 or newer are a pickle if they come to an end. Otherwise the file has to import something
-    and make at least ``calls`` calls, even if it breaks after that.
+    A pickle of protocol 2 or newer must reach its end. Any other content must import something and make at least
+    ``calls`` calls, even if it breaks afterwards.
     """
     part.place = 0
     machine = _Machine(part, "", check, lambda *_: iter(()), _MAX_DEPTH)
@@ -237,7 +237,7 @@ def scan_pickles(part: FilePart, place: str, check: Check, inspect: Inspect, dep
 
 
 def _picklescan(part: FilePart, place: str, imported: set[str]) -> Iterator[Finding]:
-    """Yield what picklescan, if installed, finds beyond this scan."""
+    """Yield a finding for names that picklescan, if installed, finds beyond this scan."""
     if part.size > _MAX_PICKLESCAN:
         return
     try:
@@ -247,12 +247,12 @@ def _picklescan(part: FilePart, place: str, imported: set[str]) -> Iterator[Find
     found = scan_pickle_bytes(io.BytesIO(part.at(0, part.size)), place)
     bad = sorted(f"{each.module}.{each.name}" for each in found.globals if each.safety.value == "dangerous")
     if missed := [name for name in bad if name not in imported]:
-        yield fault("pickle-code", place, f"that picklescan finds {missed[0]} in", details={"imports": missed})
+        yield fault("pickle-code", place, f"in which picklescan finds {missed[0]}", details={"imports": missed})
 
 
 @dataclass
 class _Machine:
-    """The unpickler's stack and memo; strings and numbers are followed, everything else is unknown."""
+    """A simulation of the unpickler's stack and memo; it follows names, strings, numbers and tuples of these."""
 
     part: FilePart
     place: str
@@ -266,7 +266,7 @@ class _Machine:
     result: Value = None
 
     def run(self) -> Iterator[Finding]:
-        """Follow one pickle to its end; a ValueError if it breaks."""
+        """Follow one pickle to its end; raise ValueError if it breaks."""
         for number in range(_MAX_OPCODES):
             if number % 4096 == 0:
                 self.check()
@@ -314,7 +314,7 @@ class _Machine:
             self.memo[len(self.memo) if opcode == "MEMOIZE" else argument] = self.top()
         elif opcode in ("GET", "BINGET", "LONG_BINGET"):
             if argument not in self.memo:
-                raise ValueError(f"entry {argument} of a memo that has none")
+                raise ValueError(f"entry {argument} is missing from the memo")
             stack.append(self.memo[argument])
         elif opcode in ("TUPLE1", "TUPLE2", "TUPLE3"):
             items = [self.pop() for _ in range(int(opcode[-1]))]

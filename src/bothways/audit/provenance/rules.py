@@ -1,4 +1,4 @@
-"""The faults of a model's files: severity, sentence, remedy, and the advisory that published each kind."""
+"""Rules for the faults of a model's files: severity, title, remedy, and references such as security advisories."""
 
 from collections.abc import Mapping
 
@@ -40,7 +40,7 @@ RULES = Rules(
         "pickle-broken",
         _HIGH,
         "{what}",
-        "A loader runs such a file up to the break. " + _NO_PICKLE,
+        "A loader runs such a file up to the point where it breaks. " + _NO_PICKLE,
         (_NULLIFAI, "CVE-2025-71325 (a parser that gives up)"),
     ),
     Rule("pickle-bomb", _HIGH, "a pickle {what}", _NO_PICKLE, ("CWE-409", "CWE-789")),
@@ -75,7 +75,7 @@ RULES = Rules(
     Rule(
         "zip-names-differ",
         _HIGH,
-        "an entry with another name in its header than in the list of contents",
+        "an entry whose name in its header differs from the central directory",
         _GET_AGAIN,
         ("CVE-2025-1944",),
     ),
@@ -89,7 +89,7 @@ RULES = Rules(
     Rule(
         "zip-duplicate-entry",
         _HIGH,
-        "an archive with two entries {what}",
+        "an archive with two entries named {what}",
         _GET_AGAIN,
         ("CWE-694", "CVE-2013-4787 (Android master key)"),
     ),
@@ -121,7 +121,7 @@ RULES = Rules(
         "keras-code",
         _CRITICAL,
         "{what}",
-        "Do not load the file with Keras: a layer of it runs code.",
+        "Do not load the file with Keras: one of its layers runs code.",
         ("CVE-2025-1550", "CVE-2024-3660"),
     ),
     # --- safetensors ---
@@ -145,8 +145,8 @@ RULES = Rules(
     Rule(
         "module-type",
         _HIGH,
-        "modules.json names a class of other code: {what}",
-        "modules.json names a class outside sentence_transformers, which is imported and called. Read it first.",
+        "modules.json names a class outside sentence_transformers: {what}",
+        "Loaders import and call this class. Read its code before you load the model.",
         ("https://github.com/huggingface/sentence-transformers/releases/tag/v3.0.0 (trust_remote_code)", "CWE-470"),
     ),
     Rule(
@@ -198,7 +198,7 @@ RULES = Rules(
         "special-file",
         _HIGH,
         "a pipe, a socket or a device",
-        "Remove it: a pipe or a device is no file of a model.",
+        "Remove it: a model needs only regular files.",
         ("CWE-67",),
     ),
     Rule(
@@ -234,7 +234,7 @@ RULES = Rules(
         "Do not open the model: its settings ask for more memory than its weights have.",
         ("CWE-789",),
     ),
-    Rule("missing-file", _MEDIUM, "a list of shards names {what}, which is missing", _GET_AGAIN, ("CWE-345",)),
+    Rule("missing-file", _MEDIUM, "a shard index names {what}, which is missing", _GET_AGAIN, ("CWE-345",)),
     # --- provenance ---
     Rule("inventory", _INFO, "{what}"),
     Rule("known-release", _INFO, "the released weights of {what}"),
@@ -271,5 +271,5 @@ def fault(
     null: str = "",
     n: int = 1,
 ) -> Finding:
-    """Return a finding of one of the `RULES`; ``what`` fills its sentence, ``n`` counts files, tensors or entries."""
+    """Return a finding of one of the `RULES`; ``what`` fills its title, ``n`` counts files, tensors or entries."""
     return RULES.finding(rule, Evidence(statistic, value, threshold, null, n, details or {}), location=place, what=what)

@@ -1,4 +1,4 @@
-"""JSON settings of a model: bombs, hooks that run code, templates, paths out of the folder, and false claims."""
+"""JSON settings of a model: bombs, hooks that run code, templates, paths outside the folder, and false claims."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 _MAX_JSON = 64 * MIB
 
-# Names by which a template leaves its sandbox, also when split up or written as escape sequences.
+# Names by which a template escapes its sandbox, also if split up or written as escape sequences.
 _TEMPLATE_CODE = re.compile(
     r"__(?:class|bases?|mro|subclasses|globals|builtins|init|import|getattribute|getitem|dict|code|call|reduce|self)__|\\x5f\\x5f|\\u005f\\u005f|\|\s*attr\b|\bformat_map\b|\blipsum\b|\bcycler\b|\bjoiner\b"
     r"|_TemplateReference|\bgi_frame\b|\bf_globals\b|\bpopen\s*\(|\bos\.system\b|\bimport_module\b"
@@ -36,7 +36,7 @@ _SIZES = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings", "num_labels"),
     *("n_layers", "dim", "d_model", "n_positions", "embedding_size", "type_vocab_size", "num_attention_heads"),
 )
-# No model has as large a vocabulary, or as many layers.
+# No model has a vocabulary this large, or this many layers.
 _MAX_SIZE = 10**8
 _MAX_TOKENS = 10**7
 
@@ -50,7 +50,7 @@ def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def read_settings(part: FilePart) -> Json:
-    """Return the JSON in a file; a ValueError if it is invalid, too large, too deep, or holds too long a number."""
+    """Parse the JSON in a file; raise ValueError if it is invalid, too large, too deep, or has too long a number."""
     if part.size > _MAX_JSON:
         raise ValueError(f"more than {_MAX_JSON // MIB} MiB")
     content: Json = parse_json(part.at(0, part.size), _pairs)
@@ -69,7 +69,7 @@ def scan_json(part: FilePart, place: str) -> Iterator[Finding]:
         return
     if isinstance(content, _Twice):
         yield fault("json-duplicate-key", place)
-    # Hooks can stand at any depth.
+    # Hooks can occur at any depth.
     left = [content]
     while left:
         each = left.pop()
@@ -140,11 +140,11 @@ def _shards(content: Json, place: str) -> Iterator[Finding]:
     shards = content.get("weight_map") if isinstance(content, dict) else None
     names = [name for name in shards.values() if isinstance(name, str)] if isinstance(shards, dict) else []
     if not isinstance(shards, dict) or len(names) < len(shards):
-        yield fault("json-broken", place, "a list of shards that names no files")
+        yield fault("json-broken", place, "a shard index that names no files")
         return
     for name in sorted(set(names)):
         if bad_path(name):
-            yield fault("path-traversal", place, f"a list of shards that leads out of the folder: {name[:200]!r}")
+            yield fault("path-traversal", place, f"a shard index that leads out of the folder: {name[:200]!r}")
 
 
 def _modules(content: Json, place: str) -> Iterator[Finding]:
@@ -169,7 +169,7 @@ def check_claims(config: Json, tokenizer: Json, tensors: Mapping[str, HeaderTens
     for key in _SIZES:
         value = config.get(key)
         if isinstance(value, int | float) and not -1 <= value <= _MAX_SIZE and value < 10**29:
-            what = f"settings that claim {key} = {value:.3g}, which no memory holds"
+            what = f"settings that claim {key} = {value:.3g}, more than fits into memory"
             yield fault("claim-bomb", _CONFIG, what, statistic=key, value=float(value), threshold=_MAX_SIZE)
     padding = tokenizer.get("padding")
     strategy = padding.get("strategy") if isinstance(padding, dict) else None

@@ -1,4 +1,4 @@
-"""Safetensors files: headers, checked against the bytes behind them, and distances of weights from a reference's.
+"""Safetensors files: checks of headers against the file's bytes, and distances of weights from a reference model.
 
 Nothing here needs torch.
 """
@@ -37,9 +37,9 @@ LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?|albert_layer_groups)\.(\d+)\."
 # Thresholds for the median cosine over the matrices. Fine-tuning leaves it at 0.99 and more; matrices of two trainings
 # from different initialisations are nearly orthogonal.
 _FINE_TUNE, _UNRELATED = 0.8, 0.3
-# Values that are read at once.
+# Number of values to read at once.
 _CHUNK = 2**22
-# Prefixes of the same encoder in models with a head.
+# Prefixes of an encoder's weights in models with a head.
 _PREFIX = re.compile(
     r"^(?:bert|roberta|distilbert|electra|albert|deberta|xlm_roberta|camembert|model|encoder_model|mpnet|0\.auto_model)\."
 )
@@ -47,7 +47,7 @@ _PREFIX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class HeaderTensor:
-    """A tensor according to a header."""
+    """A tensor as described by a header."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -78,7 +78,7 @@ def scan_safetensors(part: FilePart, place: str) -> Iterator[Finding]:
 
 
 def read_header(part: FilePart) -> Mapping[str, HeaderTensor]:
-    """Return the tensors of a file by name; a `BadHeader` if there is no header, or the bytes contradict it."""
+    """Return the tensors of a file by name; raise `BadHeader` if there is no header, or the bytes contradict it."""
     size = int.from_bytes(part.at(0, 8), "little")
     if part.size < 8 or size > part.size - 8:
         raise BadHeader(f"a header of {size:,} bytes in a file of {part.size:,}")
@@ -125,7 +125,7 @@ def _tensor(name: str, entry: object, data: int) -> HeaderTensor:
     begin, end = offsets
     needed, left = divmod(math.prod(shape) * _BITS[dtype], 8)
     if end - begin != needed or left:
-        what = f"{named} of {end - begin:,} bytes, where its type and shape take {needed:,}"
+        what = f"{named} of {end - begin:,} bytes, where its type and shape need {needed:,}"
         raise BadHeader(what, shape=shape, dtype=dtype)
     return HeaderTensor(dtype, tuple(shape), data + begin, data + end)
 
@@ -162,7 +162,7 @@ def read_tensor(part: FilePart, stored: HeaderTensor) -> "NDArray[np.float64 | n
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The distance of a tensor from that of the reference; its name comes without the family's prefix."""
+    """The distance of a tensor from that of the reference; the name lacks the family's prefix."""
 
     name: str
     cosine: float  # cosine of the two, as vectors

@@ -1,9 +1,9 @@
-"""`compare_texts`: how far an edit moves a text, its tokens and the answer, compared with benign edits.
+"""`compare_texts`: how far an edit moves a text's hidden states and the prediction, compared with benign edits.
 
 The score of a pair of texts is the last layer's shift per unit of change in meaning: benign edits move the last layer
 about as far as they change the meaning, and edits made to flip an answer move it further. docs/LOG.md compares this
-score with others. The meaning is that of the text as readers see it (`bothways.audit.texts.as_seen`), according to a
-reference encoder or to the model's own embedding layer.
+score with others. Meaning is measured on the text as readers see it (`bothways.audit.texts.as_seen`), by a
+reference encoder or by the model's own embedding layer.
 
 Shapes: N pairs of texts, L layers and the embedding before them, H hidden.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from bothways.tasks.task import AnyTask
 
 LEVEL = 0.95
-# Words of a text that are left out one by one.
+# Maximum number of words of a text that are left out one by one.
 _MAX_WORDS = 100
-# Smaller changes of meaning count as this one, since edits that change nothing would have infinite scores.
+# Added to each change of meaning, since edits that change no meaning would have infinite scores.
 _MIN_CHANGE = 0.01
 _WORD = re.compile(r"\S+")
 
@@ -49,8 +49,8 @@ class TextEncoders:
     """The models that encode texts."""
 
     encoder: PretrainedEncoder
-    classifier: TextClassifier | None  # the classifier on it; None without one
-    # An encoder for changes of meaning; None to use the first layer of the audited one.
+    classifier: TextClassifier | None  # the classifier that uses it; None if the model is none
+    # An encoder that measures changes of meaning; None to use the embedding layer of the audited one.
     reference: PretrainedEncoder | None
     context: Context  # keeps the time limit
 
@@ -104,7 +104,7 @@ def last_shift(before: States, after: States) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BenignEdits:
-    """Scores of benign edits of clean texts: the null of `bothways.audit.compare_texts`."""
+    """Scores of benign edits of clean texts: the null distribution of `bothways.audit.compare_texts`."""
 
     scores_N: Numbers
     meanings_N: Numbers
@@ -124,7 +124,7 @@ class BenignEdits:
         # Edits that the tokenizer undoes move nothing and would narrow the null.
         both = [(first, second) for first, second in both if first.states.ids != second.states.ids]
         if not both:
-            raise InvalidInput("no benign edit changes a token of the clean texts: give longer ones.")
+            raise InvalidInput("no benign edit changes a token of the clean texts: give longer clean texts.")
         return cls(np.sort([score(*pair) for pair in both]), np.sort([meaning_shift(*pair) for pair in both]))
 
     @property
@@ -149,7 +149,7 @@ class SuspiciousWord:
 
 
 def suspicious_words(encoders: TextEncoders, texts: Sequence[str]) -> list[tuple[SuspiciousWord, ...]]:
-    """Return the words of each text, sorted by the shift of the last layer's mean state without them."""
+    """Return the words of each text, sorted by how far leaving them out shifts the last layer's mean state."""
     ranked: list[tuple[SuspiciousWord, ...]] = []
     for text, states in zip(texts, encoders.states(texts), strict=True):
         spans, without = texts_without_words(text)
@@ -162,7 +162,7 @@ def suspicious_words(encoders: TextEncoders, texts: Sequence[str]) -> list[tuple
 
 
 def texts_without_words(text: str) -> tuple[list[tuple[int, int]], list[str]]:
-    """Return the spans of the first words of a text, and the text without each; empty for a single word."""
+    """Return the spans of a text's first 100 words, and the text without each word; empty for a single word."""
     spans = [match.span() for match in _WORD.finditer(text)]
     if len(spans) < 2:
         return [], []
@@ -190,8 +190,8 @@ class TextComparison:
     """The effect of an edit on a text.
 
     Attributes:
-        original: The text before.
-        modified: The text after.
+        original: The text before the edit.
+        modified: The text after the edit.
         verdict: ``"changed meaning"``: the meaning changes more than in benign edits. ``"flipped answer"``: the meaning
             stays, but the answer changes. ``"moved"``: meaning and answer stay, but the last layer moves further than
             in benign edits. ``"kept"`` otherwise.
@@ -201,9 +201,9 @@ class TextComparison:
         meaning_threshold: The change that 95 % of benign edits stay below.
         layers: ``1 - cosine`` between the mean states, from the embedding to the last layer.
         tokens: The tokens of the modified text.
-        words: Words of the modified text, the most suspicious first: new ones, then by score.
-        labels: The answers before and after; None without a classifier.
-        probabilities: The probability of the first answer before and after; None without a classifier.
+        words: Words of the modified text, the most suspicious first: added words before others, then by score.
+        labels: The predicted labels before and after; None without a classifier.
+        probabilities: The probability of the first label before and after; None without a classifier.
     """
 
     original: str
@@ -242,11 +242,11 @@ def compare_texts(
 
     Args:
         model: Name or folder of a model, or an opened one.
-        original: The text before.
-        modified: The text after.
+        original: The text before the edit.
+        modified: The text after the edit.
         clean: Texts whose benign edits give the thresholds; best from the model's own domain.
-        reference: Name or folder of an encoder for changes of meaning, such as the one that the model was fine-tuned
-            from.
+        reference: Name or folder of an encoder that measures changes of meaning, such as the one that the model was
+            fine-tuned from.
         seed: Seed of the benign edits.
 
     Raises:
@@ -267,7 +267,7 @@ def compare_texts(
 
 
 def compared(encoders: TextEncoders, benign: BenignEdits, original: str, modified: str) -> TextComparison:
-    """Compare two texts with a null that was fitted before; see `compare_texts`."""
+    """Compare two texts, given the fitted scores of benign edits; see `compare_texts`."""
     before, after = encoders.encode([original, modified])
     shift, meaning = score(before, after), meaning_shift(before, after)
     labels = probabilities = None
@@ -312,7 +312,7 @@ def _tokens(before: States, after: States, text: str) -> tuple[TokenShift, ...]:
 
 
 def _words(encoders: TextEncoders, before: TextStates, after: TextStates) -> tuple[SuspiciousWord, ...]:
-    """Return the words of the modified text: new ones first, then by how far each moved the text."""
+    """Return the words of the modified text: added words before others, then by how far each moved the text."""
     spans, without = texts_without_words(after.text)
     shift = last_shift(before.states, after.states)
     nearer = [shift - last_shift(before.states, each) for each in encoders.states(without)]

@@ -34,16 +34,16 @@ _MIN_FLIPPED, _MIN_CLEAN = 5, 20
 _EDITED = 0.3
 # Shifts with a lower AUROC are useless against attacks.
 _USEFUL = 0.8
-# Data are suspicious if this share of texts has a word beyond the clean texts' 95 % quantile: twice the expected.
+# Data are suspicious if more than this share of texts, twice the expected, exceeds the clean texts' 95 % quantile.
 _MANY = 0.1
 
 _REFERENCES = ("Jin et al. 2020, Is BERT really robust?, arXiv:1907.11932", "Qi et al. 2021, ONION, arXiv:2011.10369")
-_DO_NOT_RELY = "Do not rely on shifts of states against such attacks; normalise texts, or train against them."
+_DO_NOT_RELY = "Do not rely on shifts of states to detect such attacks; normalise texts, or use adversarial training."
 
 
 @dataclass(frozen=True, slots=True)
 class OtherWords:
-    """Words of other texts in place of a word; they need not keep the meaning."""
+    """Replaces a word by words drawn from other texts, which need not keep the meaning."""
 
     vocabulary: tuple[str, ...]  # the words
     each: int = 4  # number of words to try in each place
@@ -78,7 +78,7 @@ RULES = Rules(
 
 
 class EmbeddingShiftDetector:
-    """Measures how far texts move when they are edited, and when they are attacked."""
+    """Compares how far attacks and benign edits move the hidden states of texts."""
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
@@ -145,7 +145,7 @@ def _attack(
     return RULES.finding(
         rule,
         Evidence(
-            "AUROC of the shift for each change of meaning, attacks against benign edits",
+            "AUROC of the shift per change of meaning, attacks against benign edits",
             auroc.value,
             _USEFUL,
             f"{len(own.scores_N)} benign edits of the same texts that change a token",
@@ -188,7 +188,7 @@ def _outlier_words(encoders: TextEncoders, texts: Sequence[str], clean: Sequence
             "share of texts with an outlier word",
             rate,
             _MANY if clean is not None else None,
-            f"{len(null)} {'texts that are shipped, of other domains' if clean is None else 'clean texts'}: "
+            f"{len(null)} {'shipped texts from other domains' if clean is None else 'clean texts'}: "
             f"{LEVEL:.0%} of them stay below {threshold:.3g}",
             len(texts),
             shown=examples,

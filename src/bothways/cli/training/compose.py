@@ -1,4 +1,4 @@
-"""``bothways ensemble``: several trained models of one task that predict together."""
+"""``bothways ensemble``: combine trained models of one task."""
 
 import shlex
 from pathlib import Path
@@ -39,18 +39,18 @@ def ensemble(
 ) -> None:
     """Combine trained models of one task into an ensemble.
 
-    The models may be of any families; predict and evaluate treat the ensemble like a model. It refers to the models
-    and does not copy them: keep them where they are. By default each model reads texts as it was trained to.
+    The models may be of any families; predict and evaluate treat the ensemble like a model. It refers to the
+    folders of the models, which must stay where they are. By default, each model reads texts as in its training.
 
     Args:
         runs: Folders of at least two models that classify texts or pairs with the same labels, tag words with the same
             tags, or answer questions.
         output: Folder for the ensemble.
-        method: The mean of the models' probabilities, a vote, or a small regression on their log-probabilities
-            (stacked; not for question answering).
-        calibrate: Labelled rows that no model was trained on, to calibrate the ensemble, to fit its threshold for no
-            answer, and to fit 'stacked'.
-        overwrite: Replace an ensemble at the output.
+        method: mean of the models' probabilities, vote, or stacked: a small regression on their log-probabilities (not
+            for question answering).
+        calibrate: Labelled rows that no model was trained on. They calibrate the ensemble, and fit its no-answer
+            threshold and the method 'stacked'.
+        overwrite: Replace an existing ensemble at the output.
     """
     if len(runs) < 2:
         raise opt.usage_error(f"expected the folders of at least 2 models, got {len(runs)}.")
@@ -62,7 +62,7 @@ def ensemble(
         and output.is_dir()
         and any(path.name not in (checkpoints.OURS, "README.md") for path in output.iterdir())
     ):
-        # Replacing a folder deletes its content, which nobody wants for a trained model or other files.
+        # Replacing a folder deletes its content: do not delete a trained model or other files.
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
     try:
         made = compose.Ensemble.of(

@@ -1,15 +1,15 @@
 """The files of a training run.
 
-While it trains, everything is in a folder beside the output, ``<output>.checkpoints``: the newest checkpoint and the
-log, ``training.jsonl``. When it has finished, the model is written there too, with the log, moves to ``<output>`` in
-one step, and the folder beside it is removed. After Ctrl-C both exist: the best model so far, and the checkpoint that
-``--resume`` continues from. The process may be killed at any moment: the checksum of a model is recorded before the
-model appears, so that ``--resume`` recognises the run's own model.
+During training, the newest checkpoint and the log, ``training.jsonl``, are in a folder beside the output,
+``<output>.checkpoints``. The finished model is written there too, with the log, and is moved to ``<output>`` in one
+step; then the folder beside it is removed. After Ctrl-C both folders exist: the output has the model kept so far, the
+other the checkpoint for ``--resume``. The process may be killed at any moment: the checksum of a model is recorded
+before the model appears at the output, and identifies it for ``--resume``.
 
-A run that starts in place of an unfinished one moves it to ``replaced`` in that folder until it has a checkpoint of its
-own or has finished. If it fails before that, for a wrong path or lack of memory, nothing is lost.
+A run that replaces an unfinished one moves the files of that one to ``replaced`` in the folder beside the output, until
+it has a checkpoint of its own or has finished. If it fails earlier (wrong path, lack of memory), they are restored.
 
-A finished run replaces only the model that existed when it started, and that it was allowed to replace.
+A finished run replaces a model at the output only if it existed, and was allowed to be replaced, at the start.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from bothways.storage import (
 
 _LOG = "training.jsonl"
 _LEFT = "left.sha256"  # checksums of models that the run put at the output, which a resumed run may replace
-_ASIDE = "replaced"  # an unfinished run that another run is to replace
+_ASIDE = "replaced"  # an unfinished run that another run replaces
 _MODEL = "model"  # the model while it is written
 _FILES = (_LOG, _LEFT)
 _CHECKPOINTS = "checkpoint-*"
@@ -77,7 +77,7 @@ class RunFolders:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes from training into the same output, and clean up after a run that fails at once."""
+        """Lock the output against other processes, and clean up after a run that fails early."""
         check_folder_place(self.output)
         self.unfinished.mkdir(parents=True, exist_ok=True)
         refusal = f"another process is training into {str(self.output)!r}. Wait for it, or choose another output."
@@ -93,12 +93,12 @@ class RunFolders:
                 self.settle()
 
     def begin(self, *, resume: bool, overwrite: bool) -> bool:
-        """Check before any work that the run can write its output; call it while the folder is `held`.
+        """Check that the run can write its output; call this first, while the output is `held`.
 
         Returns:
-            False if a resumed run had finished, and was killed while it cleaned up; else True.
+            False if the run to resume had finished and was killed during its cleanup; else True.
         """
-        self._restore()  # the run that a killed run had set aside
+        self._restore()  # the unfinished run that a killed run had set aside
         started = self.resumable
         if resume and not started and self._is_own(self._model()):
             self.finish()
@@ -119,7 +119,7 @@ class RunFolders:
             )
         check_folder_free(self.output, overwrite=replace)
         if self._initial is None and self.output.is_dir() and any(self.output.iterdir()):
-            # Replacing a folder deletes its content, which nobody wants for a folder of other things.
+            # Replacing a folder deletes its content: do not delete other files.
             raise OutputExists(
                 f"{str(self.output)!r} is not a trained model, so it is not replaced. Choose another folder."
             )
@@ -138,7 +138,7 @@ class RunFolders:
         if finished and self.log.is_file():
             with new_file(self._written / _LOG, binary=True) as stream:
                 stream.write(self.log.read_bytes())
-        # The model at the output stays there if the process is killed before the new one replaces it.
+        # Record the model at the output too: it stays there if the process is killed before the new one replaces it.
         own = [model for model in (self._model(),) if self._is_own(model)] + [self._model(self._written)]
         with new_file(self.unfinished / _LEFT) as left:
             left.write("\n".join(filter(None, own)))
@@ -148,11 +148,11 @@ class RunFolders:
         except OutputExists:
             saved = self.beside
             move_folder(self._written, saved, overwrite=False)
-        shutil.rmtree(self._written, ignore_errors=True)  # the model that was replaced
+        shutil.rmtree(self._written, ignore_errors=True)  # the replaced model
         return saved
 
     def finish(self) -> None:
-        """Remove the unfinished run: first what could be resumed, last the checksum of the finished model."""
+        """Remove the files of the run: the checkpoints first, and the checksum of the finished model last."""
         for folder in (self._aside, *self.unfinished.glob(_CHECKPOINTS)):
             if folder.is_dir():
                 _remove_at_once(folder)
@@ -161,8 +161,8 @@ class RunFolders:
         self._ended = True
 
     def settle(self) -> None:
-        """Clean up after a run that failed before its first step, and restore the run before it."""
-        if self._ended:  # a folder of that name is now another process's
+        """Restore a run that was set aside, unless this one has a checkpoint, and remove the folder if it is empty."""
+        if self._ended:  # another process may have a folder of this name by now
             return
         self._restore()
         if self.unfinished.is_dir() and not any(self.unfinished.iterdir()):
@@ -183,7 +183,7 @@ class RunFolders:
         return self.unfinished / _MODEL
 
     def _set_aside(self) -> None:
-        # In this order a process killed in between leaves the newest checkpoint and its log in one place.
+        # This order keeps the newest checkpoint and its log together if the process is killed in between.
         self._aside.mkdir()
         for checkpoint in sorted(self.unfinished.glob(_CHECKPOINTS)):
             checkpoint.rename(self._aside / checkpoint.name)
@@ -204,11 +204,11 @@ class RunFolders:
         shutil.rmtree(self._aside)
 
     def _model(self, folder: Path | None = None) -> str | None:
-        """Return a checksum of the trained model in a folder, by default the output; None without one."""
+        """Return a checksum of the trained model in a folder (default: the output); None if there is no model."""
         folder = folder or self.output
         if not all((folder / name).is_file() for name in ("config.json", checkpoints.OURS)):
             return None
-        # It has the checksums of the weights, and the card.
+        # This file contains the checksums of the weights, and the card.
         return hashlib.sha256((folder / checkpoints.OURS).read_bytes()).hexdigest()
 
     def _is_own(self, model: str | None) -> bool:
@@ -218,6 +218,6 @@ class RunFolders:
 
 
 def _remove_at_once(folder: Path) -> None:
-    """Remove a folder so that a killed process leaves all of it or nothing, not a part that seems damaged."""
+    """Remove a folder in one step: a killed process leaves the whole folder or nothing."""
     with temporary_folder(folder) as unseen:
         folder.rename(unseen / folder.name)

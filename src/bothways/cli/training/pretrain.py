@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from bothways.training.state import TrainingRecord
 
 _CORPUS = """\
-Plain text has one paragraph a line, with an empty line after each document;
+Plain text has one paragraph per line, and an empty line after each document;
 rows of .jsonl, .csv, .tsv and .parquet are documents."""
 
 _ADAPT_EXAMPLE = f"""\
-Data are plain text, one paragraph a line, or rows with a text column.
+The data are plain text, one paragraph per line, or rows with a text column.
 
 Example:
   bothways adapt --model sentence-transformers/all-MiniLM-L6-v2 \\
@@ -55,8 +55,8 @@ def adapt(
 ) -> int:
     """Continue pre-training (masked LM) on your own texts.
 
-    The model is then fine-tuned for a task like any other. Prints how well masked tokens of held-out texts are
-    predicted before and after. A model without a masked LM head gets a new one.
+    Fine-tune the model for a task afterwards. Prints how well it predicts masked tokens of held-out texts, before and
+    after. A model without a masked LM head gets a new one.
 
     Args:
         data: Texts: .txt, .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input. Empty
@@ -90,18 +90,18 @@ Example:
 _DISTILLING = runs.training_group(
     opt.Option("updates", int, "Optimizer steps.", default="2000"),
     runs.TOKENS,
-    opt.Option("batch_size", int, "Sequences in an update. Default: 16 for embedders, else 32."),
+    opt.Option("batch_size", int, "Sequences per update. Default: 16 for embedders, else 32."),
     opt.Option(
         "learning_rate",
         float,
         "Peak learning rate. Default: 6e-4 for embedders, else 1e-4, and higher for larger batches.",
     ),
     runs.LAYER_DECAY,
-    opt.Option("seed", int, "Seed of masks, dropout and order.", default="0"),
+    opt.Option("seed", int, "Seed of masks, dropout and the order of sequences.", default="0"),
 )
 
 
-# --tokens is how much to read here: taggers find their words in the columns of the training.
+# --tokens is the length of the training here; taggers read the column of words that they were trained on.
 @opt.command(_DISTILL_EXAMPLE, columns=opt.column_options(without=runs.TOKENS.name), training=_DISTILLING)
 def distill(
     *,
@@ -120,16 +120,16 @@ def distill(
 ) -> int:
     """Distill a model into a smaller one on unlabelled texts.
 
-    The student has fewer layers, initialised from evenly spaced layers of the teacher. From a trained classifier or
-    tagger it learns predictions and hidden states, and has the same task; from a sentence embedder the vectors; from a
-    masked language model predictions and hidden states (DistilBERT); from another encoder hidden states.
+    The student has fewer layers, initialised from evenly spaced layers of the teacher. It learns the vectors of a
+    sentence embedder, the predictions and hidden states of a classifier, tagger or masked language model (DistilBERT),
+    or the hidden states of another encoder. The student of a classifier or tagger has the same task.
 
     Args:
         teacher: A folder or name of a model.
-        data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet; or one folder of shards. A
-            classifier or tagger reads rows as in predict, with each line of .txt as a text.
+        data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet; or one folder of shards.
+            For a classifier or tagger, rows as for 'bothways predict'; each line of a .txt file is a text.
         layers: Layers of the student. Default: half the teacher's.
-        length: Tokens of a sequence. Default: 128, or the teacher's maximum.
+        length: Tokens per sequence. Default: 128, or the teacher's limit if that is lower.
         validation: Labelled rows to evaluate and calibrate a classifier or tagger on. Default: a tenth of the data,
             with its labels; without labels, agreement with the teacher is measured and nothing is calibrated.
     """
@@ -143,7 +143,7 @@ def distill(
         located = checkpoints.locate(teacher, revision=model.revision, download=model.download)
         if pretraining.task_to_distill(located.folder, teacher) is not None:
             if warmup is not None:
-                raise opt.usage_error(f"{teacher!r} is distilled in batches of one size: drop --batch-from.")
+                raise opt.usage_error(f"{teacher!r} is distilled with a fixed batch size: drop --batch-from.")
             opened = opt.open_options(replace(opt.ANY_WINDOWS, max_length=length), model)
             learner = pretraining.TaskDistiller.from_pretrained(teacher, layers=layers, **opened)
             held_out = opt.optional_source(validation, format)
@@ -168,7 +168,7 @@ def _rows(data: opt.Names, format_: Format | None) -> Source:
 
 
 def _check_raw(teacher: str, columns: Mapping[str, object], validation: str | None) -> None:
-    """Raise a usage error for options that only models of a task have."""
+    """Raise a usage error for options that apply only to teachers with a task."""
     foreign = ["--validation"] * (validation is not None) + [opt.spelled(name) for name in columns if name != "text"]
     if foreign:
         raise opt.usage_error(
@@ -197,10 +197,10 @@ Examples:
 _PRETRAINING = runs.training_group(
     opt.Option("updates", int, "Optimizer steps. Default: the recipe's."),
     runs.TOKENS,
-    opt.Option("batch_size", int, "Sequences in an update. Default: the recipe's; another size scales its rate."),
+    opt.Option("batch_size", int, "Sequences per update. Default: the recipe's; another size scales the rate."),
     opt.Option("learning_rate", float, "Peak learning rate. Default: the recipe's."),
     runs.LAYER_DECAY,
-    opt.Option("seed", int, "Seed of weights, masks, pairs and order.", default="0"),
+    opt.Option("seed", int, "Seed of weights, masks, sentence pairs and the order of sequences.", default="0"),
 )
 
 
@@ -223,15 +223,15 @@ def pretrain(
 ) -> int:
     """Pre-train a new encoder on raw text.
 
-    The encoder is fine-tuned for tasks afterwards. The text is first encoded into OUTPUT.shards, which later runs over
-    the same files reuse. bothways plan estimates a run beforehand.
+    Fine-tune the encoder for tasks afterwards. The text is first tokenized into OUTPUT.shards, which later runs on the
+    same files reuse. 'bothways plan' estimates the time and memory of a run.
 
     Args:
         recipe: The recipe: objective, architecture and schedule.
-        tokenizer: A folder of a tokenizer, such as bothways tokenizer train writes, or of a model.
+        tokenizer: Folder of a tokenizer (see 'bothways tokenizer train') or of a model.
         data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet; or one folder of shards.
         scale: Size of the recipe: reduced for one machine, or as published.
-        length: Tokens of a sequence. Default: the recipe's.
+        length: Tokens per sequence. Default: the recipe's.
         device: Where to train: auto, cpu or cuda.
     """
     choose_threads(threads)

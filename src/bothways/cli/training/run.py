@@ -47,16 +47,16 @@ _DECLARED = {option.name: option for option in opt.options_of(TrainingOptions)}
 _CHECKPOINTS = opt.Option(
     "checkpoints",
     bool,
-    "Write a checkpoint after each epoch (four times the size of the model), so that --resume can continue.",
+    "Write a checkpoint for --resume after each epoch; it is four times the size of the model.",
     negative="--no-checkpoints",
 )
-TOKENS = opt.Option("tokens", opt.TokenCount, "Tokens to read, such as 50M (k, M, G, T), instead of the other lengths.")
+TOKENS = opt.Option("tokens", opt.TokenCount, "Tokens to train on, such as 50M (k, M, G, T), instead of updates.")
 LAYER_DECAY = _DECLARED["layer_decay"]
 _OF_ALL = (_DECLARED["activation_checkpointing"], _DECLARED["shard"], _CHECKPOINTS, _DECLARED["log_to"])
 
 
 def training_group(*options: opt.Option) -> type:
-    """Return the group of training options: these, and those that all trainings have."""
+    """Return the group of training options: these and the ones that all training commands have."""
     return opt.group_of("Training", (*options, *_OF_ALL))
 
 
@@ -73,9 +73,9 @@ class RunOptions:
     """Options of the run and its output."""
 
     overwrite: opt.Flag = False
-    """Replace a trained model at the output, and drop an unfinished run there after this run's first checkpoint."""
+    """Replace a trained model at the output; an unfinished run there is kept until this run's first checkpoint."""
     resume: opt.Flag = False
-    """Continue an interrupted run; start from the beginning if there is none."""
+    """Continue an interrupted run, or start a new one if there is none."""
     json: opt.Json = False
     quiet: opt.Quiet = False
 
@@ -86,17 +86,17 @@ DEFAULT_RUN = RunOptions()
 @Parameter(name="*", group="Batch warm-up")
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """Growth of the batch at the beginning."""
+    """Options of the batch warm-up."""
 
     batch_from: opt.PositiveInt | None = None
-    """Sequences in the first update, growing to --batch-size; needs one of the following options."""
+    """Sequences in the first update; they grow to --batch-size. Needs one of the following options."""
     batch_warmup_updates: opt.PositiveInt | None = None
-    """Updates until the batch has its full size."""
+    """Number of updates until the batch has its full size."""
     batch_warmup_tokens: opt.TokenCount | None = None
-    """Tokens until the batch has its full size, such as 5M."""
+    """Number of tokens until the batch has its full size, such as 5M."""
 
     def warmup(self) -> "BatchWarmup | None":
-        """Return the batch warm-up that the options ask for, or None for a fixed batch size."""
+        """Return the batch warm-up, or None for a fixed batch size."""
         over = [each for each in (self.batch_warmup_updates, self.batch_warmup_tokens) if each is not None]
         if self.batch_from is None and not over:
             return None
@@ -109,18 +109,18 @@ class BatchOptions:
 
 FULL_BATCH = BatchOptions()
 
-# The commands to type after most trainings, and after one on raw text.
+# Commands to suggest after most trainings, and after a training on raw text.
 EVALUATE_NEXT = "bothways evaluate {} --data test.csv  # your labelled test rows"
 TRAIN_NEXT = "bothways train classification --model {} --train train.jsonl --output runs/new"
 
 
 def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", next_step: "NextStep") -> int:
-    """Train a model by ``fit``, save it, print a summary and return the exit code."""
+    """Train a model with ``fit``, save it, print a summary and return the exit code."""
     from bothways.training.workers import joined
 
     given = opt.given_of(training)
     checkpoints = given.pop("checkpoints", True) or run.resume
-    if TOKENS.name in given:  # the full name would look like the column of taggers
+    if TOKENS.name in given:  # named --tokens in commands that read no column of this name
         given["total_tokens"] = given.pop(TOKENS.name)
     with opt.as_usage_error(*given):
         TrainingOptions(**given)
@@ -160,7 +160,7 @@ def _run(
             task, record = fit({**options, "show_progress": False if run.quiet else None})
             return _conclude(task, record, folders, next_step, json=run.json)
         except KeyboardInterrupt:
-            # After the training itself, which handles interruptions.
+            # Outside of the training loop, which handles interruptions itself.
             if folders.resumable:
                 note(f"Nothing was saved.{_how_to_resume(folders)}")
             raise
@@ -176,7 +176,7 @@ def _conclude(
 ) -> int:
     """Save the model, print the summary and return the exit code."""
     if record.finished_no_epoch:
-        note(f"Interrupted before there was a model worth saving.{_how_to_resume(folders)}")
+        note(f"Interrupted before the end of the first epoch: no model was saved.{_how_to_resume(folders)}")
         if not folders.resumable:
             folders.forget()
         return interrupted_code(record.signal)
@@ -204,7 +204,7 @@ def _conclude(
 
 
 def _kept_weights(record: "TrainingRecord") -> str:
-    """Return the weights that an interrupted run kept, in words; without validation, the latest."""
+    """Describe the weights that an interrupted run kept: those of the kept epoch or, without validation, the last."""
     if record.kept_epoch is not None:
         return f"the epoch kept so far, {record.kept_epoch}"
     if record.epochs == record.settings.epochs:
@@ -263,13 +263,13 @@ def _print_summary(
 
 
 def _notes(card: Mapping[str, Any]) -> list[str]:
-    """Return the notes of a card, and those of the cards of several tasks, each with the name of its task."""
+    """Return the notes of a card; those of the cards of several tasks begin with the name of the task."""
     parts = {name: each for name, each in card.items() if isinstance(each, Mapping)}
     return [*card.get("notes", []), *(f"{name}: {each}" for name, part in parts.items() for each in _notes(part))]
 
 
 def _measured(record: "TrainingRecord", card: Mapping[str, Any]) -> tuple[dict[str, float], str]:
-    """Return the validation metrics of the kept epoch, or else those of the card and the rows they are for."""
+    """Return the validation metrics of the kept epoch, else those of the card with a remark on their rows."""
     kept = next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), None)
     stored = card.get("metrics") or {}
     measured = kept or {name: value for name, value in stored.items() if f"{name}_low" in stored}
@@ -277,7 +277,7 @@ def _measured(record: "TrainingRecord", card: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _described(mistake: "LabelIssue") -> str:
-    """Return the line on a confident mistake, with the beginning of its text."""
+    """Return a line on a confident mistake, with the beginning of its text."""
     text = mistake.text if isinstance(mistake.text, str) else " | ".join(map(str, mistake.text))
     described = f"{mistake.label!r}, but {mistake.predicted!r} with {mistake.probability:.3f}"
     return f"look at      {mistake.where}: {described}: {shorten(text, _MISTAKE_WIDTH, placeholder=' ...')}"
@@ -288,7 +288,7 @@ def _listed(metrics: Mapping[str, float]) -> str:
 
 
 def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return the facts that are a number or a few; flags, and lists such as that of the labels, are for machines."""
+    """Return the facts to print: strings, numbers and mappings; flags and lists are only in the JSON output."""
     spoken = []
     for name, value in facts.items():
         if isinstance(value, bool):
@@ -306,7 +306,7 @@ def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def _doubt(name: str, fact: Mapping[str, object]) -> str:
-    """Return a remark on a temperature far from 1; empty for all else."""
+    """Return a remark on a temperature far from 1; an empty string for all other facts."""
     temperature = fact.get("value") if "temperature" in (name, fact.get("method")) else None
     if not isinstance(temperature, float) or _TEMPERATE[0] <= temperature <= _TEMPERATE[1]:
         return ""

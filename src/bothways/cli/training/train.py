@@ -1,4 +1,4 @@
-"""``bothways train``: a command for each task, made from its declaration, and one for several tasks at once."""
+"""``bothways train``: a command for each task, made from its declaration, and one for multi-task training."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _LINE = 78  # columns of a line of an example
 _OTHER_ROWS = opt.Option(
     "out_of_domain",
     opt.File,
-    "Out-of-domain rows without labels to fit the out-of-domain threshold on, instead of --in-domain-share.",
+    "Unlabelled out-of-domain rows: fit the out-of-domain threshold on them, instead of by --in-domain-share.",
 )
 
 
@@ -42,10 +42,10 @@ class LossOptions:
     """The loss of an embedder."""
 
     loss: LossName | None = None
-    """Default: cosent if rows have scores, else ranking (in-batch negatives). All rows of a batch are compared, but
-    only their vectors are kept in memory, so --batch-size may be in the thousands."""
+    """Loss function. Default: cosent if rows have scores, else ranking (in-batch negatives). All rows of a batch are
+    compared, but only their vectors are kept in memory: --batch-size may be in the thousands."""
     scale: opt.PositiveFloat | None = None
-    """Inverse temperature of the ranking and cosent losses, or with a teacher. Default: 20."""
+    """Inverse temperature of the ranking and cosent losses, and of distillation (--teacher). Default: 20."""
     margin: opt.PositiveFloat | None = None
     """Margin of the triplet loss, as a Euclidean distance. Default: 1."""
     symmetric: opt.Flag | None = None
@@ -112,7 +112,7 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
 
 
 def _groups(spec: TaskSpec) -> dict[str, type]:
-    """Return the groups of options of a task."""
+    """Return the option groups of a task."""
     own = opt.options_of(spec.fit_options)
     learnt = {option.name for option in own}
     opened = [option for option in opt.options_of(spec.open_options) if option.name not in learnt]
@@ -132,7 +132,7 @@ def _help(spec: TaskSpec) -> str:
     calibrated = " Probabilities are calibrated on held-out rows." if calibrates else ""
     return f"""{spec.summary}
 
-    Fine-tunes an encoder and keeps a good epoch (see --epochs).{calibrated}
+    Fine-tunes an encoder; --epochs explains which epoch is kept.{calibrated}
 
     Args:
         train: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
@@ -141,7 +141,7 @@ def _help(spec: TaskSpec) -> str:
 
 
 def _example(spec: TaskSpec) -> str:
-    """Return a row of a task's data, and a command to type."""
+    """Return the end of a command's help: an example of the data, and of the command."""
     row, lines = "{", []
     for number, (name, value) in enumerate(spec.example.items()):
         part = f"{', ' if number else ''}{json.dumps(name)}: {json.dumps(value)}"
@@ -170,7 +170,7 @@ def _rows_to_detect(
     source: str | None,
     format_: Format | None,
 ) -> list[Row] | None:
-    """Return the out-of-domain rows, checked before the training rather than after it."""
+    """Return the out-of-domain rows, checked before the training starts."""
     if source is None:
         return None
     if not settings.detects:
@@ -192,7 +192,7 @@ def _with_loss(
     fitting: dict[str, Any],
     opened: Mapping[str, Any],
 ) -> tuple[Source, dict[str, Any]]:
-    """Return the rows and the keyword arguments of ``fit`` with the kind of rows and the loss."""
+    """Return the rows, and the arguments of ``fit`` with the columns and the loss added."""
     settings = dict(given)
     dimensions = settings.pop("matryoshka", None)
     named = {name: value for name, value in fitting.items() if name in NAMES}
@@ -228,9 +228,9 @@ def _plain_loss(settings: dict[str, Any], columns: EmbeddingColumns, opened: Map
 
 
 _MULTITASK_EXAMPLE = f"""\
-A row of the data of a task:
+A row of the data for a task:
   {{"text": "Lakers win in overtime", "label": "sports"}}
-or, of a task that tags words:
+or, for a tagging task:
   {{"tokens": ["EU", "rejects", "it"], "tags": ["B-ORG", "O", "O"]}}
 
 A task is NAME=FILE, NAME=FILE:TEXT:LABEL with the columns of texts and labels,
@@ -273,14 +273,14 @@ def multitask(
 ) -> int:
     """Train several tasks on one shared encoder.
 
-    Fine-tunes the encoder with a head for each task, keeps a good epoch (see --epochs), and calibrates each task. The
-    rows of an update belong to one task; --batch-size is their number.
+    Fine-tunes the encoder with a head for each task, and calibrates each task. --epochs explains which epoch is kept.
+    Each update uses --batch-size rows of one task.
 
     Args:
-        task: NAME=FILE[:TEXT:LABEL[:TARGET]], or NAME=FILE:TOKENS:TAGS:tagging; once for each of at least two tasks.
+        task: NAME=FILE[:TEXT:LABEL[:TARGET]], or NAME=FILE:TOKENS:TAGS:tagging; repeat it for each task.
         validation: NAME=FILE with held-out rows of a task. Default: a tenth of its rows, drawn with the seed.
-        sampling: How tasks share an epoch: in proportion to their rows, small tasks more often (temperature), or all
-            equally (uniform).
+        sampling: Number of updates for each task: proportional to its rows, temperature (more for small tasks), or
+            uniform (equal).
         temperature: For --sampling temperature: 1 is proportional, higher is more equal. Default: 2.
         merge: How to merge the logits of a long text's windows. Default: their mean, weighted by length.
     """
@@ -289,7 +289,7 @@ def multitask(
     if len(files) < len(task) or len(held_out) < len(validation):
         raise opt.usage_error("expected a different name for each task, and at most one --validation for each.")
     for name in held_out.keys() - files.keys():
-        raise opt.usage_error(f"--validation is for {name!r}, but the tasks are {', '.join(files)}.")
+        raise opt.usage_error(f"--validation names {name!r}, but the tasks are {', '.join(files)}.")
     if temperature is not None and sampling != "temperature":
         raise opt.usage_error("--temperature needs --sampling temperature.")
     words = {name: _task_words(name, value) for name, value in files.items()}

@@ -1,15 +1,14 @@
 """Combination of several models' predictions for the same texts, and the models' disagreement.
 
-Members give logits with their own calibration applied, so that softmax (or sigmoid, for multi-label models) gives their
-calibrated probabilities. The combined values are logits too, so that targets predict, calibrate and report as on the
-logits of one model.
+The members' logits have their own calibration applied, so softmax (or sigmoid, for multi-label models) gives calibrated
+probabilities. The combined values are logits too, so targets treat them like the logits of a single model.
 
-Stacking is a small logistic regression over the members' log-probabilities. The logit of an output is a weighted sum of
-the members' log-probabilities of that output, and a bias: M + C parameters, for which a few hundred held-out rows
-suffice (Ting and Witten 1999, "Issues in stacked generalization", JAIR 10, section 3, find that class probabilities are
-what to stack, and few weights for each class enough). An L2 penalty holds the weights near 1 / M and the biases near 0,
-which is the geometric mean of the members; cross-validation chooses its strength. Calibration and metrics use the
-logits of rows that the fit did not see.
+Stacking is a small logistic regression over the members' log-probabilities. The logit of an output is a bias plus a
+weighted sum of the members' log-probabilities of that output. These M + C parameters need only a few hundred held-out
+rows (Ting and Witten 1999, "Issues in stacked generalization", JAIR 10, section 3, recommend stacking class
+probabilities with few weights per class). An L2 penalty pulls the weights towards 1 / M and the biases towards 0, which
+is the geometric mean of the members; cross-validation chooses the strength of the penalty. Calibration and metrics use
+out-of-fold logits.
 
 Shapes: M members, N texts, C outputs.
 """
@@ -58,9 +57,9 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """The share of members that decide for an answer; the mean of their probabilities counts as one more vote.
+    """The share of members that vote for each label; the mean of their probabilities counts as one more vote.
 
-    That vote is divided among the answers, so it breaks ties, never outvotes a majority, and leaves no answer at 0.
+    This extra vote is divided among the labels: it breaks ties, never outvotes a majority, and leaves no label at 0.
     """
 
     kind: ClassVar[Method] = "vote"
@@ -74,7 +73,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Stacked:
-    """A logistic regression on the members' log-probabilities, see `fit_stacking`."""
+    """A logistic regression on the members' log-probabilities; see `fit_stacking`."""
 
     weights: tuple[float, ...]  # one for each member
     biases: tuple[float, ...]  # one for each output
@@ -93,15 +92,15 @@ Combination = Mean | Vote | Stacked
 
 @dataclass(frozen=True, slots=True)
 class Disagreement(TaskPrediction):
-    """Disagreement of members on one text.
+    """The disagreement of the members on one text.
 
     Attributes:
-        differing: Share of the members that decide differently from the ensemble; for taggers the mean over the words,
-            for question answerers the share whose answer has another text.
-        information: Mutual information of answer and member in nats: the entropy of the mean of the members'
-            probabilities less the mean of their entropies (Houlsby et al. 2011, "Bayesian active learning for
-            classification and preference learning", arXiv:1112.5745); 0 if all agree; for multi-label models, the mean
-            over the labels.
+        differing: Share of the members whose decision differs from the ensemble's. Taggers: the mean over the words.
+            Question answerers: the share of members with another answer text.
+        information: Mutual information of prediction and member, in nats: the entropy of the members' mean
+            probabilities minus the mean of their entropies (Houlsby et al. 2011, "Bayesian active learning for
+            classification and preference learning", arXiv:1112.5745). 0 if all members have the same probabilities.
+            Multi-label models: the mean over the labels.
     """
 
     differing: Probability = field(metadata={JSON_NAME: "disagreement"})
@@ -110,7 +109,7 @@ class Disagreement(TaskPrediction):
 
 @dataclass(frozen=True, slots=True)
 class Spread(TaskPrediction):
-    """Spread of the members' predicted values for one text.
+    """The spread of the members' predicted values for one text.
 
     Attributes:
         deviation: Standard deviation of the members' predicted values, in the units of the labels.
@@ -127,21 +126,21 @@ def check_method(method: str, target: Target, *, stackable: bool = True) -> None
     if method not in ("mean", "vote", "stacked"):
         raise InvalidInput(f"the method must be 'mean', 'vote' or 'stacked', got {method!r}.")
     if isinstance(target, Regression) and method != "mean":
-        raise InvalidInput(f"models that predict a number are combined by 'mean', not by {method!r}.")
+        raise InvalidInput(f"regression models can only be combined by 'mean', not by {method!r}.")
     if method == "stacked" and not stackable:
         raise InvalidInput(
-            "these models are combined by 'mean' or 'vote', not by 'stacked': stacking needs the same outputs for "
-            "every input, and here each input has outputs of its own."
+            "these models can be combined by 'mean' or 'vote', not by 'stacked': stacking needs the same outputs for "
+            "every input, and these models' outputs differ between inputs."
         )
 
 
 def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
-    """Return the features for stacking: logits that give the same probabilities, none of them extreme."""
+    """Return the features for stacking: logits of the same probabilities, clipped from below."""
     return logits_of(target, np.maximum(probabilities_of(target, logits), MIN_PROBABILITY))
 
 
 def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return the decisions (..., C) for probabilities: the most probable label, or all at or above their thresholds."""
+    """Return a mask of the decisions (..., C): the most probable label, or all labels at or above their thresholds."""
     if isinstance(target, MultiLabel):
         reached: NDArray[np.bool_] = probabilities >= target.thresholds_C
         return reached
@@ -152,9 +151,9 @@ def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.
 def disagreement(
     target: Target, logits_MRC: MemberLogits, combined_RC: Logits, differing: Sequence[float] = ()
 ) -> Disagreement | Spread:
-    """Return the members' disagreement on one input, the mean over its rows, from their calibrated logits.
+    """Return the members' disagreement on one input, averaged over its rows, from their calibrated logits.
 
-    ``differing`` has 1 for each member that decides differently, else 0; by default they are compared row by row.
+    ``differing`` has 1 for each member whose decision differs, else 0; if empty, decisions are compared row by row.
     """
     probabilities_MRC = probabilities_of(target, logits_MRC)
     if isinstance(target, Regression):
@@ -162,12 +161,12 @@ def disagreement(
     own_MRC, ensemble_RC = (decisions(target, probabilities_of(target, each)) for each in (logits_MRC, combined_RC))
     share = np.mean(differing) if differing else (own_MRC != ensemble_RC).any(axis=2).mean()
     between_R = _entropy(target, probabilities_MRC.mean(axis=0)) - _entropy(target, probabilities_MRC).mean(axis=0)
-    # Rounding could make it negative.
+    # Rounding errors could make it negative.
     return Disagreement(float(share), float(np.maximum(between_R, 0.0).mean()))
 
 
 def _entropy(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the entropy in nats over the last axis, or for multi-label targets the mean entropy of the labels."""
+    """Return the entropy over the last axis, in nats; for multi-label targets, the mean entropy of the labels."""
 
     def part(values: NDArray[np.float64]) -> NDArray[np.float64]:
         surprise: NDArray[np.float64] = -values * np.log(np.maximum(values, MIN_PROBABILITY))
@@ -190,11 +189,11 @@ _STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class StackedFit:
-    """A stacking, and its logits of each row when fitted without that row."""
+    """A fitted stacking, with out-of-fold logits."""
 
     combination: Stacked  # fitted on all rows
-    penalty: float  # the strength that cross-validation chose
-    unseen_NC: Logits  # logits of each row from the fit that left out its fold
+    penalty: float  # strength of the penalty, chosen by cross-validation
+    unseen_NC: Logits  # logits of each row from a fit without its fold
 
 
 def fit_stacking(
@@ -205,18 +204,18 @@ def fit_stacking(
     *,
     seed: int = 0,
 ) -> StackedFit:
-    """Fit on ten or more held-out rows; the penalty has the lowest loss in five-fold cross-validation.
+    """Fit a stacking on held-out rows; five-fold cross-validation chooses the penalty with the lowest loss.
 
-    If rows are the words of texts, those of one text stay in one fold: ``text_N`` has the text of each row, numbered
-    from 0, and at least ten texts are needed. The seed draws the folds. Rows that all have the same label are refused.
+    ``text_N`` has the index of each row's text, if rows are the words of texts; the rows of a text stay in one fold.
+    The seed draws the folds. At least ten rows (or texts) and two labels are needed.
     """
     text_N = np.arange(logits_MNC.shape[1]) if text_N is None else text_N
     texts = int(text_N.max(initial=-1)) + 1
     if texts < MIN_ROWS:
-        raise InvalidInput(f"stacking is fitted on at least {MIN_ROWS} held-out rows, but got {texts}.")
+        raise InvalidInput(f"stacking needs at least {MIN_ROWS} held-out rows, but got {texts}.")
     if truth.ndim == 1 and len(np.unique(truth)) < 2:
         label = target.labels[int(truth[0])]
-        raise InvalidInput(f"stacking is fitted on held-out rows of several labels, but all {texts} have {label!r}.")
+        raise InvalidInput(f"stacking needs held-out rows of at least two labels, but all {texts} have {label!r}.")
     features_MNC = torch.from_numpy(features_of(target, logits_MNC))
     known = torch.from_numpy(truth.astype(np.float64) if truth.dtype.kind == "f" else truth)
     fold_N = (np.random.default_rng(seed).permutation(texts) % FOLDS)[text_N]
@@ -256,7 +255,7 @@ def _fitted(target: Target, features_MNC: Tensor, truth: Tensor, penalty: float)
 
 
 def combination_settings(combination: Combination, temperature: Temperature | None) -> dict[str, object]:
-    """Return the combination and its calibration as stored in ``bothways.json``."""
+    """Return the combination and its temperature as entries of ``bothways.json``."""
     return {
         "method": combination.kind,
         **{name: list(values) for name, values in asdict(combination).items()},
@@ -265,9 +264,9 @@ def combination_settings(combination: Combination, temperature: Temperature | No
 
 
 def stored_combination(stored: StoredEnsemble, members: int, outputs: int | None) -> Combination:
-    """Return the combination stored in ``bothways.json``, which must fit the numbers of members and outputs.
+    """Return the combination stored in ``bothways.json``; refuse one for another number of members or outputs.
 
-    ``outputs`` is None if each input has its own.
+    ``outputs`` is None if the number of outputs differs between inputs.
     """
     match stored.method:
         case "mean":

@@ -1,4 +1,4 @@
-"""Several trained models of one task whose predictions are combined; their families may differ."""
+"""Ensembles: several trained models of one task, of any family, whose predictions are combined."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,9 +36,9 @@ from bothways.tasks.outputs import score_inputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import AnyTask, Task
 
-# The limits of an ensemble that was not calibrated.
+# Limits in the card of an uncalibrated ensemble.
 UNCALIBRATED = (
-    unmeasured("no rows were given to calibrate with"),
+    unmeasured("no calibration rows were given"),
     "The combined probabilities are not calibrated, though those of the members may be.",
 )
 
@@ -46,8 +46,8 @@ UNCALIBRATED = (
 class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble]):
     """Several trained models of one task whose predictions are combined.
 
-    Members solve the same task with a head, read the same kind of input and have the same labels. Each classifier reads
-    the columns of its own training; taggers and question answerers read the columns of the first member.
+    All members must have a head for the same task, and the same kind of input and labels. Each classifier reads the
+    columns that it was trained on; taggers and question answerers read the columns of the first member.
 
     >>> ensemble = Ensemble.of(["runs/a", "runs/b"], method="mean", calibrate="validation.jsonl")  # doctest: +SKIP
     >>> ensemble.predict("Lakers win in overtime").together.label  # doctest: +SKIP
@@ -77,29 +77,29 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
 
         Args:
             members: Folders of two or more models of one task.
-            method: ``"mean"`` of the probabilities (or of the predicted values), ``"vote"``, or ``"stacked"``, which is
-                fitted on the calibration data. Regression models have the mean only, and models whose outputs depend on
-                the input, such as question answerers, cannot be stacked.
-            calibrate: Held-out labelled rows that none of the members was trained on; a file, or rows.
-            columns: Columns that all members read, as for `with_columns`.
+            method: ``"mean"`` of the probabilities (or predicted values), ``"vote"``, or ``"stacked"``, which is fitted
+                on the calibration data. Regression models allow only the mean; models whose outputs depend on the
+                input, such as question answerers, cannot be stacked.
+            calibrate: Held-out labelled rows, as a file or rows, that no member was trained on.
+            columns: Names of columns for all members, as for `with_columns`.
             show_progress: Force the progress bar on or off.
-            options: Device and precision of the members, and text options that replace those of every member and are
-                saved with the ensemble; see `bothways.tasks.backend.OpenOptions`.
+            options: Device and precision of the members, and text options, which override those of every member and
+                are saved with the ensemble; see `bothways.tasks.backend.OpenOptions`.
 
         Raises:
-            InvalidInput: The models do not fit together, the method does not fit them, or the data are not usable.
-            UnreadColumn: ``columns`` names a part of a row that the members do not read.
+            InvalidInput: The models or the method do not fit together, or the data are not usable.
+            UnreadColumn: ``columns`` has a name that the members do not read.
             NotFitted: A member is not a trained model.
         """
         if not 2 <= len(members) <= MAX_MEMBERS:
-            raise InvalidInput(f"expected from 2 to {MAX_MEMBERS} members, got {len(members)}.")
+            raise InvalidInput(f"expected 2 to {MAX_MEMBERS} members, got {len(members)}.")
         folders = list(map(Path, members))
         models = open_members(folders, options)
         fitted = combine_members(folders, models, Vote() if method == "vote" else Mean(), explicit_reading(options))
         combiner = fitted.outputs.combiner
         check_method(method, combiner.outputs.row_target, stackable=combiner.stackable)
         if method == "stacked" and calibrate is None:
-            raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
+            raise InvalidInput("stacking is fitted on held-out rows: give a calibration file.")
         fitted = replace(fitted, columns=fitted.columns.renamed(columns or {}))
         made = cls(models, fitted)
         if calibrate is None:
@@ -117,12 +117,12 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
 
         Raises:
             UnknownModel: A member is missing.
-            CorruptCheckpoint: A member has changed, or the file is damaged.
+            CorruptCheckpoint: A member has changed, or ``bothways.json`` is damaged.
         """
         given: OpenOptions = options
         stored, folders = read_ensemble(Path(name_or_path))
         read = stored.reading
-        # The calibration was fitted on texts that were read like this.
+        # Read texts as in the calibration.
         reading: OpenOptions = {"max_length": read.max_length, "on_overflow": read.on_overflow, "stride": read.stride}
         explicit: OpenOptions = {**explicit_reading(reading), **explicit_reading(given)}
         models = open_members(folders, {**given, **explicit})
@@ -142,15 +142,15 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
     @property
     def model(self) -> NoReturn:
         """Refuse: an ensemble has several encoders."""
-        raise InvalidInput(f"expected a model of one encoder, got the ensemble {self.name!r}: name one of its members.")
+        raise InvalidInput(f"expected a model with one encoder, got the ensemble {self.name!r}: use a member.")
 
     def fit(self, *_: object, **__: object) -> NoReturn:
         """Refuse: the members are trained one by one."""
-        raise InvalidInput("an ensemble is not trained: train its members, then combine them with Ensemble.of.")
+        raise InvalidInput("an ensemble cannot be trained: train its members, then combine them with Ensemble.of.")
 
     @property
     def columns(self) -> AnyColumns:
-        """Columns of the first member, which also name the column of the labels."""
+        """Columns of the first member, including the label column."""
         return self.fitted.columns.columns[0]
 
     @property
@@ -164,21 +164,21 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         return self.fitted.outputs.confidence.temperature
 
     def _calibrated(self, data: Source, method: Method) -> TrainedEnsemble:
-        """Fit the stacking, if chosen, and the calibration of the result; write the card."""
+        """Fit the stacking, if chosen, and the calibration; write the card."""
         fitted = self.fitted
         outputs, combiner = fitted.outputs, fitted.outputs.combiner
         examples = outputs.read(data, fitted.columns)
         truth, inputs = outputs.encode(examples), [example.text for example in examples]
         found = score_inputs(fitted, inputs, description="evaluating")
         scores = [each for each in found if isinstance(each, EnsembleScores)]
-        phase("weighing the members, and calibrating" if method == "stacked" else "calibrating")
+        phase("fitting the stacking and the calibration" if method == "stacked" else "calibrating")
         unseen: Sequence[Scores[object]] = scores
         stacking: dict[str, object] = {}
         if method == "stacked":
             rows_MRC = np.concatenate([combiner.rows(each.members) for each in scores], axis=1)
             fit = fit_stacking(combiner.outputs.row_target, rows_MRC, *combiner.flat(truth))
             stacking, outputs = {"penalty": fit.penalty}, replace(outputs, combination=fit.combination)
-            # Scores of rows that the fit has seen would be optimistic.
+            # Calibrate on out-of-fold scores; scores of fitted rows would be optimistic.
             ends = np.cumsum([len(each.logits_RC) for each in scores])[:-1]
             parts = zip(scores, np.split(fit.unseen_NC, ends), strict=True)
             unseen = [replace(each, logits_RC=part) for each, part in parts]
@@ -186,7 +186,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         combined = [outputs.combine(each.members) for each in scores]
         report = outputs.own.outcomes(combined, truth).report(seed=0)
         members = [{"member": name, **alone} for name, alone in outputs.metrics_of_members(combined, truth)]
-        chose = "how the ensemble is calibrated and, where it is stacked, weighed"
+        chose = "the calibration of the ensemble and, if it is stacked, the weights of its members"
         limits = (*outputs.combiner.limits(chose), *_blindness(self.members))
         part = outputs.combiner.data_facts([each[0] for each in inputs], truth)
         card = {**_card(method, members, CardMetrics(report, limits), part), **stacking, **outputs.combiner.card()}
@@ -203,14 +203,14 @@ def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> Ensembl
 
 
 def _blindness(models: Sequence[AnyTask]) -> tuple[str, ...]:
-    """Return the limit of an ensemble without out-of-domain detectors."""
+    """Return the card's limit for an ensemble whose members have no out-of-domain detector."""
     return () if any(model.confidence.out_of_domain is not None for model in models) else (NOTICES_NOTHING,)
 
 
 def _card(
     method: Method, members: Sequence[Mapping[str, object]], measured: CardMetrics, calibration: Part | None = None
 ) -> dict[str, object]:
-    """Return the card of an ensemble; the training data are in the cards of its members."""
+    """Return the card of an ensemble; the cards of the members describe the training data."""
     return {
         "method": method,
         "members": [dict(member) for member in members],

@@ -1,8 +1,8 @@
-"""Members of an ensemble: opened, checked to fit together, and stored as a small folder that points to them.
+"""Members of an ensemble: opening them, checking that they fit together, and finding them from a saved ensemble.
 
-``bothways.json`` names each member by its path from the folder, so a folder of runs can be moved as a whole, and by a
-checksum of the files that decide its predictions. Weights are not copied. A member that is missing or has changed is
-refused when the ensemble is opened.
+For each member, ``bothways.json`` has the path relative to the ensemble's folder, so that ensemble and members can be
+moved together, and a checksum of the files that determine its predictions. Weights are not copied. A member that is
+missing or has changed is refused when the ensemble is opened.
 """
 
 import os
@@ -31,14 +31,14 @@ from bothways.tasks.task import AnyTask
 
 
 def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]:
-    """Open models to be combined; refuse those whose scores cannot be."""
+    """Open the models to combine; refuse models whose scores cannot be combined."""
     for folder in folders:
         if not folder.is_dir():
             raise InvalidInput(
-                f"a member of an ensemble must be the folder of a trained model, but {str(folder)!r} is no folder."
+                f"a member of an ensemble must be the folder of a trained model, but {str(folder)!r} is not a folder."
             )
     found = [stored_task(folder) or task_of_heads(folder) for folder in folders]
-    # A folder without a task is opened as a model of the others' task, whose error is the most helpful one.
+    # Open a folder without a task as a model of the other members' task, for the most helpful error.
     usual = next((task for task in found if task is not None), next(iter(SPECS)))
     models = []
     for folder, task in zip(folders, (task or usual for task in found), strict=True):
@@ -46,7 +46,7 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]
         if model is None or not model.spec.combiner:
             raise InvalidInput(
                 f"members of an ensemble need scores that can be combined, but {str(folder)!r} is a model for {task}, "
-                "which gives no such scores."
+                "whose scores cannot be combined."
             )
         models.append(model)
     return models
@@ -55,7 +55,7 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]
 def combine_members(
     folders: Sequence[Path], models: Sequence[AnyTask], combination: Combination, reading: OpenOptions
 ) -> TrainedEnsemble:
-    """Combine models of one task with the same labels; ``reading`` has the text options given for all of them."""
+    """Combine models of one task with the same labels; ``reading`` has explicit text options for all members."""
     first = models[0]
     for folder, model in zip(folders, models, strict=True):
         _check_alike(folders[0], first, folder, model)
@@ -72,7 +72,7 @@ def combine_members(
 
 
 def _check_alike(home: Path, first: AnyTask, folder: Path, member: AnyTask) -> None:
-    """Refuse a member with another task or other settings than the first one."""
+    """Refuse a member whose task or shared settings differ from the first member's."""
     (our_task, ours), (their_task, theirs) = (
         (model.spec.name, combiner_of(model.fitted).shared_settings) for model in (first, member)
     )
@@ -92,12 +92,12 @@ def _check_alike(home: Path, first: AnyTask, folder: Path, member: AnyTask) -> N
 
 
 def _places(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] | None:
-    """Return the positions of the first member's labels among another member's, which must be the same labels."""
+    """Return the index in ``member.labels`` of each of the first member's labels; refuse other labels."""
     ours, theirs = first.labels, member.labels
     lacking, more = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
     if lacking or more:
         differences = [f"lacks {', '.join(map(repr, lacking))}"] * bool(lacking)
-        differences += [f"has {', '.join(map(repr, more))} besides"] * bool(more)
+        differences += [f"also has {', '.join(map(repr, more))}"] * bool(more)
         raise InvalidInput(
             f"members of an ensemble must have the same labels, but {str(folder)!r} {' and '.join(differences)}, "
             f"compared with {first.name!r}.{naming_hint((*lacking, *more))}"
@@ -106,7 +106,7 @@ def _places(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] 
 
 
 def _shown(folder: Path) -> str:
-    """Return a member's folder, relative to the working folder if it lies below it."""
+    """Return a member's folder, relative to the working directory if it is inside it."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
@@ -115,7 +115,7 @@ def _shown(folder: Path) -> str:
 
 
 def explicit_reading(options: OpenOptions) -> OpenOptions:
-    """Return the explicitly given text options, without those that are left to the model."""
+    """Return the text options that are not None."""
     given: OpenOptions = {}
     if (length := options.get("max_length")) is not None:
         given["max_length"] = length
@@ -127,7 +127,7 @@ def explicit_reading(options: OpenOptions) -> OpenOptions:
 
 
 def read_ensemble(folder: Path) -> tuple[StoredEnsemble, list[Path]]:
-    """Read ``bothways.json``, and return it with the members' folders after checking their checksums."""
+    """Read ``bothways.json``, verify the members' checksums, and return its content and the members' folders."""
     stored = StoredEnsemble.of(read_json(folder / OURS))
     return stored, [_member(folder, member) for member in stored.members]
 
@@ -137,12 +137,12 @@ def _member(folder: Path, stored: StoredMember) -> Path:
     member = Path(os.path.normpath(folder.resolve() / path))
     if not os.path.isdir(member):  # noqa: PTH112 (of a name that is too long, Path.is_dir raises)
         raise UnknownModel(
-            f"the ensemble {str(folder)!r} has a member {shown(path)}, but there is no folder {shown(str(member))}. "
-            "Put it back, or make the ensemble again."
+            f"the ensemble {str(folder)!r} has a member {shown(path)}, but its folder {shown(str(member))} does not "
+            "exist. Restore it, or create the ensemble again."
         )
     if member_fingerprint(member) != stored.fingerprint:
         raise CorruptCheckpoint(
             f"the member {path!r} of the ensemble {str(folder)!r} is no longer the model that was combined: its files "
-            "have changed. Put the old ones back, or make the ensemble again."
+            "have changed. Restore the old files, or create the ensemble again."
         )
     return member

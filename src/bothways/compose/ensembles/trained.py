@@ -1,4 +1,4 @@
-"""Several trained models as one: their inputs, and their scores combined.
+"""A trained ensemble: the members' inputs, and their combined scores.
 
 Shapes: M members, R rows of an input, C outputs.
 """
@@ -38,12 +38,12 @@ from bothways.tasks.outputs import AnyOutputs, TrainedHead
 from bothways.tasks.scores import Scores
 from bothways.text.files import TOKENIZER_FILES
 
-# The files that decide a member's predictions; others may change.
+# The files that determine a member's predictions; other files may change.
 _WEIGHTS = (".safetensors", ".bin")
 _NAMES = ("config.json", OURS, "sentence_bert_config.json", *TOKENIZER_FILES)
 
 BLOCK = 1024
-"""Inputs of a block, which each member answers in turn."""
+"""Number of inputs in a block; the members score a block one after the other."""
 
 MemberInputs: TypeAlias = tuple[object, ...]
 """One input in the form of each member."""
@@ -52,7 +52,7 @@ AnyCombiner: TypeAlias = Combiner[AnyOutputs, Any, Any, Any]
 
 
 def combiner_of(fitted: TrainedHead) -> AnyCombiner:
-    """Return the outputs of a model as a member of an ensemble."""
+    """Return the combiner of a model."""
     combiner: AnyCombiner = imported(fitted.spec.combiner)(fitted.outputs)
     return combiner
 
@@ -62,14 +62,14 @@ class Member:
     """A member of an ensemble."""
 
     folder: Path
-    name: str  # its folder, relative to the working folder if it lies below
+    name: str  # its folder, relative to the working directory if it is inside it
     fitted: TrainedHead
-    # Places of the first member's labels among its own; None if outputs have no names.
+    # Index in this member's labels of each of the first member's labels; None if outputs have no names.
     places_C: NDArray[np.int64] | None
 
     @property
     def combiner(self) -> AnyCombiner:
-        """The outputs as a member of the ensemble."""
+        """The member's outputs, wrapped for the ensemble."""
         return combiner_of(self.fitted)
 
     def scores(self, block: Sequence[object], options: object) -> list[Scores[object]]:
@@ -84,7 +84,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnsembleScores(Scores[object]):
-    """Combined scores, and the calibrated scores of each member."""
+    """The combined scores, and the calibrated scores of each member."""
 
     members: tuple[Scores[object], ...] = ()
 
@@ -94,7 +94,7 @@ class EnsemblePrediction:
     """The combined prediction, and the members' disagreement.
 
     Attributes:
-        together: The prediction. ``tokens_read`` has the most windows and dropped tokens of any member.
+        together: The combined prediction. ``tokens_read`` has the maximum windows and dropped tokens of any member.
         disagreement: The members' disagreement; for regression, the spread of their values.
     """
 
@@ -102,7 +102,7 @@ class EnsemblePrediction:
     disagreement: Any  # Disagreement, or Spread for regression
 
     def to_dict(self) -> dict[str, object]:
-        """Return JSON values, flat."""
+        """Return JSON values: the fields of the prediction and of the disagreement in one object."""
         return {**self.together.to_dict(), **self.disagreement.to_dict()}
 
 
@@ -119,7 +119,7 @@ class EnsembleColumns(JointColumns):
         return self.columns[0].one
 
     def read(self, row: Row) -> MemberInputs:
-        """Return the input of a row for each member; an error names the member that reads another column."""
+        """Return the input of a row for each member; errors name a member that reads another column."""
         first = self.columns[0].read(row)
         return (
             first,
@@ -128,7 +128,7 @@ class EnsembleColumns(JointColumns):
 
     @property
     def others(self) -> list[tuple[int, AnyColumns]]:
-        """Numbers and columns of all members but the first."""
+        """Index and columns of each member but the first."""
         return list(enumerate(self.columns))[1:]
 
     def read_own(self, number: int, row: Row) -> object:
@@ -137,7 +137,7 @@ class EnsembleColumns(JointColumns):
             return self.columns[number].read(row)
         except InvalidInput as error:
             raise InvalidInput(
-                f"{error} The member {self.members[number]!r} was trained on that column: name one for all "
+                f"{error} The member {self.members[number]!r} was trained on that column: name one column for all "
                 "members, with with_columns or an option such as --text."
             ) from error
 
@@ -150,7 +150,7 @@ class EnsembleColumns(JointColumns):
         return self.columns[0].is_one(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return rows in which each member finds the texts in its own columns."""
+        """Return rows with the texts in the columns of every member."""
         own = [columns.rows_of(texts) for columns in self.columns]
         if all(columns == self.columns[0] for columns in self.columns):
             return own[0]
@@ -158,8 +158,8 @@ class EnsembleColumns(JointColumns):
         for columns, expected in zip(self.columns, own, strict=True):
             if list(map(columns.read, read_rows(rows))) != list(map(columns.read, read_rows(expected))):
                 raise InvalidInput(
-                    "the members cannot read one text, as they were trained on columns that overlap: name one column "
-                    "for all, with with_columns or an option such as --text."
+                    "the members cannot read the same text, since they were trained on columns that overlap: name one "
+                    "column for all, with with_columns or an option such as --text."
                 )
         return rows
 
@@ -169,7 +169,7 @@ class EnsembleColumns(JointColumns):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Parts of a row that the members read."""
+        """Names of the members' columns, as keyword arguments."""
         return column_names(self.columns[0])
 
     def renamed(self, names: Mapping[str, object]) -> "EnsembleColumns":
@@ -182,7 +182,7 @@ class EnsembleColumns(JointColumns):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnsembleOutputs:
-    """Outputs of members combined: their predictions and outcomes."""
+    """The outputs of an ensemble: predictions and outcomes of the combined scores."""
 
     combiner: AnyCombiner  # outputs of the first member, with the confidence of the ensemble
     combination: Combination  # the method that combines the members' scores
@@ -190,7 +190,7 @@ class EnsembleOutputs:
 
     @property
     def own(self) -> AnyOutputs:
-        """The outputs that make decisions and reports."""
+        """The outputs that turn the combined scores into predictions and reports."""
         return self.combiner.outputs
 
     @property
@@ -200,7 +200,7 @@ class EnsembleOutputs:
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """All possible names in predictions."""
+        """All names that predictions can have."""
         return self.own.comparable
 
     @property
@@ -219,13 +219,13 @@ class EnsembleOutputs:
         return self.own.row_target
 
     def combine(self, members: Sequence[Scores[object]], options: object = None) -> EnsembleScores:
-        """Return the scores of the ensemble for one input, given those of each member."""
+        """Combine the members' scores for one input."""
         combined_RC = self.combination.combine(self.row_target, self.combiner.rows(members))
         found = self.combiner.combine(members, combined_RC, options)
         return EnsembleScores(found.logits_RC, found.places, found.read, None, found.votes, tuple(members))
 
     def decide(self, scores: Sequence[EnsembleScores], options: object = None) -> list[EnsemblePrediction]:
-        """Return the predictions of the ensemble with its members' disagreement."""
+        """Return the predictions of the ensemble, with the members' disagreement."""
         predictions = self.own.decide(scores, options)
         return [
             EnsemblePrediction(prediction, self.disagreement(each, prediction))
@@ -233,7 +233,7 @@ class EnsembleOutputs:
         ]
 
     def disagreement(self, scores: EnsembleScores, prediction: object) -> Disagreement | Spread:
-        """Return the members' disagreement on an input, the mean over its rows."""
+        """Return the members' disagreement on one input, averaged over its rows."""
         own = [self.combiner.disagrees(each, prediction) for each in scores.members]
         differing = [each for each in own if each is not None]
         rows_MRC = self.combiner.rows(scores.members)
@@ -246,7 +246,7 @@ class EnsembleOutputs:
         *,
         calibrated: bool | None = None,
     ) -> Outcomes:
-        """Return the outcomes of the ensemble, with its members' metrics and disagreement."""
+        """Return the outcomes of the ensemble, with the members' metrics and mean disagreement."""
         found = self.own.outcomes(scores, truth, calibrated=calibrated)
         apart = [each.disagreement.to_dict() for each in self.decide(scores)]
         means = {name: float(np.array([each[name] for each in apart], dtype=np.float64).mean()) for name in apart[0]}
@@ -258,7 +258,7 @@ class EnsembleOutputs:
         scores: Sequence[EnsembleScores],
         truth: object,
     ) -> list[tuple[str, Mapping[str, float]]]:
-        """Return metrics of each member by its name."""
+        """Return the name and the metrics of each member."""
         by_member = zip(*(each.members for each in scores), strict=True)
         return [
             (member.name, self.combiner.metrics(own, truth))
@@ -266,7 +266,7 @@ class EnsembleOutputs:
         ]
 
     def read(self, data: Source, columns: EnsembleColumns, options: object = None) -> list[Example[object]]:
-        """Return labelled inputs, each in the form of every member, with the label in the first member's column."""
+        """Return labelled inputs, each read for every member; the label comes from the first member's column."""
         rows = list(read_rows(data))
         examples = self.own.read(rows, columns.columns[0], options)
         inputs = [[example.text for example in examples]]
@@ -283,9 +283,9 @@ class EnsembleOutputs:
 class TrainedEnsemble:
     """Several trained models combined: an immutable value."""
 
-    outputs: EnsembleOutputs  # the meaning of their combined scores
+    outputs: EnsembleOutputs
     columns: EnsembleColumns
-    reading: OpenOptions  # explicit options of reading texts, for all members
+    reading: OpenOptions  # explicit text options for all members
     card: Card = field(default_factory=dict)
 
     @property
@@ -299,7 +299,7 @@ class TrainedEnsemble:
         return self.outputs.members
 
     def score_blocks(self, inputs: Iterable[MemberInputs], options: object = None) -> Iterator[list[EnsembleScores]]:
-        """Yield the combined scores, in blocks that each member answers in turn."""
+        """Yield the combined scores in blocks; the members score a block one after the other."""
         for block in blocks(inputs, BLOCK):
             own = [
                 member.scores([each[number] for each in block], options) for number, member in enumerate(self.members)
@@ -313,7 +313,7 @@ class TrainedEnsemble:
         return {"members": [member.name for member in self.members], **settings, **outputs.combiner.names()}
 
     def write(self, folder: Path) -> None:
-        """Write a file that points to the members, by their paths and checksums."""
+        """Write ``bothways.json``, with the paths and checksums of the members."""
         outputs = self.outputs
         stored = [
             {
@@ -336,7 +336,7 @@ class TrainedEnsemble:
 
 
 def member_fingerprint(folder: Path) -> str:
-    """Return SHA-256 over the names and contents of a saved model's files."""
+    """Return the SHA-256 over the names and contents of the files that determine a model's predictions."""
     content = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if (path.suffix in _WEIGHTS or path.name in _NAMES) and path.is_file():
@@ -345,7 +345,7 @@ def member_fingerprint(folder: Path) -> str:
 
 
 def _joined(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """Merge rows; of two values in a column, one that is not empty."""
+    """Merge rows; for each column, keep the last value that is not empty."""
     joined: dict[str, object] = {}
     for row in rows:
         joined |= {name: value for name, value in row.items() if value or name not in joined}

@@ -1,4 +1,4 @@
-"""Columns that several tasks on one encoder read together."""
+"""The input columns of several tasks on one encoder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ from bothways.text import Words
 
 @dataclass(frozen=True, slots=True)
 class SharedColumns(JointColumns):
-    """Input columns of tasks that share one pass.
+    """Input columns of tasks that share one pass of the encoder.
 
-    If tasks were trained on different columns, all of them read the one that a row has. If a task reads words and a row
-    has words, all tasks read the words.
+    If tasks were trained on different columns, all tasks read the column that a row has. If a task reads words and a
+    row has words, all tasks read the words.
     """
 
     each: Mapping[str, AnyColumns]  # columns of each task by its name
@@ -29,7 +29,7 @@ class SharedColumns(JointColumns):
 
     @property
     def plain(self) -> list[AnyColumns]:
-        """Columns of the tasks that read inputs as they are."""
+        """Columns of the tasks that do not read words."""
         return [own for name, own in self.each.items() if name not in self.of_words]
 
     @property
@@ -39,17 +39,17 @@ class SharedColumns(JointColumns):
 
     @property
     def first(self) -> AnyColumns:
-        """Columns of the first task that reads inputs as they are, else of the first task."""
+        """Columns of the first task that does not read words, else of the first task."""
         return (self.plain or self.words)[0]
 
     @property
     def reader(self) -> AnyColumns:
-        """Columns of a task whose inputs all tasks can read; refused if two tasks read words of different columns."""
+        """Columns of the task that reads inputs for all; refuse tasks that read words from different columns."""
         found = {own.input_columns for own in self.words}
         if len(found) > 1:
             raise InvalidInput(
-                f"the tasks read words from several columns ({', '.join(sorted(map('+'.join, found)))}), but one pass "
-                "reads one text. Use one task: part(name), or --task on the command line."
+                f"the tasks read words from several columns ({', '.join(sorted(map('+'.join, found)))}), but all tasks "
+                "must read the same text. Use one task: part(name), or --task on the command line."
             )
         return (self.words or self.plain)[0]
 
@@ -60,16 +60,16 @@ class SharedColumns(JointColumns):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Parts of a row that a task reads as its input."""
+        """Names of the tasks' input columns, as keyword arguments."""
         return tuple(dict.fromkeys(name for own in self.each.values() for name in _input_names(own)))
 
     @property
     def has_own_label_columns(self) -> bool:
-        """True if each task has a label column of its own, so that a row can have the labels of all tasks."""
+        """True if the tasks have different label columns, so a row can have the labels of all tasks."""
         return len({own.truth for own in self.each.values()}) == len(self.each)
 
     def renamed(self, names: Mapping[str, object]) -> "SharedColumns":
-        """Return the columns, renamed for all tasks that have such a column."""
+        """Rename columns in all tasks that have them."""
         for name in names:
             if name not in self.names:
                 raise UnreadColumn(f"this model has no column argument {name!r}. It has: {', '.join(self.names)}.")
@@ -80,7 +80,7 @@ class SharedColumns(JointColumns):
         return replace(self, each=each)
 
     def read(self, row: Row) -> object:
-        """Return the input of a row, which must have exactly one."""
+        """Return the input of a row; refuse a row with several different texts."""
         reader = self.reader
         if self.words and (not self.plain or _holds(row, reader)):
             return reader.read(row)
@@ -89,13 +89,14 @@ class SharedColumns(JointColumns):
         if any(other != value for other in others):
             found = " and ".join(dict.fromkeys("+".join(own.input_columns) for own in there))
             raise InvalidInput(
-                f"{row.where} has several texts, in the columns {found}, but one pass reads one. Name one column for "
-                "all tasks, leave the others out, or use one task: part(name), or --task on the command line."
+                f"{row.where} has several texts, in the columns {found}, but all tasks must read the same. Name "
+                "one column for all tasks, leave out the others, or use one task: part(name), or on the command line "
+                "--task."
             )
         return reader.check(row.number - 1, value)
 
     def check(self, number: int, value: object) -> object:
-        """Return a caller's value as an input."""
+        """Validate an input given by a caller."""
         return self.reader.check(number, value)
 
     def is_one(self, value: object) -> bool:
@@ -107,7 +108,7 @@ class SharedColumns(JointColumns):
         return self.first.rows_of(texts)
 
     def own_rows(self, name: str, rows: Sequence[Row], values: Sequence[object]) -> Sequence[Row]:
-        """Return rows with the shared inputs in the columns of one task."""
+        """Return the rows with their inputs, ``values``, copied into the input columns of one task."""
         if name in self.of_words:
             return rows
         own, found = self.each[name], []
@@ -118,16 +119,16 @@ class SharedColumns(JointColumns):
 
 
 def as_given(value: object) -> object:
-    """Return an input in the form of tasks that do not read words."""
+    """Return the text of `Words`, for tasks that do not read words; other inputs stay as they are."""
     return value.text if isinstance(value, Words) else value
 
 
 def _input_names(columns: AnyColumns) -> list[str]:
-    """Return the parts of a row that make an input."""
+    """Return the names of the input columns, without the label column."""
     return [name for name in column_names(columns) if getattr(columns, name) != columns.truth]
 
 
 def _holds(row: Row, columns: AnyColumns) -> bool:
-    """Return True for a row with an input in these columns; a table may leave some cells empty."""
+    """Return True if a row has these columns and at least one of them is not empty."""
     names = columns.input_columns
     return all(name in row.values for name in names) and any(row.values[name] not in (None, "") for name in names)

@@ -1,9 +1,9 @@
 """Training data of several tasks, and the share of each task in the updates of an epoch.
 
-A task with n updates of its own data gets a share of an epoch in proportion to n ** (1 / T) (Arivazhagan et al.
-2019, "Massively multilingual neural machine translation in the wild", arXiv:1907.05019, section 4.2): at T = 1 each
-task is seen once, and a higher T evens out the tasks. Shares are exact counts in an order drawn by the seed, rather
-than random draws, so a small task is never missed by chance.
+A task whose data make n updates gets a share of an epoch in proportion to n ** (1 / T) (Arivazhagan et al. 2019,
+"Massively multilingual neural machine translation in the wild", arXiv:1907.05019, section 4.2). With T = 1, all data
+are seen once per epoch; a higher T makes the shares more equal. The shares are exact counts, in an order drawn by the
+seed, so a small task is never missed by chance.
 
 Shapes: K tasks, U updates of an epoch.
 """
@@ -33,7 +33,7 @@ class TaskData:
     Args:
         train: A file, or rows.
         validation: Held-out data. Default: a tenth of the training data, drawn with the seed.
-        task: Name of the task, any with a head above the encoder.
+        task: Name of a task with a head above the encoder.
         options: Columns and options of the task's ``fit``.
 
     Raises:
@@ -50,7 +50,7 @@ class TaskData:
     ) -> None:
         known = list(SPECS)
         if task not in known:
-            raise InvalidInput(f"expected a task of {', '.join(known)}, got {task!r}.")
+            raise InvalidInput(f"expected one of the tasks {', '.join(known)}, got {task!r}.")
         self.train = train
         self.validation = validation
         self.spec: TaskSpec = SPECS[task]
@@ -58,7 +58,7 @@ class TaskData:
 
 
 class TaggingData(TaskData):
-    """The training data of a task that tags words.
+    """The training data of a tagging task.
 
     Args:
         train: A file, or rows.
@@ -75,14 +75,14 @@ class TaggingData(TaskData):
 
 @dataclass(frozen=True, slots=True)
 class Proportional:
-    """Every row of each task once per epoch (T = 1)."""
+    """Proportional sampling: every row of each task once per epoch (T = 1)."""
 
     exponent: ClassVar[float] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Tempered:
-    """Temperature sampling: small tasks are seen more than once per epoch, large ones less.
+    """Temperature sampling: per epoch, small tasks are seen more than once, and large tasks only in part.
 
     Raises:
         InvalidInput: T is not a finite number of at least 1.
@@ -93,13 +93,13 @@ class Tempered:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 1):
             raise InvalidInput(
-                f"the temperature of the sampling must be a finite number of at least 1, got {self.temperature}. At 1 "
-                "tasks are sampled in proportion to their data; higher values even them out."
+                f"the temperature of the sampling must be a finite number of at least 1, got {self.temperature}. At 1, "
+                "tasks are sampled in proportion to their data; higher values make their shares more equal."
             )
 
     @property
     def exponent(self) -> float:
-        """1 / T."""
+        """Exponent of the tasks' sizes, 1 / T."""
         return 1.0 / self.temperature
 
 
@@ -114,13 +114,13 @@ Sampling = Proportional | Tempered | Uniform
 
 
 def shares(updates_K: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
-    """Return the updates of each task in an epoch, at least one each.
+    """Return the number of updates of each task in an epoch, at least one each.
 
-    They add up to the sum of ``updates_K``, the updates of one pass through each task's data.
+    ``updates_K`` has the updates of one pass through each task's data; the total stays the same.
     """
     total = sum(updates_K)
     weights_K = np.asarray(updates_K, dtype=np.float64) ** sampling.exponent
-    # Each task gets one; the rest go by largest remainders, and among equal remainders to the first task.
+    # Each task gets one update; the rest go by largest remainder, to the first task among equals.
     share_K = (total - len(updates_K)) * weights_K / weights_K.sum()
     given_K = np.floor(share_K + 1e-9).astype(int)
     left = total - len(updates_K) - int(given_K.sum())
@@ -132,7 +132,7 @@ def shares(updates_K: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
 
 
 def order(shares_K: Sequence[int], seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return the task of each update of an epoch (U)."""
+    """Return the task index of each update of an epoch (U)."""
     tasks_U = np.repeat(np.arange(len(shares_K)), shares_K)
     shuffled_U: NDArray[np.int64] = np.random.default_rng([seed, epoch, len(shares_K)]).permutation(tasks_U)
     return shuffled_U

@@ -1,10 +1,10 @@
-"""One encoder with the heads of several tasks, in one folder.
+"""Saving and opening one encoder with the heads of several tasks, in one folder.
 
-The ecosystem's layout holds one head: that of the first task, so any program can open ``config.json`` and
-``model.safetensors`` as a model of this task. Each further head is ``heads/<name>.safetensors``, with the tensor names
-of the same family; its tensors and the encoder in ``model.safetensors`` are the model of that task. ``bothways.json``
-has the entries that such a model needs in ``config.json`` under ``config`` (architecture, problem type, label names).
-The encoder is written once. The confidence of a task (`bothways.confidence`) lies in ``heads/<name>/``.
+The ecosystem's layout has room for one head. ``config.json`` and ``model.safetensors`` have the encoder and the head of
+the first task, so other programs can open this task. Each further head is in ``heads/<name>.safetensors``, with the
+family's tensor names; together with the encoder in ``model.safetensors`` it is the model of that task. The entries that
+this model needs in ``config.json`` (architecture, problem type, label names) are in ``bothways.json``, under
+``config``. The confidence of a task (`bothways.confidence`) is in ``heads/<name>/``.
 """
 
 import re
@@ -30,7 +30,7 @@ from bothways.tasks.torch_backend import TorchBackend, stored_head
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse fewer than two names of tasks, and names that cannot be the name of a file."""
+    """Refuse fewer than two task names, and names that cannot be file names."""
     listed = list(names)
     if len(listed) < 2:
         raise InvalidInput(
@@ -86,7 +86,7 @@ def _stored(
 def opened_beside(
     backend: TorchBackend, kind: type[HeadTask], kinds: Iterable[type[HeadTask]], merge: Merge
 ) -> TorchBackend:
-    """Return the model of one of several tasks; if some tasks read words, the others read texts word by word."""
+    """Return the backend of one task; if any task reads words, the other tasks read their texts as words too."""
     words = any(outputs_type(each.spec).reads_words for each in kinds) and not outputs_type(kind.spec).reads_words
     merges = any(each.name == "merge" for each in fields(kind.spec.open_options))
     options = kind.spec.open_options(merge=merge) if merges else kind.spec.open_options()
@@ -95,18 +95,18 @@ def opened_beside(
 
 
 def opened_for_parts(backend: TorchBackend, stored: StoredTasks) -> TorchBackend:
-    """Return the model with the settings of all heads, since ``config.json`` has only those of the first."""
+    """Return the backend with the settings of all heads; ``config.json`` has only those of the first."""
     beside = next(filter(None, (beside_settings(head.config) for head in stored.heads)), None)
     return backend if beside is None else backend.with_settings(beside)
 
 
 def read_parts(backend: TorchBackend, stored: StoredTasks, merge: Merge) -> dict[str, TrainedHead]:
-    """Return the tasks that were saved in a folder, above one encoder."""
+    """Return the saved tasks of a folder, all on one encoder."""
     kinds = [_kind(head) for head in stored.heads]
     parts: dict[str, TrainedHead] = {}
     for number, (head, kind) in enumerate(zip(stored.heads, kinds, strict=True)):
         if head.name in parts:
-            raise damaged("heads", "objects, each with a name of its own", [each.name for each in stored.heads])
+            raise damaged("heads", "objects with different names", [each.name for each in stored.heads])
         parts[head.name] = _part(opened_beside(backend, kind, kinds, merge), kind, stored, head, further=number > 0)
     return parts
 
@@ -115,7 +115,7 @@ def _kind(head: StoredHead) -> type[HeadTask]:
     """Return the class of a head's task."""
     name = head.task or USUAL_TASK
     if name not in SPECS or not SPECS[name].outputs:
-        raise damaged("heads", "objects, each for a task that a head above the encoder answers", name)
+        raise damaged("heads", "objects, each naming a task with a head above the encoder", name)
     kind: type[HeadTask] = task_class(SPECS[name])
     return kind
 
@@ -140,7 +140,7 @@ def _part(
         outputs = outputs_kind.open(read, head.output.out_features, ours=True)
     except InvalidInput as error:
         labels = f"{head.output.out_features} labels"
-        raise damaged("heads", f"objects, this one with {labels}", entry.config) from error
+        raise damaged("heads", f"objects, of which this one has {labels}", entry.config) from error
     columns = stored_columns(entry.card, kind.spec.columns)
     return TrainedHead(kind.spec, backend.with_head(head, outputs.layers), outputs, columns, entry.card)
 

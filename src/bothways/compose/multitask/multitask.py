@@ -1,4 +1,4 @@
-"""Several tasks on one encoder: sentiment and topic of a text, from one pass."""
+"""Multi-task models: several tasks on one encoder, such as the sentiment and topic of a text, in one pass."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class MultiTaskOpening:
     """Options of `MultiTask.from_pretrained`.
 
     Attributes:
-        merge: The rule that merges windows of long texts; by default as trained, else ``"weighted_mean"``.
+        merge: How to merge the logits of a long text's windows. Default: as trained, else ``"weighted_mean"``.
     """
 
     merge: Merge | None = None
@@ -59,10 +59,10 @@ MULTITASK = TaskSpec(
 
 
 class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
-    """Fine-tunes one encoder with a head for each of several tasks, which predict in one pass.
+    """One encoder with a head for each of several tasks; all tasks predict in one pass.
 
-    All tasks must have a head above the encoder and read the same kind of input. If one of them reads words, all of
-    them read a text's words with single spaces between them, in training and in use, so that one pass serves all.
+    All tasks must have a head above the encoder and read the same kind of input. If one task reads words, all tasks
+    read texts as words joined by single spaces, in training and prediction, so that they can share the pass.
 
     >>> both = MultiTask.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> both.fit({"sentiment": TaskData("s.jsonl"), "topic": TaskData("t.jsonl")})  # doctest: +SKIP
@@ -79,20 +79,20 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
 
     @property
     def parts(self) -> dict[str, HeadTask]:
-        """The tasks by name, each a model of its own on the shared encoder; empty before a fit."""
+        """The tasks by name, each as a model of its own on the shared encoder; empty before `fit`."""
         fitted = self._fitted
         return {} if fitted is None else {name: _part(each) for name, each in fitted.parts.items()}
 
     @property
     def columns(self) -> AnyColumns:
-        """Columns of the first task that reads plain inputs; the default ones before a fit."""
+        """Columns of the first task that does not read words; the default columns before `fit`."""
         return self.spec.columns if self._fitted is None else self._fitted.columns.first
 
     def part(self, name: str) -> HeadTask:
         """Return one of the tasks as a model of its own.
 
         Raises:
-            NotFitted: Nothing was trained yet.
+            NotFitted: No task was trained yet.
             InvalidInput: There is no such task.
         """
         parts = self.fitted.parts
@@ -109,20 +109,19 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
         sampling: Sampling = Proportional(),  # noqa: B008 (a value that does not change)
         **options: Unpack[TrainingArguments],
     ) -> TrainingRecord:
-        """Fine-tune on all tasks, keep a good epoch, and calibrate each.
+        """Fine-tune on all tasks, select an epoch, and calibrate each task.
 
-        The epoch kept is the latest one whose mean of the tasks' scores is within a standard error of the best. A score
-        is accuracy, F1 of labels or of spans, or for numbers the squared error as a share of the variance of the
-        training labels. A task that was trained before under the same name and with the same labels continues with its
-        head.
+        The last epoch whose mean score over the tasks is within one standard error of the best is kept. The score of a
+        task is accuracy, F1 of labels or spans, or for regression the squared error divided by the variance of the
+        training labels. A task trained before under the same name and with the same labels continues with its head.
 
         Args:
             tasks: The training data of each task, by its name.
-            sampling: The share of each task in the updates of an epoch; ``batch_size`` is the size of each update.
+            sampling: How the updates of an epoch are shared among the tasks; ``batch_size`` applies to each update.
             options: Training options, see `bothways.training.options.TrainingOptions`.
 
         Raises:
-            InvalidInput: The data or an option is not usable; the message names task and row.
+            InvalidInput: The data or an option is not usable; the message names the task and the row.
         """
         known = TrainingArguments.__annotations__
         for name in options:
@@ -154,7 +153,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
     def _report(  # type: ignore[override]
         self, rows: ScoredRows, calibrated: bool | None, resamples: int, seed: int
     ) -> MultiReport:
-        """Return the metrics of all tasks; for data with the labels of one use ``part(name).evaluate(data)``."""
+        """Return the metrics of all tasks."""
         return self.fitted.outputs.report(rows.scores, rows.truth, calibrated, resamples, seed)
 
     def __repr__(self) -> str:
@@ -203,7 +202,7 @@ def _merge(backend: Backend, stored: Merge | None = None) -> Merge:
 
 
 def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:
-    """Return the class of each task, after checking names, data and kinds of input."""
+    """Check the tasks' names, data and kinds of input; return the class of each task."""
     check_names(tasks)
     kinds: dict[str, type[HeadTask]] = {}
     for name, data in tasks.items():
@@ -219,7 +218,7 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:
             )
     read = {(kind.spec.columns.one, kind.spec.cut) for kind in kinds.values()}
     if len(read) > 1:
-        each = ", ".join(f"{name} {kind.spec.columns.one}" for name, kind in kinds.items())
+        each = ", ".join(f"{kind.spec.columns.one} for {name}" for name, kind in kinds.items())
         raise InvalidInput(f"tasks above one encoder must read the same kind of input, got {each}.")
     return kinds
 

@@ -1,6 +1,6 @@
-"""The training of several heads and the one encoder below them.
+"""Training of several heads on one shared encoder.
 
-Each task has an objective of its own, with its data, head, loss and validation; an update belongs to one of them.
+Each task has its own objective, with data, head, loss and validation; an update belongs to one task.
 
 Shapes: B windows of a batch, T tokens of a batch, H hidden, K outputs of all heads together.
 """
@@ -24,10 +24,10 @@ from bothways.training.objective import MicroBatch, Update
 
 
 class SharedHeads(nn.Module):
-    """An encoder and several heads that read the same run of it.
+    """An encoder and several heads, computed in one forward pass of the encoder.
 
-    ``layers`` has for each head the number of layers, from the last, whose hidden states are appended to its scores: 0
-    (the default), 1, or all.
+    ``layers`` has for each head the number of layers, counted from the last, whose hidden states are appended to its
+    scores as features: 0 (the default), 1, or all.
     """
 
     def __init__(self, encoder: Encoder, heads: Sequence[ScoreHead], layers: Sequence[int] = ()) -> None:
@@ -38,7 +38,7 @@ class SharedHeads(nn.Module):
 
     @property
     def widths(self) -> list[int]:
-        """The number of outputs of each head for a text, with its features."""
+        """The number of columns of each head: its scores and features."""
         hidden = self.encoder.config.hidden
         return [
             head.output.out_features + hidden * layers for head, layers in zip(self._heads(), self.layers, strict=True)
@@ -46,14 +46,14 @@ class SharedHeads(nn.Module):
 
     @property
     def per_token(self) -> bool:
-        """True if some head reads each token."""
+        """True if any head scores every token."""
         return any(isinstance(head.kind.read, EachToken) for head in self._heads())
 
     def forward(self, packed: Packed) -> Tensor:
-        """Return the scores (and features) of all heads side by side, from one pass of the encoder (B, K).
+        """Return the scores and features of all heads, concatenated, from one pass of the encoder (B, K).
 
-        If some head reads each token (T, K): the others then have their outputs at each sequence's first token, and
-        zeros at the rest.
+        If any head scores every token, the shape is (T, K): other heads have their outputs at each sequence's first
+        token, and zeros at the other tokens.
         """
         heads = self._heads()
         parts = [
@@ -64,7 +64,7 @@ class SharedHeads(nn.Module):
         return torch.cat(parts, dim=1)
 
     def _read(self, heads: Sequence[ScoreHead], packed: Packed) -> list[tuple[Tensor, ...]]:
-        """Return the rows of the last layer for each head, and those of earlier layers if a head needs them."""
+        """Return the hidden states that each head reads: of the last layer, and of earlier layers if it needs them."""
         reads = {head.kind.read for head in heads}
         if max(self.layers) > 1:
             states = layer_states(self.encoder, packed)
@@ -73,7 +73,7 @@ class SharedHeads(nn.Module):
                 for head, layers in zip(heads, self.layers, strict=True)
             ]
         if len(reads) == 1:
-            # All heads read the same rows of the last layer, so only these are computed.
+            # All heads read the same states of the last layer, so only these are computed.
             return [(read_rows(reads.pop(), self.encoder, packed),)] * len(heads)
         hidden_TH = self.encoder(packed)
         return [(read_rows(head.kind.read, self.encoder, packed, hidden_TH=hidden_TH),) for head in heads]
@@ -91,13 +91,13 @@ class SharedPayload:
 
 
 class SharedObjective:
-    """Trains an encoder on several tasks, with the objective of each by itself.
+    """Trains an encoder on several tasks, each with its own objective.
 
-    The seed and the epoch determine the order of tasks; ``units`` are divisors of their scores that make them
-    comparable, for their mean.
+    The seed and the epoch determine the order of the tasks. Each task's validation score is divided by its entry in
+    ``units`` before the scores are averaged.
     """
 
-    baseline: ClassVar = None  # some heads may not have been initialised from a linear model
+    baseline: ClassVar = None  # some heads may not start from a linear model
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class SharedObjective:
 
     @property
     def min_updates(self) -> int:
-        """The sum of the tasks' minimum updates."""
+        """The sum of the tasks' minimum numbers of updates."""
         return sum(each.min_updates for each in self.objectives.values())
 
     @property
@@ -139,7 +139,7 @@ class SharedObjective:
         return sum(self.shares)
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[SharedPayload]]:
-        """Yield updates in the epoch's order of tasks; each task continues in its data where the last epoch stopped."""
+        """Yield updates in the epoch's order of tasks; each task's data continue where the last epoch stopped."""
         tasks_U = order(self.shares, self.seed, epoch)
         streams = [
             self._endless(name, epoch * self.shares[task] + int((tasks_U[:start] == task).sum()))
@@ -149,11 +149,11 @@ class SharedObjective:
             yield next(streams[task])
 
     def loss(self, payload: SharedPayload) -> Tensor:
-        """Return the sum of the losses of the micro-batch's units."""
+        """Return the summed loss of a micro-batch, from the objective of its task."""
         return self.objectives[payload.task].loss(payload.batch)
 
     def validate(self) -> Validation | None:
-        """Return the metrics of all tasks, and the mean of their scores."""
+        """Return the metrics of all tasks; the score is the mean of the tasks' scores."""
         metrics: dict[str, float] = {}
         scores, errors = [], []
         for name, each in self.objectives.items():

@@ -1,7 +1,4 @@
-"""Several heads on one encoder: their scores from one pass, predictions and reports.
-
-Shapes: K outputs of all heads for a window, or for each of its tokens.
-"""
+"""A trained multi-task model: the heads' scores from one pass of the encoder, predictions and reports."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +25,7 @@ from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.torch_backend import TorchBackend
 
 TaskExample: TypeAlias = Example[dict[str, Example[object]]]
-"""An input with its labelled example for each task."""
+"""An input, with the labelled example of each task by name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,10 +37,10 @@ class TaskScores(Scores[None]):
 
 @dataclass(frozen=True, slots=True)
 class MultiPrediction:
-    """A prediction of each task, by name.
+    """The predictions of all tasks for one input.
 
     Attributes:
-        predictions: The predictions.
+        predictions: The prediction of each task, by name.
     """
 
     predictions: Mapping[str, Any]
@@ -58,10 +55,10 @@ class MultiPrediction:
 
 @dataclass(frozen=True, slots=True)
 class MultiReport:
-    """A report of each task, by name.
+    """The reports of all tasks on the same data.
 
     Attributes:
-        reports: The reports.
+        reports: The report of each task, by name.
         tokens_read: How much of the inputs was read.
     """
 
@@ -86,7 +83,7 @@ class MultiReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultiOutputs:
-    """Outputs of several tasks: their predictions and outcomes."""
+    """The outputs of several tasks: predictions and reports."""
 
     parts: Mapping[str, TrainedHead]
 
@@ -100,13 +97,13 @@ class MultiOutputs:
         return [MultiPrediction(dict(zip(self.parts, row, strict=True))) for row in zip(*decided, strict=True)]
 
     def read(self, data: Source, columns: SharedColumns, options: object = None) -> list[TaskExample]:
-        """Return inputs, each with the labelled example of every task; each task needs a label column of its own."""
+        """Return inputs with the labelled examples of all tasks; the tasks need different label columns."""
         del options
         if not columns.has_own_label_columns:
             truths = ", ".join(own.truth for own in columns.each.values())
             raise InvalidInput(
-                f"the labels of the tasks {', '.join(self.parts)} are read from {truths}, but there must be "
-                "one column for each task. Name the task to evaluate: part(name), or on the command line --task "
+                f"the tasks {', '.join(self.parts)} read their labels from {truths}, but each task needs a label "
+                "column of its own. Name the task to evaluate: part(name), or on the command line --task "
                 f"{next(iter(self.parts))}."
             )
         rows = list(read_rows(data))
@@ -129,8 +126,8 @@ class MultiOutputs:
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """Empty, since models of several tasks are compared task by task."""
-        raise InvalidInput(f"models of several tasks are compared task by task: choose {', '.join(self.parts)}.")
+        """Refuse: models of several tasks are compared task by task."""
+        raise InvalidInput(f"models of several tasks are compared task by task: choose one of {', '.join(self.parts)}.")
 
     def report(
         self,
@@ -152,12 +149,12 @@ class MultiOutputs:
 
 @dataclass(frozen=True, eq=False)
 class TrainedTasks:
-    """Several heads on one encoder: an immutable value."""
+    """Several trained heads on one encoder: an immutable value."""
 
     backend: TorchBackend
     parts: Mapping[str, TrainedHead]
     columns: SharedColumns
-    merge: Merge  # the rule that merges the logits of a long text's windows
+    merge: Merge  # how the logits of a long text's windows are merged
 
     @property
     def outputs(self) -> MultiOutputs:
@@ -175,7 +172,7 @@ class TrainedTasks:
 
     @property
     def reader(self) -> TrainedHead:
-        """The task that reads the inputs for all: one that reads words, if any does."""
+        """The task that reads the inputs for all tasks: the first one that reads words, else the first task."""
         parts = list(self.parts.values())
         return next((part for part in parts if part.outputs.reads_words), parts[0])
 
@@ -188,11 +185,11 @@ class TrainedTasks:
 
     @cached_property
     def runner(self) -> TextRunner:
-        """The runner of all heads in one pass of the encoder."""
+        """The runner that computes all heads in one pass of the encoder."""
         return with_weights(self.reader.backend, "use").text_runner(self.heads, per_token=self.heads.per_token)
 
     def score_blocks(self, inputs: Iterable[object], options: object = None) -> Iterator[list[TaskScores]]:
-        """Yield the scores of all tasks for the inputs, block by block, from one pass of the encoder."""
+        """Yield the scores of all tasks in blocks, from one pass of the encoder."""
         del options
         for block in self.runner.blocks(inputs, self.reader.outputs.texts):
             yield [self._scores(value, rows) for value, rows in block]
@@ -221,11 +218,11 @@ class TrainedTasks:
 
 
 def _of_head(rows: Rows, columns: slice, *, per_token: bool) -> Rows:
-    """Return the columns of one head among those of all."""
+    """Select the columns of one head from the outputs of all heads."""
     if isinstance(rows, TextRows):
         return replace(rows, rows_WK=rows.rows_WK[:, columns])
     if per_token:
         return replace(rows, rows=tuple(each[:, columns] for each in rows.rows))
-    # A head that reads whole windows has its outputs at their first token.
+    # A head that scores whole windows has its outputs at their first token.
     lengths = tuple(map(len, rows.rows))
     return TextRows(np.stack([each[0, columns] for each in rows.rows]), lengths, rows.dropped_tokens)

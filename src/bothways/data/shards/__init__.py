@@ -1,4 +1,4 @@
-"""Raw text as shards of tokens on the disk, to pre-train on: written once, mapped into memory, checked."""
+"""Token shards on disk for pre-training: raw text is encoded once, then memory-mapped and verified by checksums."""
 
 from bothways.data.shards.corpus import MANIFEST, Lengths, Manifest, Pieces, ShardEntry, TokenCorpus
 from bothways.data.shards.writing import ShardSource, write_shards

@@ -1,8 +1,8 @@
-"""A folder of token shards, mapped into memory, and their documents cut into pieces of whole sentences.
+"""A memory-mapped folder of token shards, and its documents cut into pieces of whole sentences.
 
-Each shard is three arrays in NumPy's format, named by its number: ``00000.tokens.npy`` (ids of its documents end to
-end), ``00000.sentences.npy`` (the end of each sentence in them) and ``00000.documents.npy`` (the number of sentences up
-to the end of each document). A manifest has the tokenizer, the sizes and the checksums.
+Each shard is three arrays in NumPy's format, named by its number: ``00000.tokens.npy`` (the ids of all its documents),
+``00000.sentences.npy`` (the end of each sentence in them) and ``00000.documents.npy`` (the number of sentences up to
+the end of each document). A manifest has the digest of the tokenizer, the sizes and the checksums.
 
 Shapes: T tokens, S sentences, D documents of a shard; P pieces of all shards; G groups of pieces; n tokens of a piece.
 """
@@ -36,7 +36,7 @@ def checksum(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """One shard: the beginning of its files' names, its sizes, and the checksum of each file, by part."""
+    """One shard: the common prefix of its file names, its sizes, and the checksum of each file, by part."""
 
     name: str
     tokens: int
@@ -51,13 +51,13 @@ class ShardEntry:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lengths of documents in tokens: the longest, and how many have 1, 2 to 3, 4 to 7, ... tokens."""
+    """Lengths of documents in tokens: the longest, and how many documents have 1, 2 to 3, 4 to 7, ... tokens."""
 
     longest: int = 0
     up_to: tuple[int, ...] = ()
 
     def with_documents(self, lengths: NDArray[np.int64]) -> "Lengths":
-        """Add documents that are not empty."""
+        """Return the lengths after adding documents, none of them empty."""
         if not len(lengths):
             return self
         powers = np.bincount(np.floor(np.log2(lengths)).astype(np.int64), minlength=len(self.up_to))
@@ -71,9 +71,9 @@ class Manifest:
 
     Attributes:
         tokenizer: `TextTokenizer.encoding_digest` of the tokenizer that wrote them.
-        vocabulary: Ids are below this.
+        vocabulary: Upper bound of the ids (exclusive).
         dtype: Type of the ids: uint16 or uint32.
-        duplicates: Documents that were left out, as the same text came before.
+        duplicates: Number of documents left out because their text occurred before.
     """
 
     tokenizer: str
@@ -127,7 +127,7 @@ class Manifest:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> "Manifest":
-        """Parse JSON values."""
+        """Create a manifest from JSON values."""
         entries: Sequence[Mapping[str, Any]] = content["shards"]
         return cls(
             content["tokenizer"],
@@ -141,15 +141,15 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Runs of tokens of one document each, in the order of the corpus.
+    """Pieces of documents in the order of the corpus; each is a run of tokens of one document.
 
     Attributes:
-        shard_P: Number of each piece's shard.
+        shard_P: Index of each piece's shard.
         begin_P: Start of each piece in its shard.
-        length_P: Tokens of each piece.
-        document_P: Number of each piece's document, ascending.
-        groups: Number of each group's first piece, then P (G + 1).
-        longest: Maximum tokens of a piece, and of a group.
+        length_P: Number of tokens of each piece.
+        document_P: Index of each piece's document, ascending.
+        groups: Index of each group's first piece, then P (G + 1).
+        longest: Maximum number of tokens of a piece, and of a group.
     """
 
     shard_P: NDArray[np.int32]
@@ -172,20 +172,20 @@ class Pieces:
         return digest_of(self.shard_P, self.begin_P, self.length_P, self.document_P, self.groups)
 
     def of_groups(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of the pieces of some groups, group by group."""
+        """Return the indices of the pieces of some groups, group by group."""
         return runs(self.groups[places], self.groups[places + 1] - self.groups[places])
 
     def continued(self) -> NDArray[np.bool_]:
-        """Return True for each group (G) that begins with the document at the end of the group before it."""
+        """Return a mask (G) of the groups that begin with the last document of the group before."""
         first_G = self.groups[:-1]
         found_G: NDArray[np.bool_] = (self.document_P[first_G] == self.document_P[first_G - 1]) & (first_G > 0)
         return found_G
 
     def hold_out(self, fraction: float, seed: int) -> tuple["Pieces", "Pieces"]:
-        """Split the documents at random into a training and a validation part, and group the pieces of each anew.
+        """Split the documents at random into training and validation pieces, and group the pieces of both again.
 
-        As many documents are held out as fit into the ``fraction`` of the tokens: at least one, or two of four or more
-        documents, since pairs of segments need two.
+        The validation documents have at most ``fraction`` of the tokens, but there is at least one, or two if there are
+        four or more documents, since pairs of segments need two.
 
         Raises:
             InvalidInput: The fraction is out of range, or there is only one document.
@@ -210,7 +210,7 @@ class Pieces:
 
 
 def runs(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Concatenate runs of numbers that count up.
+    """Concatenate ranges of consecutive numbers.
 
     >>> runs(np.array([7, 2]), np.array([2, 3])).tolist()
     [7, 8, 2, 3, 4]
@@ -219,7 +219,7 @@ def runs(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def group(length_P: NDArray[np.int32], longest: int) -> NDArray[np.int64]:
-    """Return the starts of runs of neighbours with at most ``longest`` tokens, and at last P (G + 1)."""
+    """Group adjacent pieces up to ``longest`` tokens: return the first piece of each group, then P (G + 1)."""
     starts, totals = [0], np.cumsum(length_P, dtype=np.int64).tolist()
     while starts[-1] < len(totals):
         before = totals[starts[-1] - 1] if starts[-1] else 0
@@ -229,7 +229,7 @@ def group(length_P: NDArray[np.int32], longest: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """The mapped arrays of one shard: ids, ends of sentences, and number of sentences up to each document's end."""
+    """The memory-mapped arrays of one shard: ids, sentence ends, and number of sentences up to each document's end."""
 
     tokens_T: NDArray[np.unsignedinteger]
     sentences_S: NDArray[np.int64]
@@ -250,7 +250,7 @@ class TokenCorpus:
         """Open a folder of shards; with ``verify``, compare the checksums of all files, which reads them once.
 
         Raises:
-            InvalidInput: It holds no shards, or one is missing or damaged; the message names it.
+            InvalidInput: The folder has no shards, or a file is missing or damaged; the message names it.
         """
         path = Path(folder)
         manifest = Manifest.read(path)
@@ -263,13 +263,13 @@ class TokenCorpus:
         """Raise InvalidInput if the shards were written with another tokenizer."""
         if tokenizer.encoding_digest != self.manifest.tokenizer:
             raise InvalidInput(
-                f"the shards in {str(self.folder)!r} were written with another tokenizer: take the one that they were "
+                f"the shards in {str(self.folder)!r} were written with another tokenizer: use the one that they were "
                 "written with, or write them again with this one."
             )
 
     @property
     def digest(self) -> str:
-        """A checksum of all tokens and bounds."""
+        """A checksum of all tokens, sentence ends and document ends."""
         sums = "".join(entry.sha256[part] for entry in self.manifest.shards for part in PARTS)
         return hashlib.sha256(sums.encode()).hexdigest()
 
@@ -278,17 +278,17 @@ class TokenCorpus:
         return self._shards[shard].tokens_T[begin : begin + length].astype(np.int32)
 
     def sentence_ends(self, shard: int, begin: int, length: int) -> NDArray[np.int64]:
-        """Return the ends of sentences in a run of tokens, from its start; the last sentence may exceed the run."""
+        """Return the sentence ends in a run of tokens, counted from its start; the last is the end of the run."""
         sentences_S = self._shards[shard].sentences_S
         first, last = np.searchsorted(sentences_S, [begin, begin + length], side="right")
         ends = sentences_S[first:last] - begin
         return ends if len(ends) and ends[-1] == length else np.append(ends, length)
 
     def pieces(self, longest: int) -> Pieces:
-        """Cut all documents into pieces of whole sentences, and group neighbours up to ``longest`` tokens.
+        """Cut all documents into pieces of whole sentences, and group adjacent pieces up to ``longest`` tokens.
 
-        A sentence longer than that is split. A group has the tokens of one sequence of the published recipes, but each
-        piece is a packed sequence of its own, so tokens of different documents do not see each other.
+        A longer sentence is split. A group has as many tokens as one sequence in the published recipes, but each piece
+        is a packed sequence of its own, so tokens of different documents do not attend to each other.
 
         Raises:
             InvalidInput: There are no tokens.

@@ -1,7 +1,7 @@
-"""Writing of token shards: documents are read, deduplicated, encoded in parallel and written in turn.
+"""Writing token shards: documents are read, encoded in parallel, deduplicated and written in order.
 
-Memory stays flat except for eight bytes a document, the keys of duplicates. An unfinished run lies in
-``OUTPUT.partial``; the next one resumes after its last whole shard.
+Memory use is constant, except for eight bytes per document to recognise duplicates. An unfinished run is kept in
+``OUTPUT.partial``; the next run resumes after its last complete shard.
 
 Shapes: T tokens, S sentences and D documents of a shard.
 """
@@ -41,7 +41,7 @@ class ShardSource:
         paths: Files, and folders of them.
         text: Column of the texts.
         format: Format of the files, if their names do not give it.
-        deduplicate: Leave out documents whose text came before.
+        deduplicate: Leave out documents whose text occurred before.
     """
 
     paths: Sequence[str | Path]
@@ -59,14 +59,14 @@ def write_shards(
     overwrite: bool = False,
     show_progress: bool | None = None,
 ) -> Manifest:
-    """Encode the documents of a corpus and write them as shards, continuing an unfinished run of the same.
+    """Encode the documents of a corpus and write them as shards; an unfinished run of the same corpus is continued.
 
     Args:
         source: The corpus.
         output: Folder for the shards.
-        tokenizer: Encodes them; its special tokens are not written.
-        shard_tokens: Size of a shard: it is closed at the end of the document that reaches this number of tokens.
-        overwrite: Replace a folder at the output.
+        tokenizer: Encodes the documents; its special tokens are not written.
+        shard_tokens: Size of a shard: it ends with the document that reaches this number of tokens.
+        overwrite: Replace an existing output folder.
         show_progress: Force the progress bar on or off.
 
     Raises:
@@ -77,7 +77,7 @@ def write_shards(
     check_folder_free(output, overwrite=overwrite)
     partial = output.with_name(f"{output.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
-    with held(partial, f"another process writes shards into {str(partial)!r}."):
+    with held(partial, f"another process is writing shards into {str(partial)!r}. Wait until it is done."):
         run = _Run.begin(source, partial, tokenizer, shard_tokens)
         with progress("encoding documents", None, done=run.manifest.documents, show=show_progress) as bar:
             for block in _encoded(run.documents(), tokenizer):
@@ -88,7 +88,7 @@ def write_shards(
         if not run.manifest.documents:
             raise InvalidInput(
                 "there is no text to write: every document is empty, or has only special tokens. Give files with "
-                "text, and the column of the texts in rows."
+                "text, and name the column of the texts if they have columns."
             )
         run.manifest.write(partial / MANIFEST)
         for path in (partial / _STATE, *partial.glob(f"*{_KEYS}")):
@@ -99,7 +99,7 @@ def write_shards(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Number of a document's file, and the document's number in this file; both from 0."""
+    """Index of a file of the corpus, and index of a document in this file."""
 
     file: int = 0
     document: int = 0
@@ -125,7 +125,7 @@ class _Encoded:
 
 @dataclass(slots=True)
 class _Run:
-    """One call of `write_shards`: the whole shards, and the growing one."""
+    """One call of `write_shards`: the complete shards, and the one being filled."""
 
     source: ShardSource
     folder: Path
@@ -162,12 +162,12 @@ class _Run:
         return run
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Take over the shards of an unfinished run."""
+        """Continue an unfinished run, with its shards."""
         other = [name for name, value in self.settings.items() if state["settings"].get(name) != value]
         if other:
             raise InvalidInput(
-                f"{str(self.folder)!r} holds unfinished shards of another {' and '.join(other)}: remove that folder to "
-                "start again, or write with the earlier settings."
+                f"{str(self.folder)!r} holds an unfinished run with another {' and '.join(other)}: remove that folder "
+                "to start again, or use the earlier settings."
             )
         self.manifest = Manifest.of(state["manifest"])
         self.place, self.path = _Place(*state["place"]), state["path"]
@@ -182,7 +182,7 @@ class _Run:
             if number == begin.file and self.path not in ("", str(path)):
                 raise InvalidInput(
                     f"the files have changed since {str(self.folder)!r} was left unfinished: expected {self.path!r} as "
-                    f"number {number + 1}, found {str(path)!r}. Remove that folder to begin anew."
+                    f"number {number + 1}, got {str(path)!r}. Remove that folder to start again."
                 )
             documents = enumerate(read_documents(path, text=self.source.text, format=self.source.format))
             for within, document in islice(documents, begin.document if number == begin.file else 0, None):
@@ -193,7 +193,7 @@ class _Run:
             self.manifest = replace(self.manifest, duplicates=self.manifest.duplicates + 1)
             return
         kept_n = ~self.special_V[document.ids_n]
-        if not kept_n.all():  # the text contains a special token, spelt out
+        if not kept_n.all():  # the text itself contains a special token, such as "[SEP]"
             counts = np.concatenate([[0], np.cumsum(kept_n)])
             ends_S = np.unique(counts[document.ends_S])
             document = replace(document, ids_n=document.ids_n[kept_n], ends_S=ends_S[ends_S > 0])
@@ -205,7 +205,7 @@ class _Run:
             self.close_shard()
 
     def close_shard(self) -> None:
-        """Write the growing shard, and the place to continue behind it."""
+        """Write the shard being filled, and the place from which a later run continues."""
         if not self.documents_D:
             return
         lengths_D = np.array([len(each.ids_n) for each in self.documents_D], dtype=np.int64)
@@ -237,7 +237,7 @@ class _Run:
 
 
 class _Seen:
-    """Keys of texts; among 2^32 different texts, two share a key with a chance of one half."""
+    """Keys of the texts so far; among 2^32 different texts, two share a key with a probability of about 0.4."""
 
     def __init__(self) -> None:
         self._sorted_N = np.zeros(0, dtype=np.uint64)
@@ -259,7 +259,7 @@ class _Seen:
 
 
 def _encoded(documents: Iterator[_Read], tokenizer: TextTokenizer) -> Iterator[list[_Encoded]]:
-    """Encode documents in blocks; while the library's threads encode one, the next is read."""
+    """Encode documents in blocks; while the threads of the tokenizer encode one block, the next is read."""
 
     def encode(block: list[_Read]) -> list[_Encoded]:
         slices = [_slices(each.text) for each in block]
@@ -292,7 +292,7 @@ def _blocks(documents: Iterator[_Read]) -> Iterator[list[_Read]]:
 
 
 def _slices(text: str) -> list[str]:
-    """Cut a document behind its sentences, so that the space before one stays with it, as tokenizers need it."""
+    """Cut a document after each sentence; the space before a sentence stays with it, as tokenizers need it."""
     ends = [end for _, end in sentence_spans(text)]
     return [text[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
 
@@ -313,7 +313,7 @@ def _write_array(path: Path, array: NDArray[np.generic]) -> str:
 
 
 def _unfinished(folder: Path) -> dict[str, Any] | None:
-    """Return the state of an unfinished run, and remove parts of incomplete shards."""
+    """Return the state of an unfinished run, or None; remove the files of incomplete shards."""
     path = folder / _STATE
     state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     whole = {entry["name"] for entry in state["manifest"]["shards"]} if state is not None else set()

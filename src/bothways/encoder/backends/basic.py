@@ -1,6 +1,6 @@
-"""Calls of attention, and two backends for plain products over whole sequences, which most models use.
+"""Attention calls, and the two backends that most models use: plain dot products over whole sequences.
 
-A backend accepts a request, or gives the reason why it does not support it.
+A backend either supports a request, or returns the reason why it does not.
 
 Shapes: B sequences, S longest of a batch or group, T packed tokens, N heads, D head width, W = 2 S - 1 distances
 between tokens; P pairs of a sequence and a head, R = B S rows of a padded group.
@@ -23,12 +23,12 @@ from bothways.packing import Batch, Packed
 
 @dataclass(frozen=True, slots=True)
 class RelativeScores:
-    """Score terms of the distance between query i and key j and of their segments, before scaling.
+    """Attention score terms for the distance between query i and key j, and for their segments, before scaling.
 
-    ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, for a family with both terms; the vectors
+    ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, if a family has both terms; the tables
     are in the order of the distances, from ``1 - S``. `gain_TN` is added to each query's scores for keys in another
-    segment (Yang et al. 2019, arXiv:1906.08237). Upstream adds one value for equal segments and another for different
-    ones; only their difference affects the softmax.
+    segment (Yang et al. 2019, arXiv:1906.08237). The published code adds one value for equal segments and
+    another for different ones; only their difference affects the softmax.
     """
 
     keys_WND: Tensor | None
@@ -39,11 +39,11 @@ class RelativeScores:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """Attention within each sequence of a batch.
+    """The arguments of one attention call.
 
-    `qkv_T3ND` may hold keys and values alone if the queries are separate (`attend_once`). `reach` is the number of
-    visible tokens on either side, None if every token of a sequence sees all. `order_T` is the position of each token
-    in a factorisation order of its sequence (see `QueryStream`): a token sees no token after it in this order.
+    `qkv_T3ND` holds only keys and values if the queries are passed separately (`attend_once`). `reach` is the number of
+    visible tokens on either side; None for no limit. `order_T` is the position of each token in a factorisation order
+    of its sequence (see `QueryStream`): a token does not see the tokens after it in this order.
     `weights` receives each sequence's attention weights (N, n, n) from the reference backend.
     """
 
@@ -65,11 +65,11 @@ class AttentionCall:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """Requirements of an attention call on its backend.
+    """The features that an attention call needs from its backend.
 
-    `padding` is set for a batch with its padding, `local` if tokens see a part of their sequence only, `relative` if
-    distances add to the scores, `ordered` if tokens do not see later ones of a factorisation order. `capability` is
-    the major compute capability of a CUDA device.
+    `padding`: the batch keeps its padding. `local`: tokens see only a part of their sequence. `relative`: the scores
+    have distance terms. `ordered`: tokens do not see later tokens of a factorisation order. `capability` is the major
+    compute capability of a CUDA device.
     """
 
     device: str
@@ -96,12 +96,12 @@ class AttentionRequest:
         if self.weights and not weights:
             return "it does not return attention weights"
         if self.padding and not padding:
-            return "it needs a batch without padding, whose lengths the host knows"
+            return "it needs a batch without padding"
         if self.relative and not relative:
-            return "it has no scores that depend on distances"
+            return "it supports no scores that depend on distances"
         if self.ordered and not ordered:
-            return "it has no factorisation orders"
-        return "it has no local windows" if self.local and not local else None
+            return "it supports no factorisation orders"
+        return "it supports no local windows" if self.local and not local else None
 
 
 class AttentionBackend(Protocol):
@@ -117,7 +117,7 @@ class AttentionBackend(Protocol):
 
 
 class SDPA:
-    """torch's fused attention, over runs of sequences of equal length so that nothing is masked or padded."""
+    """torch's fused attention, called once for each run of equally long sequences, without mask or padding."""
 
     name = "sdpa"
 
@@ -128,7 +128,7 @@ class SDPA:
         heads, width = call.qkv_T3ND.shape[2:]
         runs = call.batch.once(runs_of_equal_length)
         contexts = []
-        # One split, not a slice for each run: the backward of a slice fills a gradient of the whole batch.
+        # One split, not a slice for each run: the backward pass of a slice fills a gradient of the whole batch.
         parts = call.qkv_T3ND.split_with_sizes([end - start for start, end, _ in runs])
         for part_T3ND, (start, end, length) in zip(parts, runs, strict=True):
             q_BNnD, k_BNnD, v_BNnD = part_T3ND.view(-1, length, 3, heads, width).permute(2, 0, 3, 1, 4)
@@ -140,7 +140,7 @@ class SDPA:
 
 
 def runs_of_equal_length(packed: Packed) -> list[tuple[int, int, int]]:
-    """Return first row, row after the last, and length of each run of neighbouring sequences of equal length.
+    """Return (first row, end row, sequence length) of each run of adjacent sequences of equal length.
 
     >>> from bothways.packing import pack
     >>> runs_of_equal_length(pack([[7, 7, 7], [8, 8, 8], [9, 9, 9, 9, 9]]))
@@ -157,10 +157,10 @@ def runs_of_equal_length(packed: Packed) -> list[tuple[int, int, int]]:
 
 
 class Grouped:
-    """Matrix product and softmax over groups of neighbours of similar length, padded within the group.
+    """Matrix products and softmax over groups of adjacent sequences of similar length, padded to the longest.
 
-    torch's fused attention has no dropout on a CPU and falls back to single steps for each length; a few larger
-    steps take two thirds of the time.
+    With dropout on a CPU, torch's fused attention falls back to unfused steps for each length; fewer, larger steps
+    take two thirds of the time.
     """
 
     name = "grouped"
@@ -176,10 +176,10 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Neighbours of similar length, computed at once.
+    """Adjacent sequences of similar length, computed together.
 
-    `rows_T` has the rows of their tokens in the padded form (None without padding), `bias_P1S` zeros for tokens and
-    minus infinity for padding.
+    `rows_T` are their tokens' rows in the padded form (None without padding). `bias_P1S` is 0 at tokens and minus
+    infinity at padding.
     """
 
     tokens: int
@@ -189,7 +189,7 @@ class _Group:
 
 
 def groups_of_like_length(lengths: tuple[int, ...], waste: float = 0.2) -> list[tuple[int, ...]]:
-    """Group neighbouring sequences; a group holds at most ``waste`` times its tokens in padding.
+    """Group adjacent sequences; in each group, padding is at most ``waste`` times the tokens.
 
     >>> groups_of_like_length((10, 9, 8, 3, 3))
     [(10, 9, 8), (3, 3)]
@@ -208,7 +208,7 @@ def _groups(packed: Packed, heads: int, dtype: torch.dtype) -> list[_Group]:
     groups, device = [], packed.cu_seqlens.device
     for lengths in groups_of_like_length(packed.lengths):
         longest = max(lengths)
-        # Found on the host: the result of a search for the tokens' rows on a GPU would have to be waited for.
+        # Computed on the host: on a GPU, a search for the tokens' rows would block until its result arrives.
         real_BS = np.arange(longest) < np.array(lengths)[:, None]
         rows_T = None if real_BS.all() else on_device(np.flatnonzero(real_BS), device)
         bias_BS = on_device(torch.from_numpy(np.where(real_BS, 0.0, -np.inf)).to(dtype), device)
@@ -223,10 +223,10 @@ class _DroppedContext(FunctionContext, Protocol):
 
 
 class _Dropped(torch.autograd.Function):
-    """Context (P, S, D) of queries, keys and values, with dropout.
+    """Attention with dropout, from queries, keys and values to the context (P, S, D).
 
-    The backward pass keeps one tensor of the size of the scores, where autograd keeps three. These tensors are the
-    largest of a training: with long texts, larger than everything else together.
+    One tensor of the size of the scores is kept for the backward pass; autograd would keep three. With long texts,
+    these tensors take more memory than everything else in training.
     """
 
     @staticmethod
@@ -267,12 +267,12 @@ _dropped: Callable[[Tensor, Tensor, Tensor, Tensor, float, float], Tensor] = _Dr
 
 
 def _kept(marked_PSS: Tensor, rate: float) -> Tensor:
-    """Return weights after dropout from marked ones (see `mark_dropped`)."""
+    """Return the weights after dropout, given marked ones (see `mark_dropped`)."""
     return marked_PSS.clamp(min=0).mul_(kept_scale(marked_PSS, rate))
 
 
 def _attend_group(qkv_T3ND: Tensor, group: _Group, call: AttentionCall) -> Tensor:
-    """Return the context (T, N, D) of a group of sequences, padded to the longest if they differ."""
+    """Return the context (T, N, D) of a group; sequences of different lengths are padded to the longest."""
     heads, width = qkv_T3ND.shape[2:]
     count = len(group.bias_P1S) // heads
     if group.rows_T is not None:

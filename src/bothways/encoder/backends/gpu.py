@@ -1,9 +1,8 @@
 """Attention on a GPU: variable-length flash attention, and torch's FlexAttention.
 
-torch compiles the kernel of FlexAttention from two small functions: one selects the visible pairs, one changes a
-score. The products of queries and keys with each distance are computed once, (N, T, W), and read by the kernel, so
-neither an index nor a bias of n x n is ever made. Without a GPU the same functions run slowly and without gradients,
-for tests.
+torch compiles the kernel of FlexAttention from two small functions: one selects the visible pairs, the other changes
+a score. The products of queries and keys with the distance vectors, (N, T, W), are computed beforehand, so the kernel
+needs no index or bias of n x n. Without a GPU, for tests, the same functions run slowly and without gradients.
 
 Shapes: T packed tokens, N heads, D head width, W = 2 S - 1 distances, Q blocks of rows.
 """
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 _BLOCK = 128
-# The kernel multiplies blocks of this width at least.
+# Minimum head width that the kernel supports.
 _NARROWEST = 16
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -92,7 +91,7 @@ class Flex:
         if unmet is not None:
             return unmet
         if request.dropout:
-            return "it has no attention dropout"
+            return "it supports no attention dropout"
         if request.head_width < _NARROWEST:
             return f"it needs a head width of at least {_NARROWEST}, not {request.head_width}"
         return None
@@ -113,7 +112,7 @@ class Flex:
 
 @cache
 def _kernel(device: str) -> Callable[..., Tensor]:
-    """Return FlexAttention, compiled on a GPU; other sequence lengths cause no new compilation."""
+    """Return FlexAttention, compiled on a GPU; new sequence lengths do not recompile it."""
     # Imported late, since it imports torch's compiler.
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -122,7 +121,7 @@ def _kernel(device: str) -> Callable[..., Tensor]:
 
 
 def _block_mask(packed: Packed, reach: int | None) -> "BlockMask":
-    """Return the mask of blocks of rows that share a sequence, and of tokens within a block."""
+    """Return the mask of visible blocks (rows that share a sequence) and of the visible pairs within them."""
     from torch.nn.attention.flex_attention import BlockMask
 
     sequence_T = packed.sequence_T
@@ -146,7 +145,7 @@ def _block_mask(packed: Packed, reach: int | None) -> "BlockMask":
 
 
 def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: AttentionCall) -> ScoreMod:
-    """Return the function that changes scaled scores."""
+    """Return the function that adds the relative terms to a scaled score."""
     types_T, scale = call.batch.types_T, call.scale
     asking_NTD = q_NTD if relative.shift_ND is None else q_NTD + relative.shift_ND[:, None].to(q_NTD.dtype)
     by_query_NTW = _met(asking_NTD, relative.keys_WND, scale)
@@ -171,5 +170,5 @@ def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: Att
 
 
 def _met(rows_NTD: Tensor, table_WND: Tensor | None, scale: float) -> Tensor | None:
-    """Return scaled products of rows and distances: (N, T, W)."""
+    """Return scaled products of rows and distance vectors, (N, T, W)."""
     return None if table_WND is None else (rows_NTD * scale) @ table_WND.to(rows_NTD.dtype).permute(1, 2, 0)

@@ -14,7 +14,7 @@ from bothways.packing import Batch, Packed, PaddedRows
 
 
 class Reference:
-    """Plain matrix product and softmax, one sequence at a time, on any device and dtype: the others' oracle."""
+    """Plain matrix product and softmax, one sequence at a time, on any device and dtype: the others' test reference."""
 
     name = "reference"
 
@@ -56,7 +56,7 @@ class Padded:
         q_BNSD, k_BNSD, v_BNSD = call.batch.padded(call.qkv_T3ND).permute(2, 0, 3, 1, 4)
         mask = call.batch.once(_seen, call.reach)
         if call.order_T is not None:
-            # Padding comes behind everything, so that its softmax is defined.
+            # Padding is last in the order and sees everything, so that its softmax is defined.
             order_BS = call.batch.padded(call.order_T, torch.iinfo(call.order_T.dtype).max)
             mask = mask & (order_BS[:, None, :, None] >= order_BS[:, None, None, :])
         if call.relative is not None:
@@ -69,10 +69,10 @@ class Padded:
     @staticmethod
     def _biases(q_BNSD: Tensor, k_BNSD: Tensor, call: AttentionCall) -> Tensor:
         """Return the contribution of distances and segments to scaled scores: (B, N, S, S)."""
-        assert call.relative is not None  # the caller looked
+        assert call.relative is not None  # checked by the caller
         relative, batch = call.relative, call.batch
         if isinstance(batch, PaddedRows):
-            # In a graph, the strided view of `_shifted_scores` would become an even larger index.
+            # In an exported graph, the strided view of `_shifted_scores` would become an even larger index.
             bias = distance_scores(q_BNSD, k_BNSD, relative, batch.once(_padded_distances)) * call.scale
         else:
             bias = _shifted_scores(q_BNSD, k_BNSD, relative, call.scale)
@@ -88,7 +88,7 @@ class Local:
     name = "local"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        return request.unmet(local=True) or (None if request.local else "it is for local windows")
+        return request.unmet(local=True) or (None if request.local else "it supports only local windows")
 
     def attend(self, call: AttentionCall) -> Tensor:
         assert call.reach is not None  # checked by `refusal`
@@ -105,7 +105,7 @@ def _sequence(qkv_n3ND: Tensor, call: AttentionCall, reach: int) -> Tensor:
             0
         ]
         return whole_NnD.transpose(0, 1)
-    # Fewer queries in a block would look at the same keys too often, more at too many.
+    # Smaller blocks would read the same keys too often; larger ones would compute too many masked scores.
     rows = max(1, reach)
     blocks = -(-length // rows)
     q_bNrD = F.pad(q_NnD, (0, 0, 0, blocks * rows - length)).view(len(q_NnD), blocks, rows, -1).transpose(0, 1)
@@ -121,14 +121,14 @@ def _sequence(qkv_n3ND: Tensor, call: AttentionCall, reach: int) -> Tensor:
 
 
 def _mask(packed: Packed, length: int, rows: int, reach: int) -> Tensor:
-    """Return the mask in which query ``block * rows + r`` sees key ``block * rows + c - reach``: (b, 1, r, c)."""
+    """Return the mask (b, 1, r, c): True if query ``block * rows + r`` sees key ``block * rows + c - reach``."""
     blocks, device = -(-length // rows), packed.cu_seqlens.device
     query_r, key_c = torch.arange(rows, device=device), torch.arange(rows + 2 * reach, device=device) - reach
     near_rc = (query_r[:, None] - key_c).abs() <= reach
     place_bc = torch.arange(blocks, device=device)[:, None] * rows + key_c
     real_bc = (place_bc >= 0) & (place_bc < length)
     seen_brc = near_rc & real_bc[:, None]
-    # Rows behind the end see something, so that their softmax is defined; they are cut off.
+    # Rows past the end see all keys, so that their softmax is defined; they are dropped afterwards.
     seen_brc |= torch.arange(blocks, device=device)[:, None, None] * rows + query_r[:, None] >= length
     return seen_brc[:, None]
 
@@ -157,13 +157,13 @@ def _segments_differ(batch: Batch) -> Tensor:
 
 
 def _distances(batch: Batch, length: int) -> Tensor:
-    """Return the row of the batch's tables for the distance from query i to key j, (n, n)."""
+    """Return the index in the batch's distance tables for each query i and key j, (n, n)."""
     place_n = torch.arange(length, device=batch.cu_seqlens.device)
     return place_n[:, None] - place_n + (batch.max_length - 1)
 
 
 def _padded_distances(batch: Batch) -> Tensor:
-    """Return `_distances` of sequences with padding, (S, S); while a graph is recorded, S is symbolic."""
+    """Return `_distances` for padded sequences, (S, S); while a graph is exported, S is symbolic."""
     return _distances(batch, batch.max_length)
 
 
@@ -172,7 +172,7 @@ def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: i
 
     The sequence begins at row ``start``.
     """
-    assert call.relative is not None  # the caller looked
+    assert call.relative is not None  # checked by the caller
     length, gain_TN = q_NnD.shape[1], call.relative.gain_TN
     scores_Nnn = distance_scores(q_NnD, k_NnD, call.relative, call.batch.once(_distances, length))
     if gain_TN is not None:
@@ -183,9 +183,9 @@ def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: i
 
 
 def distance_scores(q_NnD: Tensor, k_NmD: Tensor, relative: RelativeScores, place_nm: Tensor) -> Tensor:
-    """Return the contribution of distances to unscaled scores, (..., N, n, m), gathered with an index of n x m.
+    """Return the contribution of distances to unscaled scores, (..., N, n, m), gathered by an index of n x m.
 
-    ``place_nm`` is the row of the relative vectors for each query and key.
+    ``place_nm`` is that index: a row of the distance tables for each query and key.
     """
     scores_Nnm = q_NnD.new_zeros(*q_NnD.shape[:-1], k_NmD.shape[-2])
     if relative.keys_WND is not None:
@@ -213,10 +213,10 @@ def _shifted_scores(q_BNSD: Tensor, k_BNSD: Tensor, relative: RelativeScores, sc
 
 
 def _met(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
-    """Return products of each row with the vectors of W distances, (B, N, S, S): row i and column j for j - i.
+    """Return (B, N, S, S): the product of row i and the vector of distance j - i, for all i and j.
 
-    They are a view of the products in which each row starts one place earlier (Dai et al. 2019, arXiv:1901.02860,
-    appendix B).
+    The result is a view of the products with all W distances; each row of the view starts one element earlier (Dai et
+    al. 2019, arXiv:1901.02860, appendix B).
     """
     count, heads, longest, width = rows_BNSD.shape
     # One more distance, which is never read: a GPU multiplies an even width faster.

@@ -6,8 +6,8 @@ query i to the key stored at j is then ``i + j - (n - 1)``, which grows along ro
 Long sequences are computed head by head with rows in blocks: a block is multiplied by its possible distances only, and
 a head's scores stay in the cache.
 
-Shapes: T packed tokens, N heads, D head width, S longest sequence, W = 2 S - 1 distances; of one tile, h heads and n
-tokens, G blocks (of all heads together) of r rows, w = n + r - 1 distances that r rows can have, R = n in whole blocks.
+Shapes: T packed tokens, N heads, D head width, S longest sequence, W = 2 S - 1 distances; in one tile: h heads, n
+tokens, G blocks of r rows (over all heads), w = n + r - 1 possible distances of r rows, R = n filled to whole blocks.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from bothways.packing import Packed
 
 # Up to this length a sequence is computed with all heads at once and in one block.
 _SHORT = 128
-# Rows of a block of a longer sequence.
+# Rows per block of a longer sequence.
 _BLOCK = 64
 
 
@@ -35,7 +35,7 @@ class Skewed:
 
     def refusal(self, request: AttentionRequest) -> str | None:
         return request.unmet(relative=True, ordered=True) or (
-            None if request.relative else "it is for scores that depend on distances"
+            None if request.relative else "it supports only scores that depend on distances"
         )
 
     def attend(self, call: AttentionCall) -> Tensor:
@@ -66,9 +66,9 @@ class _Options:
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """Some heads of one sequence, computed at once.
+    """One or more heads of one sequence, computed together.
 
-    The sequence has n rows of the packed batch, from `start` on; `block` is r, or n if there are several heads.
+    The sequence is the n rows of the packed batch from `start` on. `block` is r, which is n if there are several heads.
     """
 
     start: int
@@ -84,7 +84,7 @@ class _Tile:
         return values_NTD[self.heads, self.start : self.start + self.length]
 
     def whole_rows(self, values_NTD: Tensor) -> Tensor:
-        """Return (h, R, D): the last block extends into the following rows, whose results are not read."""
+        """Return the rows in whole blocks, (h, R, D); the last may include later rows, whose results are ignored."""
         return values_NTD[self.heads, self.start : self.start + self.whole]
 
     def blocks(self, values_NTD: Tensor) -> Tensor:
@@ -92,9 +92,9 @@ class _Tile:
         return self.whole_rows(values_NTD).reshape(-1, self.block, values_NTD.shape[-1])
 
     def distances(self, table_NWD: Tensor) -> Tensor:
-        """Return the vectors (G, w, D) of each block's possible distances, an overlapping view of the table."""
+        """Return the vectors of each block's possible distances, (G, w, D), as overlapping views of the table."""
         table = table_NWD[self.heads]
-        # The table has a block of rows more than W at its end.
+        # The table has `_BLOCK` more rows after its W rows.
         first = (table.shape[1] - _BLOCK) // 2 - (self.length - 1)
         if self.whole == self.block:
             return table[:, first : first + 2 * self.length - 1]
@@ -103,7 +103,7 @@ class _Tile:
         return table.as_strided(size, steps, table.storage_offset() + first * table.stride(1))
 
     def add_to_distances(self, table_NWD: Tensor, values_GwD: Tensor) -> None:
-        """Reverse `distances` into its argument, adding up overlaps."""
+        """Add values to the table's rows that `distances` returns; overlaps add up."""
         views = self.distances(table_NWD)
         if self.whole == self.block:
             views += values_GwD
@@ -112,16 +112,16 @@ class _Tile:
                 view_wD += values_wD
 
     def read(self, meetings_Grw: Tensor) -> Tensor:
-        """Return each pair's entry in products of rows and distances: (G, r, n), a view."""
+        """Return a view of the products of rows and distances with one entry for each pair of tokens, (G, r, n)."""
         count, rows, width = meetings_Grw.shape
         return meetings_Grw.as_strided((count, rows, self.length), (rows * width, width + 1, 1))
 
     def pairs(self, meetings_Grw: Tensor) -> Tensor:
-        """Return each pair's entry, dense: (h, R, n)."""
+        """Return the entries of `read` as a contiguous tensor, (h, R, n)."""
         return self.read(meetings_Grw).contiguous().view(-1, self.whole, self.length)
 
     def write(self, pairs_hnn: Tensor) -> Tensor:
-        """Reverse `read`: (G, r, w) with zeros for entries that no pair reads."""
+        """Invert `read`: return (G, r, w), with zeros at entries that belong to no pair."""
         heads, _, length = pairs_hnn.shape
         blocks_Grw = pairs_hnn.new_zeros(heads * self.whole // self.block, self.block, length + self.block - 1)
         view_Grn = self.read(blocks_Grw)
@@ -153,7 +153,7 @@ class _Context(FunctionContext, Protocol):
 
 
 class _Attention(torch.autograd.Function):
-    """Context (T, N, D) of packed queries, keys and values."""
+    """Attention over packed queries, keys and values; returns the context (T, N, D)."""
 
     @staticmethod
     def forward(
@@ -168,7 +168,7 @@ class _Attention(torch.autograd.Function):
         reverse_T: Tensor,
         options: _Options,
     ) -> Tensor:
-        # Copying the queries too costs nothing: contiguous rows are copied several times as fast.
+        # The queries are copied too, which costs nothing: contiguous rows are copied several times as fast.
         _, k_TND, v_TND = qkv_T3ND.contiguous().index_select(0, reverse_T).unbind(1)
         q_TND = qkv_T3ND[:, 0]
         terms = _Terms(
@@ -230,9 +230,9 @@ _attention: Callable[..., Tensor] = _Attention.apply
 
 @dataclass(slots=True)
 class _Terms:
-    """Inputs of the scores by head, with queries scaled and keys and values in reverse order.
+    """Inputs of the attention scores, heads first; queries are scaled, keys and values in reverse order.
 
-    The same fields also hold their gradients.
+    A second instance holds the gradients.
     """
 
     q: Tensor
@@ -266,7 +266,7 @@ class _Terms:
         return scores_hnn
 
     def add_gradients(self, tile: _Tile, scores_hnn: Tensor, into: "_Terms") -> None:
-        """Add the gradients of a tile's inputs, given that of its scores."""
+        """Add the gradients of a tile's inputs to ``into``, given the gradient of its scores."""
         tile.rows(into.q).add_(torch.bmm(scores_hnn, tile.rows(self.k)))
         transposed_hnn = scores_hnn.transpose(1, 2)
         tile.rows(into.k).add_(torch.bmm(transposed_hnn, tile.rows(self.q)))
@@ -290,12 +290,12 @@ class _Terms:
         """Add to the gradients of rows and distances, given the gradient of their products."""
         meetings_Grw = tile.write(pairs_hnn)
         found_hRD = torch.bmm(meetings_Grw, tile.distances(table_NWD)).view(len(pairs_hnn), tile.whole, -1)
-        assert rows_gradient_NTD is not None  # the terms have the fields of their gradients
+        assert rows_gradient_NTD is not None  # a gradient exists for each input
         tile.rows(rows_gradient_NTD).add_(found_hRD[:, : tile.length])
         tile.add_to_distances(table_gradient_NWD, torch.bmm(meetings_Grw.transpose(1, 2), tile.blocks(rows_NTD)))
 
     def _differ(self, tile: _Tile) -> Tensor:
-        """Return 1 for queries and keys of different segments, (n, n)."""
+        """Return 1 where query and key have different segments, else 0, (n, n)."""
         assert self.types is not None  # None only in the gradients
         types_n = self.types[tile.start : tile.start + tile.length]
         return (types_n[:, None] != types_n.flip(0)).to(self.q.dtype)
@@ -309,7 +309,7 @@ class _Terms:
         return _Terms(q, k, v, shifted, keys, queries, gain, types=None, order=None)
 
     def of_inputs(self, options: _Options, reverse_T: Tensor, rows: int) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the inputs of `_Attention`: rows in their order, unscaled."""
+        """Return the gradients of `_Attention`'s inputs, which are unscaled and in the original order."""
         scale = options.scale
 
         def back(values: Tensor | None, count: int, factor: float = 1.0) -> Tensor | None:
@@ -325,7 +325,7 @@ class _Terms:
 
 
 def _kept(weights_hnn: Tensor, options: _Options) -> Tensor:
-    """Return the weights that dropout kept, not scaled: dropped ones carry a minus sign."""
+    """Return the weights with dropped ones, which carry a minus sign, set to zero; the others are not scaled up."""
     return weights_hnn.relu() if options.dropout else weights_hnn
 
 
@@ -335,7 +335,7 @@ def _transposed(pairs_hnn: Tensor) -> Tensor:
 
 
 def _by_head(values_TND: Tensor) -> Tensor:
-    """Return (N, T + a block, D), dense: reading past the last sequence gives zeros."""
+    """Return a contiguous copy (N, T + block, D), with zeros after the last sequence for blocks that extend past it."""
     rows, heads, width = values_TND.shape
     dense_NTD = values_TND.new_empty(heads, rows + _BLOCK, width)
     dense_NTD[:, :rows] = values_TND.transpose(0, 1)
@@ -344,6 +344,6 @@ def _by_head(values_TND: Tensor) -> Tensor:
 
 
 def _reversed_rows(packed: Packed) -> Tensor:
-    """Return the rows of a packed batch with each sequence reversed."""
+    """Return the row indices that reverse each sequence of a packed batch."""
     ends_B = packed.first_tokens_B + packed.last_tokens_B
     return ends_B[packed.sequence_T] - torch.arange(len(packed.ids_T), device=ends_B.device)

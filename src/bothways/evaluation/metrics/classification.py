@@ -1,10 +1,10 @@
-"""The metrics and outcomes of classification: one label per row, or any number of them.
+"""Metrics and outcomes of single-label and multi-label classification.
 
 Every count-based metric is a formula over `ClassCounts`, whose arrays may carry leading axes: the same code gives one
 value, or one value for each bootstrap resample. A ratio whose denominator is zero (the precision of a class that was
 never predicted, the recall of one that never occurs) is 0.0, scikit-learn's default.
 
-Shape letters: N rows, C classes or labels, R resamples, B reliability bins, D decisions for a row, K losses.
+Shape letters: N rows, C classes or labels, R resamples, B reliability bins, D decisions of a row, K losses.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,10 +35,10 @@ from bothways.evaluation.outcomes import (
 from bothways.evaluation.report import MULTI_LABEL, Report
 
 MAX_CONFUSION_CLASSES = 1_000
-"""Classes up to which a report has a confusion matrix."""
+"""Maximum number of classes for a confusion matrix in a report."""
 
 MAJORITY = 0.8
-"""Share of the rows above which a label dominates: a report then has the scores of always giving it."""
+"""Share of the rows above which a label dominates: a report then has the scores of always predicting it."""
 
 
 def class_outcomes(
@@ -49,8 +49,8 @@ def class_outcomes(
     Args:
         labels: Class names, one for each column.
         truth_N: True class indices.
-        probabilities_NC: Class probabilities, rows summing to 1; or an iterator of blocks of their rows.
-        bins: Number of reliability bins to aim at.
+        probabilities_NC: Class probabilities, rows summing to 1; or an iterator over blocks of rows.
+        bins: Maximum number of reliability bins.
     """
     blocks = probabilities_NC if isinstance(probabilities_NC, Iterator) else iter([probabilities_NC])
     truth, predicted_N, confidence_N, losses_NK = _class_rows(labels, np.asarray(truth_N), blocks)
@@ -125,7 +125,7 @@ def label_outcomes(
     """Return the outcomes of multi-label classification; labels at or above their threshold are predicted.
 
     A decision is one label of one row. Rows are resampled, not decisions, since the labels of one row depend on each
-    other. The threshold is one for all labels, or one for each.
+    other. ``threshold`` is one number for all labels, or one for each label.
     """
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
     _checked_labels(labels, probabilities)
@@ -169,32 +169,32 @@ def label_outcomes(
 
 
 def _majority_of_classes(labels: Sequence[str], rows_C: IntArray) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Score always predicting the most frequent class, if it dominates."""
+    """Return the scores of always predicting the most frequent class, with a note; empty unless it dominates."""
     most, rows = int(rows_C.argmax()), int(rows_C.sum())
     share = float(rows_C[most]) / rows
     if share <= MAJORITY:
         return {}, ()
     f1_of_classes = 2 * share / (1 + share) / int((rows_C > 0).sum())
     note = (
-        f"{labels[most]!r} is the label of {share:.1%} of the rows: always giving it has an accuracy of "
+        f"{labels[most]!r} is the label of {share:.1%} of the rows: always predicting it has an accuracy of "
         f"{share:.4f} and a macro F1 of {f1_of_classes:.4f}."
     )
     return {"majority_accuracy": share, "majority_macro_f1": f1_of_classes}, (note,)
 
 
 def _majority_of_sets(labels: Sequence[str], rows_C: IntArray, rows: int) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Score always predicting the most frequent label alone, if it dominates."""
+    """Return the score of always predicting only the most frequent label, with a note; empty unless it dominates."""
     most = int(rows_C.argmax())
     share = float(rows_C[most]) / rows
     if share <= MAJORITY:
         return {}, ()
     f1_of_label = 2 * float(rows_C[most]) / (rows + float(rows_C.sum()))
-    note = f"{share:.1%} of the rows have {labels[most]!r}: always giving it alone has a micro F1 of {f1_of_label:.4f}."
+    note = f"{share:.1%} of the rows have {labels[most]!r}: always predicting it alone has micro F1 {f1_of_label:.4f}."
     return {"majority_micro_f1": f1_of_label}, (note,)
 
 
 def _gaps_and_shares(gaps_ND: FloatArray, bin_ND: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the contribution of each row to the gap of each bin, and to its share of all decisions (N, B)."""
+    """Return the contribution of each row to the gap of each bin (N, B), and to the bin's share of decisions (N, B)."""
     rows, bins = len(gaps_ND), int(bin_ND.max()) + 1
     cells = (np.arange(rows)[:, None] * bins + bin_ND).ravel()
     sums = (np.bincount(cells, weights=each, minlength=rows * bins) for each in (gaps_ND.ravel(), None))
@@ -263,7 +263,7 @@ class ClassCounts:
 
     @classmethod
     def resampled_labels(cls, truth_NC: BoolArray, predicted_NC: BoolArray, counts_RN: FloatArray) -> Self:
-        """Count multi-label rows likewise."""
+        """Count multi-label rows: (R, C), as `resampled` does."""
         return cls(
             counts_RN @ (truth_NC & predicted_NC).astype(np.float64),
             counts_RN @ truth_NC.astype(np.float64),
@@ -310,7 +310,7 @@ def macro_rows(support_C: IntArray, predicted_C: IntArray) -> int:
 
 
 def single_label_rows(truth_N: IntArray, predicted_N: IntArray, classes: int) -> tuple[int, int, int]:
-    """Return the number of rows behind accuracy, macro F1 and MCC; 0 for an MCC below 1, whose lower bound is not 0."""
+    """Return the number of rows behind accuracy, macro F1 and MCC; 0 for an MCC below 1, which is not a share."""
     support_C, predicted_C = (np.bincount(each_N, minlength=classes) for each_N in (truth_N, predicted_N))
     macro = macro_rows(support_C, predicted_C)
     flawless = bool((truth_N == predicted_N).all()) and np.count_nonzero(support_C) > 1
@@ -337,8 +337,8 @@ def macro_f1(counts: ClassCounts) -> FloatArray:
 def mcc(counts: ClassCounts) -> FloatArray:
     """Return the Matthews correlation of single-label rows, from -1 to 1: (...).
 
-    The multi-class form R_K of Gorodkin (2004), "Comparing two K-category assignments by a K-category
-    correlation coefficient". 0.0 where the truth or the predictions are all of one class.
+    This is the multi-class form R_K of Gorodkin (2004), "Comparing two K-category assignments by a K-category
+    correlation coefficient". It is 0.0 if the truth or the predictions are all of one class.
     """
     rows = counts.truth.sum(axis=-1)
     right = counts.hits.sum(axis=-1)

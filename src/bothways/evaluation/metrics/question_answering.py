@@ -1,20 +1,20 @@
 """Metrics of extractive question answering, thresholds for giving no answer, and confidence in answers.
 
 Exact match and F1 are those of SQuAD. Both compare texts in a normal form: lower case, without punctuation, articles
-and superfluous white space. F1 is that of the words as multisets. The best of several annotated answers counts. A
-question without an answer is right if no answer is given, written ``""``. The versions of SQuAD differ for texts whose
+and superfluous white space. F1 compares the words as multisets. The best of several annotated answers counts. For a
+question without an answer, only an empty prediction (``""``) is right. The versions of SQuAD differ for texts whose
 normal form is empty ("the", "?"): version 1.1 compares them like any other, and none of their words match; version 2.0
 drops such annotated answers, treats a question without other annotated answers as unanswerable, and counts two texts
 without words as equal. Definitions: Rajpurkar et al. (2016), arXiv:1606.05250, section 6; Rajpurkar et al. (2018),
 arXiv:1806.03822.
 
-Answers are candidates with scores, log odds against no answer. The model gives no answer unless the best score is above
-a threshold t. Probabilities are a softmax over the best candidates and no answer, whose score is t::
+The score of a candidate answer is its log odds against no answer. The model gives no answer unless the best score is
+above a threshold t. Probabilities are a softmax over the best candidates and no answer, whose score is t::
 
     p = softmax([s_1, ..., s_K, t] / T)
 
-so the given answer is always the most probable. T is fitted on held-out questions by the log loss of one event: the
-given answer is an exact match. A model without unanswerable training questions has no t and always answers.
+so the predicted answer is always the most probable. T is fitted on held-out questions by the log loss of one event: the
+predicted answer is an exact match. A model trained without unanswerable questions has no t and always answers.
 
 Shapes: N questions, K metrics or candidates.
 """
@@ -52,12 +52,12 @@ def normalized(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnswerScores:
-    """Scores of questions."""
+    """Exact match and F1 of each question."""
 
     exact_N: FloatArray  # 1 if the answer is one of the annotated ones in normal form, else 0
     f1_N: FloatArray  # F1 of the words, the best over the annotated answers
     has_answer_N: NDArray[np.bool_]  # True if an answer was annotated
-    version: SquadVersion  # version of the rules
+    version: SquadVersion  # version of SQuAD's rules
 
 
 def score_answers(
@@ -105,8 +105,8 @@ def _f1(answer: str, gold: str, version: SquadVersion) -> float:
 def answer_outcomes(scores: AnswerScores, probability_N: ArrayLike, *, bins: int = BINS) -> Outcomes:
     """Return the outcomes of questions: exact match and F1 over all, and over those with and without an answer.
 
-    ``probability_N`` is the probability that each answer is an exact match. In a resample without questions of a kind,
-    the mean over that kind counts as 0.
+    ``probability_N`` is the probability that each answer is an exact match. If a resample has no questions with an
+    answer, or none without, the mean over these is 0.
     """
     stated_N = probability_array(probability_N, "probabilities", dimensions=1)
     n, has_N = len(scores.exact_N), scores.has_answer_N
@@ -141,14 +141,14 @@ def answer_outcomes(scores: AnswerScores, probability_N: ArrayLike, *, bins: int
 
 
 _STEPS = 241  # temperatures on the grid, 2.5 % apart
-_LEAST = 1e-12  # probabilities in the log loss keep this far away from 0 and 1
+_LEAST = 1e-12  # minimum distance of probabilities from 0 and 1 in the log loss
 
 
 def best_threshold(score_N: FloatArray, f1_N: FloatArray, has_answer_N: NDArray[np.bool_]) -> float | None:
     """Return the threshold with the highest mean F1, half way between two scores; the highest one in a tie.
 
-    ``score_N`` is the best score of each question, minus infinity without candidates, ``f1_N`` the F1 of the best
-    candidate. None if every question has an answer.
+    ``score_N`` is the best score of each question (minus infinity without candidates), and ``f1_N`` is the F1 of its
+    best candidate. Return None if every question has an answer.
     """
     if has_answer_N.all():
         return None
@@ -157,7 +157,7 @@ def best_threshold(score_N: FloatArray, f1_N: FloatArray, has_answer_N: NDArray[
     score_M, gain_M = score_N[known_N][order], (f1_N - ~has_answer_N)[known_N][order]
     if not len(score_M):
         return 0.0
-    # Answer none, one, two ...; equal scores are answered together.
+    # The total if no, one, two ... questions are answered; equal scores cannot be separated.
     total = np.concatenate([[0.0], np.cumsum(gain_M)])
     total[1:-1][score_M[:-1] == score_M[1:]] = -np.inf
     borders = np.concatenate([[score_M[0] + 1], (score_M[:-1] + score_M[1:]) / 2, [score_M[-1] - 1]])
@@ -176,7 +176,7 @@ def answer_probabilities(score_NK: FloatArray, threshold: float | None, temperat
 
 
 def fit_answer_temperature(score_NK: FloatArray, right_N: NDArray[np.bool_], threshold: float | None) -> float:
-    """Return the temperature with the least log loss plus prior within `TEMPERATURE_BOUNDS`.
+    """Return the temperature that minimises log loss plus prior within `TEMPERATURE_BOUNDS`.
 
     ``right_N`` is True if the most probable answer is right; the other arguments are those of `answer_probabilities`.
     """

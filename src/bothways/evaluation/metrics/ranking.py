@@ -1,7 +1,7 @@
 """Metrics of rankings against relevance judgments, and of the rank of the first match.
 
-The figures are those of trec_eval, by ir-measures (extra ``search``). Rankings are evaluated in the given order, also
-where scores tie.
+The metrics are those of trec_eval, computed by ir-measures (extra ``search``). Rankings are evaluated in the given
+order, even if scores are equal.
 
 Shape letters: N queries, M measures.
 """
@@ -20,12 +20,12 @@ from bothways.evaluation.outcomes import Outcomes, mean_outcomes
 from bothways.evaluation.report import Report
 
 RANKING_MEASURES = {"ndcg@10": "nDCG@10", "map": "AP", "mrr": "RR", "recall@10": "R@10", "recall@100": "R@100"}
-"""Our names, and those of ir-measures. nDCG takes the relevance as the gain, the others 1 and above as relevant."""
+"""Our names, and those of ir-measures. nDCG uses the grades as gains; the others count grades above 0 as relevant."""
 
 _LEFT_OUT = {
     "unjudged": "without a relevant document",
-    "missing_queries": "that were judged and not asked",
-    "queries_without_contrast": "of which all documents are relevant, or none",
+    "missing_queries": "judged but not ranked",
+    "queries_without_contrast": "whose documents are all relevant, or all irrelevant",
 }
 
 
@@ -37,14 +37,14 @@ def ranking_outcomes(
 ) -> Outcomes:
     """Measure rankings: means over the queries with a relevant document.
 
-    The report counts what is left out: ``unjudged`` queries were ranked and have no relevant document,
-    ``missing_queries`` have a relevant document and were not ranked, ``queries_without_contrast`` were not ranked
-    because all of their documents are relevant, or none.
+    The report counts the queries left out: ``unjudged`` ones were ranked but have no relevant document,
+    ``missing_queries`` have a relevant document but were not ranked, and ``queries_without_contrast`` were not ranked
+    because all or none of their documents are relevant.
 
     Args:
         rankings: Document ids by query, best first.
-        judgments: Relevance by query and document; a document that was not judged is not relevant.
-        queries_without_contrast: Number of queries that were left out for this reason.
+        judgments: Relevance by query and document; documents without a judgment are not relevant.
+        queries_without_contrast: Number of queries that the caller left out for this reason.
 
     Raises:
         InvalidInput: No query has a relevant document, a ranking repeats a document, or a relevance is out of range.
@@ -61,7 +61,7 @@ def ranking_outcomes(
         furthest = max(grades, key=lambda document: abs(grades[document]))
         check_grade(str(grades[furthest]), f"document {furthest!r} of query {query!r}")
         if len(set(rankings[query])) < len(rankings[query]):
-            raise InvalidInput(f"the ranking of query {query!r} has a document twice.")
+            raise InvalidInput(f"the ranking of query {query!r} has a document twice. Remove the duplicates.")
     values_NM = _values(judged, rankings, judgments)
     missing = sum(query not in rankings and _has_relevant(of_query) for query, of_query in judgments.items())
     counts = {
@@ -82,7 +82,7 @@ def _has_relevant(grades: Mapping[str, int]) -> bool:
 def ranking_differences(
     outcomes: Outcomes, against: Outcomes, *, resamples: int = 1000, seed: int = 0
 ) -> dict[str, Estimate]:
-    """Compare rankings with others query by query: the gain in each metric, with a paired interval."""
+    """Return the gain in each metric over other rankings of the same queries, with paired intervals."""
     if not np.array_equal(outcomes.truth, against.truth):
         raise InvalidInput("two rankings can be compared only on the same queries, in the same order.")
     comparison = compare(against, outcomes, resamples=resamples, seed=seed)
@@ -100,7 +100,7 @@ def _values(
     columns = {measure: column for column, measure in enumerate(measures)}
     rows = {query: row for row, query in enumerate(queries)}
     truth = {query: dict(judgments[query]) for query in queries}
-    # trec_eval sorts by these scores, and documents of equal score by their names.
+    # trec_eval sorts by score, and equal scores by document name, so each place has its own score.
     run = {
         query: {document: -float(place) for place, document in enumerate(rankings[query])}
         for query in queries

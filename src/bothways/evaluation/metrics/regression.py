@@ -20,16 +20,16 @@ from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.report import Report
 
 _CONSTANT = 1e-13
-"""A standard deviation below this share of the largest magnitude is rounding."""
+"""A standard deviation below this share of the largest magnitude counts as rounding error."""
 
 MIN_ROWS = 3
-"""Any two rows lie on a line."""
+"""Minimum number of rows for a correlation: any two rows lie on a line."""
 
 
 def undefined_correlation(truth_N: FloatArray, predicted_N: FloatArray) -> str | None:
     """Explain why a correlation of two vectors is undefined; None if it is defined."""
     if len(truth_N) < MIN_ROWS:
-        return f"a correlation is of {MIN_ROWS} rows or more, got {len(truth_N)}"
+        return f"a correlation needs at least {MIN_ROWS} rows, got {len(truth_N)}"
     once_1N = np.ones((1, len(truth_N)))
     for name, values_N in (("true values", truth_N), ("predicted values", predicted_N)):
         if _centred(values_N, once_1N)[1][0] == 0:
@@ -67,8 +67,8 @@ def r2(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
 def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean: float | None = None) -> Outcomes:
     """Return the outcomes of predicted values, without undefined correlations or R2.
 
-    R2 is scikit-learn's, against the mean of these rows. With ``training_mean``, the error of always predicting the
-    mean of the training rows, which a model could have known, stands beside the model's own.
+    R2 is scikit-learn's, relative to the mean of these rows. With ``training_mean``, the mean of the training rows, the
+    RMSE of always predicting it is reported as a baseline.
     """
     truth, predicted = paired_vectors(truth_N, predicted_N)
     squares_N = (truth - predicted) ** 2
@@ -109,7 +109,7 @@ def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean
 
 
 def similarity_outcomes(scores_N: ArrayLike, cosines_N: ArrayLike) -> Outcomes:
-    """Return the outcomes of predicted similarities (N) of pairs with human scores, in any units.
+    """Return the outcomes of predicted similarities of pairs (N), compared with human scores (N) in any units.
 
     The tested quantity is each pair's share of Spearman's correlation, the product of its standardised ranks.
     """
@@ -132,7 +132,7 @@ def agreement_outcomes(theirs_NN: FloatArray, ours_NN: FloatArray) -> Outcomes:
     """Return the rank correlation of the cosines of all pairs of texts (N, N) with those of another embedder.
 
     Texts are resampled and not pairs, since the pairs of one text depend on each other; a text that is drawn twice
-    forms no pair with itself. A resample of 512 texts takes 20 ms.
+    forms no pair with itself. One resample of 512 texts takes 20 ms.
     """
     first_P, second_P = np.triu_indices(len(theirs_NN), 1)
     theirs_P, ours_P = correlated_vectors(theirs_NN[first_P, second_P], ours_NN[first_P, second_P])
@@ -200,10 +200,10 @@ def _weighted_rmse(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: Floa
 
 def _against_the_mean(truth_N: FloatArray, squares_N: FloatArray, answered_N: FloatArray) -> str:
     baseline = mean_squared_error(truth_N, answered_N)
-    share = f"; against that, R2 is {1 - squares_N.mean() / baseline:.4f}" if baseline else ""
+    share = f"; relative to that, R2 is {1 - squares_N.mean() / baseline:.4f}" if baseline else ""
     return (
-        f"Always answering {answered_N[0]:.6g}, the mean of the training rows, has an RMSE of "
-        f"{math.sqrt(baseline):.6g} here{share}. The metric r2 is against the mean of these rows."
+        f"Always predicting {answered_N[0]:.6g}, the mean of the training rows, has an RMSE of "
+        f"{math.sqrt(baseline):.6g} here{share}. The metric r2 is relative to the mean of these rows."
     )
 
 

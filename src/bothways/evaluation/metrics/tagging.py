@@ -1,8 +1,8 @@
-"""Metrics of tagged words: spans by label, or tags by name.
+"""Metrics of sequence tagging, for the spans or for the tags of words.
 
-Precision, recall and F1 are those of the evaluation of CoNLL 2003 (Tjong Kim Sang and De Meulder, cs/0306050) and so of
-seqeval. A span is right if its label, its first word and its last word are. Texts are counted and resampled, not words,
-since the words of one text depend on each other.
+Precision, recall and F1 are those of CoNLL 2003 (Tjong Kim Sang and De Meulder, cs/0306050) and of seqeval. A span is
+right if its label, its first word and its last word are right. Texts are resampled, not words, since the words of one
+text depend on each other.
 
 Shape letters: N texts, W words of all texts, L labels, R resamples, B reliability bins.
 """
@@ -34,10 +34,10 @@ from bothways.evaluation.tag_schemes import Scheme, TagSpan
 class TaggedWords:
     """The words of N texts, end to end, with true tags, predicted tags and their probabilities."""
 
-    truth_W: IntArray  # number of the true tag
-    predicted_W: IntArray  # number of the predicted tag
-    probability_W: FloatArray  # its probability
-    text_W: IntArray  # number of the text of each word
+    truth_W: IntArray  # index of the true tag
+    predicted_W: IntArray  # index of the predicted tag
+    probability_W: FloatArray  # probability of the predicted tag
+    text_W: IntArray  # index of the text of each word
 
     @property
     def texts(self) -> int:
@@ -52,7 +52,7 @@ class TaggedWords:
 
     @property
     def right_N2(self) -> FloatArray:
-        """Number of right words and of all words of each text."""
+        """Number of right words, and of all words, in each text."""
         found_N2 = np.zeros((self.texts, 2))
         np.add.at(found_N2, self.text_W, np.column_stack([self.right_W, np.ones(len(self.truth_W))]))
         return found_N2
@@ -83,13 +83,13 @@ class TaggingCounts:
         return texts_3L
 
     def headline_rows(self) -> tuple[int, ...]:
-        """Return the number of texts behind each number of the headline (5)."""
+        """Return the number of texts behind each of the five metrics of `headline`."""
         _, there, given = (self.counts_N3L > 0).any(axis=2).sum(axis=0).tolist()
         macro = macro_rows(self.texts_3L[1], self.texts_3L[2])
         return max(there, given), given, there, macro, len(self.words_N2)
 
     def resampled(self, counts_RN: FloatArray, *, joined: bool = False) -> ClassCounts:
-        """Sum the counts over resampled texts: (R, L), or (R, 1) over all labels joined."""
+        """Sum the counts over resampled texts: (R, L), or (R, 1) if all labels are joined."""
         texts, _, labels = self.counts_N3L.shape
         flat_NK = self.counts_N3L.reshape(texts, -1).astype(np.float64)
         sums_R3L = (counts_RN @ flat_NK).reshape(-1, 3, labels)
@@ -110,7 +110,7 @@ def span_counts(
         for kind, spans in enumerate((set(there) & set(given), there, given)):
             for span in spans:
                 if span.label not in numbers:
-                    raise InvalidInput(f"text {text} has a span of {span.label!r}, which is none of {list(labels)}.")
+                    raise InvalidInput(f"text {text}: expected span labels from {list(labels)}, got {span.label!r}.")
                 counts_N3L[text, kind, numbers[span.label]] += 1
     return counts_N3L
 

@@ -121,8 +121,8 @@ with --target multi a list of labels; with --score score, a number to predict:
     learner="bothways.tasks.classification.learner:LabelLearner",
     combiner="bothways.tasks.classification.combination:LabelCombiner",
     does="classify texts",
-    held_out="a tenth of the training rows, drawn with the seed (with a sentence embedder and up to 100 texts none: "
-    "cross-validation measures the model)",
+    held_out="a tenth of the training rows, drawn with the seed (none for a sentence embedder and up to 100 "
+    "texts: the model is evaluated by cross-validation)",
 )
 
 PAIRS = replace(

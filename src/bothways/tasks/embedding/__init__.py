@@ -1,4 +1,4 @@
-"""Sentence embedders: texts as vectors of unit length.
+"""Sentence embedders: texts as vectors whose cosine measures similarity.
 
 The names are imported when they are first used (PEP 562).
 """

@@ -1,6 +1,6 @@
-"""Sentence embeddings.
+"""The sentence embedder.
 
-Shapes: N texts, M texts, K kept dimensions.
+Shapes: N and M texts, K kept dimensions.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ Texts: TypeAlias = str | Iterable[str] | NDArray[np.str_] | NDArray[np.object_]
 
 
 class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
-    """A sentence embedder: it turns texts into vectors whose cosine is the similarity of the texts.
+    """A sentence embedder: it embeds texts as vectors whose cosine measures the similarity of the texts.
 
-    Any encoder can be opened as one, trained or not. `predict` compares the two texts of each pair, `similarity` every
-    text of one list with every text of another.
+    Any encoder can be opened as an embedder, trained or not. `predict` compares the two texts of each pair;
+    `similarity` compares every text of one list with every text of another.
 
     >>> embedder = SentenceEmbedder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
     >>> embedder.encode(["The cat sat.", "A cat was sitting."]).shape
@@ -69,16 +69,16 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         return reading_as_stored(open_backend(located, cls.spec.name, options), options)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model so that it opens here and in the ecosystem's sentence embedders, whole or not at all.
+        """Write the model, atomically, in a layout that this package and sentence-transformers open.
 
-        With ``dimensions``, sentence-transformers truncates vectors after scaling them to length 1, this package
-        before: its vectors have the same direction, but are shorter. After a training, the encoder takes the name of
+        With ``dimensions``, this package truncates vectors before scaling them to length 1, sentence-transformers
+        after: its vectors have the same direction but are shorter than 1. If the encoder was trained, its name becomes
         the folder.
 
         Raises:
             NotFitted: The model was not trained for this.
             OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing was left behind.
+            OutOfDisk: The disk is full; no partial files remain.
         """
         super().save(folder, overwrite=overwrite)
         model = with_weights(self.backend, "save").model
@@ -93,22 +93,22 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         validation: Source | Iterable[object] | tuple[Iterable[object], Iterable[object]] | None = None,
         **options: Unpack[FitArguments],
     ) -> TrainingRecord:
-        """Fine-tune as every task does (`Task.fit`).
+        """Fine-tune the embedder; see `Task.fit` for the arguments.
 
         If no columns are named, the columns of the first row determine the kind of rows to train on: ``text_a``,
-        ``text_b`` and ``score``; ``anchor`` and ``positive``, perhaps with ``negative`` or ``negative_1``,
-        ``negative_2``, ...; ``text`` and ``label``.
+        ``text_b`` and ``score``; ``anchor`` and ``positive``, optionally with ``negative`` or ``negative_1``,
+        ``negative_2``, ...; or ``text`` and ``label``.
         """
         named = any(options.get(name) is not None for name in ("columns", *NAMES))
         if labels is None and not named and not _has_teacher(options.get("loss")):
-            fit_options(self, options)  # an option that is not known is refused before anything is read
+            fit_options(self, options)  # refuse unknown options before anything is read
             data, options["columns"] = with_usual_kind(data)
         return super().fit(data, labels, validation=validation, **options)
 
     def _columns_of(
         self, usual: EmbeddingColumns, options: Mapping[str, object]
     ) -> tuple[EmbeddingColumns, dict[str, object]]:
-        """Return ``columns`` unchanged, or the kind of rows that the named columns determine; and the other options."""
+        """Return the columns, given as ``columns`` or by single names, and the other options."""
         rest = dict(options)
         columns, teacher = rest.pop("columns", None), _has_teacher(rest.get("loss"))
         found = {name: rest.pop(name) for name in NAMES if name in rest}
@@ -119,7 +119,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             case None:
                 return renamed(usual, named), rest
             case _ if named:
-                raise InvalidInput(f"give columns or names of columns, not both: got columns and {', '.join(named)}.")
+                raise InvalidInput(f"give columns= or column names, not both: got columns and {', '.join(named)}.")
             case ScoredPairs() | Pairs() | Triplets() | LabelledTexts() | PlainTexts():
                 return columns, rest
         raise InvalidInput(f"expected columns of embedding rows, such as Pairs(), got {columns!r:.80}.")
@@ -153,9 +153,9 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
         Args:
             texts: One text or many: a list, a tuple, an array, a Series, a column of a Dataset.
-            max_tokens: Maximum tokens of a batch. Default: depends on the device.
+            max_tokens: Maximum tokens per batch. Default: depends on the device.
             show_progress: Force the progress bar on or off.
-            settings: ``pooling``, ``dimensions`` and ``unit_length`` instead of this embedder's own.
+            settings: ``pooling``, ``dimensions`` or ``unit_length``, to override the embedder's own.
 
         Raises:
             InvalidInput: A text is empty or not a string, or a setting is out of range.
@@ -165,7 +165,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
         """
         listed, alone = as_batch(texts, "a text", "such")
-        # Tokenisation refuses values that are not strings, and names their number.
+        # Tokenisation refuses values that are not strings, with their number.
         checked = cast("list[str]", listed)
         fitted = self.fitted.with_settings(**settings)
         vectors_NK, reads = fitted.encode(checked, max_tokens=max_tokens, show_progress=show_progress)
@@ -181,7 +181,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         show_progress: bool | None = None,
         **settings: Unpack[VectorArguments],
     ) -> Iterator[Vectors]:
-        """Yield a vector (K) for each text of an iterable of any length, in order and in flat memory; see `encode`.
+        """Yield a vector (K) for each text of an iterable, in order and in constant memory; see `encode`.
 
         Warns:
             TextsTruncated: At the end, if texts were truncated (only with ``on_overflow="truncate"``).
@@ -194,7 +194,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
     def similarity(
         self, a: Texts | NDArray[np.floating], b: Texts | NDArray[np.floating], *, show_progress: bool | None = None
     ) -> NDArray[np.float64]:
-        """Return the cosine of each of ``a`` with each of ``b`` (N, M).
+        """Return the cosine of every text of ``a`` with every text of ``b`` (N, M).
 
         Args:
             a: Texts, as for `encode`, or an array of vectors (N, K).
@@ -214,7 +214,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
         unit_NK, unit_MK = unit_vectors(a), unit_vectors(b)
         if unit_NK.shape[1] != unit_MK.shape[1]:
-            raise InvalidInput(f"expected vectors of one length, got {unit_NK.shape[1]} and {unit_MK.shape[1]}.")
+            raise InvalidInput(f"expected vectors of equal length, got {unit_NK.shape[1]} and {unit_MK.shape[1]}.")
         cosines_NM: NDArray[np.float64] = unit_NK @ unit_MK.T
         return cosines_NM
 
@@ -223,7 +223,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
 
 def _has_teacher(loss: object) -> bool:
-    """Return True if a loss learns from another embedder."""
+    """Return True if a loss distils another embedder."""
     if loss is None:
         return False
     from bothways.tasks.embedding.losses import Distillation, Matryoshka

@@ -1,8 +1,8 @@
 """Losses of sentence embedders.
 
-Each compares all rows of a batch. `bothways.tasks.embedding.objective` keeps their memory small.
+Each loss compares all rows of a batch; `bothways.tasks.embedding.objective` limits the memory that this takes.
 
-Shapes: N rows of a batch, K texts of a row, H dimensions, C candidates, D dimensions of a teacher, A different anchors,
+Shapes: N rows of a batch, K texts per row, H dimensions, C candidates, D dimensions of a teacher, A different anchors,
 U different texts.
 """
 
@@ -26,22 +26,22 @@ from bothways.errors import InvalidInput
 class VectorBatch:
     """The vectors of a batch of rows."""
 
-    vectors: tuple[Tensor, ...]  # for each of the K texts of a row, the vectors of that text in all rows (N, H)
+    vectors: tuple[Tensor, ...]  # K arrays (N, H): the first texts of all rows, the second texts, ...
     identity_NK: NDArray[np.int64]  # an id for each text, the same for equal texts; on the host
     truth: Tensor | None  # scores (N), encoded labels (N), or a teacher's vectors (N, D); None if there are none
-    unit_length: bool  # scale truncated vectors to length 1 again
+    unit_length: bool  # scale vectors to length 1 after truncation
 
     def cut(self, dimensions: int) -> "VectorBatch":
-        """Return the batch with the leading dimensions of each vector."""
+        """Truncate each vector to its leading dimensions."""
         shorter = tuple(vectors_NH[:, :dimensions] for vectors_NH in self.vectors)
         return replace(self, vectors=tuple(map(unit, shorter)) if self.unit_length else shorter)
 
 
 class Teacher(Protocol):
-    """An embedder to learn from."""
+    """An embedder to distil."""
 
     def encode(self, texts: Sequence[str], *, show_progress: bool | None = None) -> NDArray[np.float32]:
-        """Return vectors of texts (N, D)."""
+        """Embed texts (N, D)."""
 
 
 @runtime_checkable
@@ -55,17 +55,17 @@ class NamedTeacher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MultipleNegativesRanking:
-    """Cross-entropy of finding each anchor's positive among all positives and negatives of the batch.
+    """Cross-entropy of ranking each anchor's positive among all positives and negatives of the batch.
 
         L = -1/N sum_i log( exp(s cos(a_i, p_i)) / sum_j exp(s cos(a_i, c_j)) )
 
-    over the candidates c: the positives and negatives of all rows (Henderson et al. 2017, arXiv:1705.00652). The sum
-    for row i omits candidates that are not its negatives: texts equal to its anchor, to its positive or to the positive
-    of an equal anchor, and texts with its label.
+    The candidates c are the positives and negatives of all rows (Henderson et al. 2017, arXiv:1705.00652). The sum for
+    row i omits false negatives: texts equal to its anchor, to its positive or to the positive of an equal anchor, and
+    texts with the same label.
 
     Attributes:
         scale: s, the inverse of a temperature.
-        symmetric: Also find each positive's anchor among all anchors, and average both losses.
+        symmetric: Also rank each positive's anchor among all anchors, and average both losses.
     """
 
     scale: float = 20.0
@@ -88,11 +88,11 @@ class MultipleNegativesRanking:
 
     @staticmethod
     def _hidden(batch: VectorBatch) -> Tensor:
-        """Return a mask of the candidates to omit (N, C): neither negatives nor the positive of the row."""
+        """Return a mask of the false negatives to omit (N, C)."""
         texts_U, text_R = np.unique(batch.identity_NK, return_inverse=True)
         anchors_A, anchor_N = np.unique(batch.identity_NK[:, 0], return_inverse=True)
         text_NK = text_R.reshape(batch.identity_NK.shape)
-        # With one row for each different anchor, instead of each text, the array is no larger than the scores.
+        # One row per different anchor, instead of per text, keeps the array no larger than the scores.
         belongs_AU = np.zeros((len(anchors_A), len(texts_U)), dtype=bool)
         for column in (0, 1):
             belongs_AU[anchor_N, text_NK[:, column]] = True
@@ -104,14 +104,14 @@ class MultipleNegativesRanking:
 
 @dataclass(frozen=True, slots=True)
 class CoSENT:
-    """Ranking loss of scored pairs: higher scores should mean higher cosines (Su 2022, kexue.fm/archives/8847).
+    """Ranking loss for scored pairs: higher scores should give higher cosines (Su 2022, kexue.fm/archives/8847).
 
         L = log( 1 + sum over pairs i, j with score_i > score_j of exp(s (cos_j - cos_i)) )
 
-    Only the order of the scores counts, so they may lie in any range.
+    Only the order of the scores matters, so their range is free.
 
     Attributes:
-        scale: s.
+        scale: s, the inverse of a temperature.
     """
 
     scale: float = 20.0
@@ -139,7 +139,7 @@ class Triplet:
 
     Attributes:
         margin: The margin, in units of the distance.
-        distance: ``"euclidean"``, at most 2 between vectors of unit length, or ``"cosine"`` (1 - cosine).
+        distance: ``"euclidean"`` (at most 2 for unit vectors) or ``"cosine"`` (1 - cosine).
     """
 
     margin: float = 1.0
@@ -162,16 +162,16 @@ class Triplet:
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """Distillation of the teacher's similarities between the texts of a batch.
+    """Distillation of a teacher's similarities between the texts of a batch.
 
         L = 1/N sum_i sum_{j != i} t_ij log(t_ij / m_ij),   t_ij = softmax over j of s cos(t_i, t_j)
 
-    and m_ij likewise from the model's vectors: the divergence of the two distributions over a text's neighbours (Fang
-    et al. 2021, arXiv:2101.04731, with the batch as the queue). It compares similarities instead of vectors, so the
-    teacher may have another width.
+    and m_ij likewise from the model's vectors: the KL divergence of the two distributions over a text's neighbours
+    (Fang et al. 2021, arXiv:2101.04731, with the batch as the queue). The loss compares similarities, not vectors, so
+    the teacher's vectors may have another length.
 
     Attributes:
-        teacher: The embedder to learn from; it embeds the texts once, before the training.
+        teacher: The embedder to distil; it embeds the texts once, before the training.
         scale: s, the inverse of a temperature.
     """
 
@@ -189,11 +189,11 @@ class Distillation:
         return F.kl_div(ours_NM, theirs_NM, reduction="batchmean", log_target=True)
 
     def _neighbours(self, vectors_NH: Tensor) -> Tensor:
-        """Return the log probabilities of the other texts, for each text (N, N - 1)."""
+        """Return each text's log-probabilities of the other texts (N, N - 1)."""
         unit_NH = unit(vectors_NH)
         cosines_NN = unit_NH @ unit_NH.T
         texts = len(cosines_NN)
-        # Without its first value, the flat array in rows of length N + 1 has the diagonal in the last column.
+        # Without its first value, the flattened matrix in rows of N + 1 values has the diagonal in its last column.
         others_NM = cosines_NN.flatten()[1:].view(texts - 1, texts + 1)[:, :-1].reshape(texts, texts - 1)
         return (self.scale * others_NM).log_softmax(1)
 
@@ -209,8 +209,8 @@ class Matryoshka:
 
     Attributes:
         loss: The loss to sum.
-        dimensions: d; include the whole width to train it too.
-        weights: w_d; 1 for each when None.
+        dimensions: The values of d; include the full width to train it too.
+        weights: The weights w_d. Default: 1 for each.
     """
 
     loss: PlainLoss
@@ -218,9 +218,9 @@ class Matryoshka:
     weights: tuple[float, ...] | None = None
 
     def check(self, width: int) -> None:
-        """Raise `InvalidInput` for a setting out of range; ``width`` is the length of a vector."""
+        """Raise `InvalidInput` for settings out of range; ``width`` is the length of a full vector."""
         if not self.dimensions or len(set(self.dimensions)) < len(self.dimensions):
-            raise InvalidInput(f"the Matryoshka dimensions must be different numbers, got {self.dimensions}.")
+            raise InvalidInput(f"Matryoshka dimensions must be different numbers, at least one, got {self.dimensions}.")
         for dimensions in self.dimensions:
             if not 1 <= dimensions <= width:
                 raise InvalidInput(f"Matryoshka dimensions must be between 1 and {width}, got {dimensions}.")
@@ -251,7 +251,7 @@ def plain(loss: EmbeddingLoss) -> PlainLoss:
 
 
 def check_settings(loss: EmbeddingLoss, width: int) -> None:
-    """Refuse settings out of range; ``width`` is the length of the embedder's vectors."""
+    """Raise `InvalidInput` for settings out of range; ``width`` is the length of the embedder's vectors."""
     match plain(loss):
         case MultipleNegativesRanking(scale=scale) | CoSENT(scale=scale) | Distillation(scale=scale):
             _check_positive("scale", scale)
@@ -265,7 +265,7 @@ def check_settings(loss: EmbeddingLoss, width: int) -> None:
 
 
 def loss_settings(loss: EmbeddingLoss) -> dict[str, object]:
-    """Return a loss as flat JSON values; a teacher by its name."""
+    """Return a loss and its settings as JSON values; a teacher is given by its name."""
     inner = plain(loss)
     settings: dict[str, object] = {"loss": inner.name}
     for each in fields(inner):
@@ -281,7 +281,7 @@ def loss_settings(loss: EmbeddingLoss) -> dict[str, object]:
 
 
 def unit(vectors_NH: Tensor) -> Tensor:
-    """Return the vectors at length 1."""
+    """Scale vectors to length 1."""
     return F.normalize(vectors_NH, dim=-1)
 
 

@@ -1,15 +1,15 @@
 """The training objective of sentence embedders: batches of rows, and a loss with gradient caching.
 
-A loss compares all vectors of a batch, but a batch need not go through the model at once. A batch of several
-micro-batches goes through the model twice (Gao et al. 2021, arXiv:2101.06983):
+A loss compares all vectors of a batch, but a large batch does not fit into memory at once. A batch of several
+micro-batches therefore goes through the model twice (Gao et al. 2021, arXiv:2101.06983):
 
-1. without a graph, for the vectors alone: the loss over all of them, and its gradient with respect to each;
-2. micro-batch by micro-batch with a graph: the sum of vector times cached gradient has the gradient of the loss.
+1. without an autograd graph: compute all vectors, the loss, and its gradient with respect to each vector;
+2. micro-batch by micro-batch with a graph: backpropagate the sum of each vector times its cached gradient.
 
-Each micro-batch draws the same dropout in both passes, because the random generators are restored. Memory then grows
-with the micro-batch, and with the vectors of the batch, which are small.
+Each micro-batch draws the same dropout in both passes, because the random generators are restored. Memory grows with
+the size of a micro-batch, and with the vectors of the batch, which are small.
 
-Shapes: R rows, N rows of a batch, K texts of a row, P texts of a batch (N times K), W windows of a batch, B windows of
+Shapes: R rows, N rows of a batch, K texts per row, P texts of a batch (N times K), W windows of a batch, B windows of
 a micro-batch, H hidden.
 """
 
@@ -40,38 +40,38 @@ from bothways.tasks.embedding.vector_model import VectorModel, merge_windows
 from bothways.training.objective import Baseline, MicroBatch, Update
 from bothways.training.state import RandomState
 
-# Texts whose similarities are compared with the teacher's.
+# Maximum texts whose similarities are compared with the teacher's.
 COMPARED = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows(RowTexts):
-    """Tokenised rows."""
+    """Rows with their tokenised texts."""
 
     store: WindowStore
 
     @property
     def part(self) -> dict[str, object]:
-        """The rows in a card: their count, and SHA-256 of their tokens and truth."""
+        """The card's entry of the rows: their number, and SHA-256 of their tokens and targets."""
         truth = {} if self.truth_R is None else {"labels_sha256": digest_of(self.truth_R)}
         return {**data_part(len(self.texts_RK), self.store), **truth}
 
     @property
     def digest(self) -> str:
-        """A checksum of tokens and truth."""
+        """A checksum of tokens and targets."""
         parts = (self.texts_RK,) if self.truth_R is None else (self.texts_RK, self.truth_R)
         return f"{self.store.digest} {digest_of(*parts)}"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """The rows for an epoch or a batch."""
+    """The rows of an epoch or a batch."""
 
     texts_RK: NDArray[np.int64]  # indices of the rows' texts
     truth_R: Truth | None  # scores, encoded labels, or a teacher's vectors; None if there are none
 
     def batch(self, chosen: NDArray[np.int64]) -> "BatchRows":
-        """Return the chosen rows."""
+        """Select rows by index."""
         return BatchRows(self.texts_RK[chosen], None if self.truth_R is None else self.truth_R[chosen])
 
 
@@ -93,10 +93,10 @@ class GivenRows:
 
 
 class DrawnRows:
-    """Rows drawn anew for each epoch: a text, another with the same label, and optionally one with another label.
+    """Rows drawn again for each epoch: a text, a text with the same label, and optionally one with another label.
 
-    A text whose label occurs once never starts a row, but can be drawn as a negative. Each other text starts ``pairs``
-    rows, if enough texts have its label.
+    Each text starts ``pairs`` rows, or fewer if its label has fewer other texts. A text whose label occurs once starts
+    no row, but can be drawn as a negative.
     """
 
     def __init__(self, data: StoredRows, *, pairs: int, negatives: bool, seed: int) -> None:
@@ -106,14 +106,14 @@ class DrawnRows:
         self._label_N = data.truth.astype(np.int64)
         self._texts_of_label = [np.flatnonzero(self._label_N == label) for label in np.unique(self._label_N)]
         if len(self._texts_of_label) < 2:
-            raise InvalidInput("expected texts of at least two labels, but all have the same. Check the column.")
+            raise InvalidInput("expected texts of at least two labels, but all have the same label. Check the column.")
         if all(len(texts) < 2 for texts in self._texts_of_label):
-            raise InvalidInput("expected a label with at least two texts, but every label occurs once.")
+            raise InvalidInput("expected a label with at least two texts, but every label occurs once. Give more rows.")
         self._pairs, self._negatives, self._seed = pairs, negatives, seed
         self.count = sum(len(texts) * min(pairs, len(texts) - 1) for texts in self._texts_of_label)
 
     def epoch(self, epoch: int) -> BatchRows:
-        """Return the rows of an epoch, by label."""
+        """Draw the rows of an epoch, sorted by label."""
         generator = np.random.default_rng([self._seed, epoch, 1])
         texts_RK = np.array(list(self._drawn(generator)), dtype=np.int64)
         if self._negatives:
@@ -144,28 +144,28 @@ class BatchPlan:
 
     rows: BatchRows
     windows: list[int]  # indices of the windows in the store, text by text
-    text_W: NDArray[np.int64]  # the text of each window, by its place in the batch
-    lengths_W: NDArray[np.int64]  # tokens of each window
+    text_W: NDArray[np.int64]  # the text of each window, as an index into the batch
+    lengths_W: NDArray[np.int64]  # number of tokens of each window
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A micro-batch whose batch loss is not known yet, or a whole batch."""
+    """A micro-batch before the loss of its batch is known, or a whole batch."""
 
     packed: Packed
-    places: list[int]  # places of the windows in the plan
+    places: list[int]  # indices of the windows in the plan
     plan: BatchPlan
 
 
 @dataclass(frozen=True, slots=True)
 class CachedMicroBatch:
-    """A micro-batch whose batch loss is known."""
+    """A micro-batch with the cached gradient of its batch's loss."""
 
     packed: Packed
-    # The gradient of the product of loss and batch weight with respect to the vectors of the windows.
+    # The gradient of (batch loss times batch weight) with respect to the windows' vectors.
     gradient_BH: Tensor
-    value: Tensor  # this micro-batch's share of that product
-    random: RandomState  # the random generators when the vectors were made
+    value: Tensor  # this micro-batch's share of the weighted loss
+    random: RandomState  # the random generators before its first pass
 
 
 Payload = Alone | CachedMicroBatch
@@ -175,8 +175,8 @@ class EmbeddingObjective:
     """The objective of an embedder for the training loop.
 
     An update has at most ``batch_size`` rows, which the loss compares with each other; updates differ by at most one
-    row. A micro-batch has at most ``tokens`` tokens. ``held_out`` rows are measured after each epoch, and ``identity``
-    has further settings that determine the run.
+    row. A micro-batch has at most ``tokens`` tokens. ``held_out`` rows are evaluated after each epoch. ``identity`` has
+    further settings that determine the run.
     """
 
     baseline: ClassVar = Baseline("embedder before the training", margin=0.0)
@@ -198,7 +198,7 @@ class EmbeddingObjective:
         if batch_size < 2:
             raise InvalidInput(f"rows of a batch are compared, so batch_size must be at least 2, got {batch_size}.")
         if source.count < 2:
-            raise InvalidInput("rows of a batch are compared, so training needs at least two.")
+            raise InvalidInput("rows of a batch are compared, so training needs at least two rows: give more data.")
         self.model = model
         self.settings = settings
         self.source = source
@@ -211,7 +211,7 @@ class EmbeddingObjective:
 
     @property
     def module(self) -> nn.Module:
-        """Encoder and pooling."""
+        """The trained module: encoder and pooling."""
         return self.model
 
     @property
@@ -225,12 +225,12 @@ class EmbeddingObjective:
         }
 
     def validate(self) -> Validation | None:
-        """Return metrics of the held-out rows; None if there are none."""
+        """Return metrics on the held-out rows; None without held-out rows."""
         rows = self.held_out
         return None if rows is None else validation_of(self.vectors_of(rows), rows)
 
     def vectors_of(self, rows: StoredRows) -> NDArray[np.float32]:
-        """Return the vectors of the texts of rows (P, H)."""
+        """Embed the texts of rows (P, H)."""
         store = rows.store
         answers = Runner(row_answers(self.model, per_token=False), self.model.device, self.tokens).run(store.windows())
         vectors_PH: NDArray[np.float32] = self._merged(
@@ -239,11 +239,11 @@ class EmbeddingObjective:
         return vectors_PH
 
     def updates_per_epoch(self) -> int:
-        """Return the number of batches of at most ``batch_size`` rows."""
+        """Return the number of batches in an epoch."""
         return -(-self.source.count // self.batch_size)
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Payload]]:
-        """Yield the epoch's rows in a random order, in batches whose sizes differ by one at most."""
+        """Yield the epoch's rows in a random order, in batches of nearly equal size."""
         rows = self.source.epoch(epoch)
         order = np.random.default_rng([self.seed, epoch]).permutation(self.source.count)
         for chosen in np.array_split(order, self.updates_per_epoch())[start:]:
@@ -251,7 +251,7 @@ class EmbeddingObjective:
             yield Update(tuple(self._micro_batches(plan)))
 
     def joined(self, update: Update[Payload]) -> Update[Payload]:
-        """Return the micro-batches with their cached gradients; a batch with a single micro-batch stays as it is."""
+        """Cache the gradients of an update's micro-batches; a single micro-batch needs none."""
         parts = [each.payload for each in update.micro_batches if isinstance(each.payload, Alone)]
         if len(parts) < 2:
             return update
@@ -284,7 +284,7 @@ class EmbeddingObjective:
                 return self.batch_loss(vectors_WH, plan) * len(plan.rows.texts_RK)
             case CachedMicroBatch(packed, gradient_BH, value, random):
                 random.restore()
-                # Only the gradient of this sum matters.
+                # Only the gradient of this sum matters; the value is the cached one.
                 carrier: Tensor = (self.model(packed).float() * gradient_BH).sum()
                 return carrier - carrier.detach() + value
 
@@ -300,7 +300,7 @@ class EmbeddingObjective:
             return self.loss_of_batch.value(batch)
 
     def _merged(self, vectors_WH: Tensor, text_W: NDArray[np.int64], lengths_W: NDArray[np.int64]) -> Tensor:
-        """Return the vectors of texts from those of their windows, truncated and scaled as the settings say."""
+        """Merge window vectors into text vectors, truncated and scaled according to the settings."""
         merged_PH = merge_windows(vectors_WH, text_W, lengths_W, self.settings.pooling)
         cut_PH = merged_PH[:, : self.settings.dimensions]
         return unit(cut_PH) if self.settings.unit_length else cut_PH
@@ -311,7 +311,7 @@ class EmbeddingObjective:
         return BatchPlan(rows, windows, np.repeat(np.arange(len(texts)), counts), store.lengths[windows])
 
     def _micro_batches(self, plan: BatchPlan) -> Iterator[MicroBatch[Payload]]:
-        """Yield the windows of all texts sorted by length; each micro-batch is weighted by its tokens."""
+        """Yield the windows of all texts in order of length; a micro-batch is weighted by its share of the tokens."""
         total, rows = int(plan.lengths_W.sum()), len(plan.rows.texts_RK)
         for places in by_token_budget(plan.lengths_W.tolist(), self.tokens):
             tokens = int(plan.lengths_W[places].sum())
@@ -320,10 +320,10 @@ class EmbeddingObjective:
 
 
 def validation_of(vectors_PH: Vectors, rows: RowTexts) -> Validation:
-    """Return metrics of the vectors of held-out rows.
+    """Return the metrics of held-out rows, given their vectors.
 
-    The score is Spearman's correlation of cosines with scores (or with the teacher's cosines), or the mean reciprocal
-    rank.
+    The validation score is Spearman's correlation of the cosines with the scores, or with the teacher's cosines for
+    plain texts; for other rows, it is the mean reciprocal rank.
     """
     match rows.columns:
         case ScoredPairs():
@@ -342,7 +342,7 @@ def validation_of(vectors_PH: Vectors, rows: RowTexts) -> Validation:
 
 
 def square_cosines(vectors_PH: Truth) -> Floats:
-    """Return the cosines of all compared texts with each other, and with themselves."""
+    """Return the matrix of cosines between the first `COMPARED` texts."""
     unit_PH = unit_rows(vectors_PH[:COMPARED].astype(np.float64))
     return unit_PH @ unit_PH.T
 
@@ -354,5 +354,5 @@ def above_diagonal(square: Floats) -> Floats:
 
 
 def _in_order(vectors_WH: Tensor, places: Sequence[int]) -> Tensor:
-    """Reorder vectors from the order of ``places`` to that of the windows."""
+    """Sort vectors by their window index in ``places``."""
     return vectors_WH[on_device(np.argsort(places), vectors_WH.device)]

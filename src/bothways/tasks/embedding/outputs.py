@@ -1,6 +1,6 @@
-"""Rows of texts for training and evaluating an embedder, and its outputs: similarities, ranks, and metrics.
+"""Rows of texts for training and evaluating an embedder, and its outputs: similarities, ranks and metrics.
 
-Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N query texts, C candidate texts.
+Shapes: R rows, K texts per row, P texts (R times K), H dimensions, N query texts, C candidate texts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Truth: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
 Vectors: TypeAlias = NDArray[np.floating]
 Floats: TypeAlias = NDArray[np.float64]
 
-# Query texts that are compared with all candidates at a time.
+# Number of query texts compared with all candidates at once.
 BLOCK = 512
 
 
@@ -44,14 +44,14 @@ class EmbeddingRow:
 
     text: tuple[str, ...]
     label: float | str | None
-    where: str  # its place in the data, for messages
+    where: str  # the place of the row in the data, for messages
     columns: EmbeddingColumns  # the kind of row
 
 
 def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source, EmbeddingColumns]:
-    """Return a source and the kind of its rows, determined by the columns of the first row.
+    """Return a source and the kind of its rows, which the columns of the first row determine.
 
-    Standard input and open streams, which can be read only once, become lists of rows.
+    Standard input and open streams can be read only once, so they are returned as lists of rows.
     """
     kept: Source = source
     match source:
@@ -80,16 +80,16 @@ def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[Embed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTexts:
-    """Texts of rows, with the labels or scores to learn."""
+    """The texts of rows, and the labels or scores to train on."""
 
     columns: EmbeddingColumns  # the kind of rows
     texts_RK: NDArray[np.int64]  # indices of each row's texts
     identity_P: NDArray[np.int64]  # an id for each text, the same for equal texts
-    truth_R: Truth | None  # the truth to learn; None if there is none
+    truth_R: Truth | None  # the targets of the loss; None if the rows have none
 
     @classmethod
     def of(cls, rows: Sequence[EmbeddingRow]) -> RowTexts:
-        """Return the rows with their texts numbered, row by row."""
+        """Index the texts of rows, row by row, and encode the labels."""
         numbers: dict[str, int] = {}
         identity = [numbers.setdefault(text, len(numbers)) for row in rows for text in row.text]
         identity_P, labels = np.array(identity, dtype=np.int64), [row.label for row in rows]
@@ -103,14 +103,14 @@ class RowTexts:
 
     @property
     def scores_R(self) -> Truth | None:
-        """The scores of scored pairs; None for rows of other kinds, whose texts are ranked."""
+        """The scores of scored pairs; None for other kinds of rows, which are evaluated by ranking."""
         return self.truth_R if isinstance(self.columns, ScoredPairs) else None
 
     @property
     def truth(self) -> Truth:
         """The targets of the loss."""
         if self.truth_R is None:
-            raise InvalidInput("these rows have neither scores nor labels, so nothing can be measured.")
+            raise InvalidInput("these rows have neither scores nor labels: name a column of scores or labels.")
         return self.truth_R
 
 
@@ -123,7 +123,7 @@ class Similarity(TaskPrediction):
 
     Attributes:
         similarity: Cosine of their vectors, -1 to 1.
-        tokens_read: Number of windows of the text that has more of them, and of tokens dropped from both texts.
+        tokens_read: Maximum windows of the two texts, and total tokens dropped from them.
     """
 
     similarity: float
@@ -132,15 +132,15 @@ class Similarity(TaskPrediction):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluatedRows:
-    """The truth of evaluated rows, and how much of their texts was read."""
+    """The expected scores of evaluated rows, and how much of their texts was read."""
 
-    truth_N: Truth | None  # the scores of scored pairs; None for rows whose texts are ranked
+    truth_N: Truth | None  # the scores of scored pairs; None for rows evaluated by ranking
     tokens_read: TextsRead
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutputs:
-    """The outputs of an embedder: cosines of pairs, or reciprocal ranks. They have no names and no confidence."""
+    """The outputs of an embedder: cosines of pairs, or reciprocal ranks; without labels and calibration."""
 
     labels: ClassVar[tuple[str, ...]] = ()
     comparable: ClassVar[tuple[str, ...]] = ()
@@ -151,7 +151,7 @@ class EmbeddingOutputs:
         del options
         if isinstance(columns, PlainTexts):
             raise InvalidInput(
-                "texts alone cannot be evaluated: name columns of pairs or labels, or the task similarity."
+                "texts alone cannot be evaluated: name columns of pairs or labels, or use the task similarity."
             )
         return read_embedding_rows(data, columns)
 
@@ -163,7 +163,7 @@ class EmbeddingOutputs:
     def outcomes(
         self, scores: Sequence[Scores[None]], truth: EvaluatedRows, *, calibrated: bool | None = None
     ) -> Outcomes:
-        """Return the outcomes of evaluated rows: cosines beside their scores, or ranks (see `measured`)."""
+        """Return the outcomes of evaluated rows: cosines with the expected scores, or ranks (see `measured`)."""
         del calibrated
         measured_N = np.array([each.logits_RC[0, 0] for each in scores])
         return replace(outcomes_of(measured_N, truth.truth_N), tokens_read=truth.tokens_read)
@@ -175,7 +175,7 @@ def measured(vectors_PH: Vectors, rows: RowTexts) -> Floats:
 
 
 def outcomes_of(measured_N: Floats, truth_N: Truth | None) -> Outcomes:
-    """Return the outcomes of rows: cosines beside the scores in ``truth_N``, or reciprocal ranks if it is None."""
+    """Return the outcomes of rows: cosines with the scores ``truth_N``, or reciprocal ranks if it is None."""
     from bothways.evaluation.metrics.ranking import rank_outcomes
     from bothways.evaluation.metrics.regression import similarity_outcomes
 
@@ -188,8 +188,8 @@ def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str
         return None
     counts = Counter(labels)
     if all(count < 2 for count in counts.values()):
-        return "every label occurs once, and ranking needs at least two texts of a label"
-    return "all texts have the same label, so whatever is found is right" if len(counts) < 2 else None
+        return "every label occurs once, and ranking needs a label with at least two texts"
+    return "all texts have the same label, so every ranking is correct" if len(counts) < 2 else None
 
 
 def cosines_of(vectors_PH: Vectors, rows: RowTexts) -> Floats:
@@ -202,14 +202,14 @@ def cosines_of(vectors_PH: Vectors, rows: RowTexts) -> Floats:
 def found_at(vectors_PH: Vectors, rows: RowTexts) -> Floats:
     """Return 1 / rank of the first match of each query text (N).
 
-    The candidates for an anchor are all different positives and negatives; its own positives match. The candidates for
-    a labelled text are all other texts; those with its label match. Among equal cosines, candidates that do not match
-    rank first. A copy of the query ranks first whatever the vectors are, so it never counts as an error: with the
-    query's label it is a match, otherwise it is left out.
+    An anchor is ranked against all different positives and negatives; its own positives match. A labelled text is
+    ranked against all other texts; those with its label match. Among equal cosines, candidates that do not match rank
+    first. A copy of the query has cosine 1 with any vectors, so it never counts as an error: it is a match if it has
+    the query's label, otherwise it is left out.
     """
     queries, candidates_C, belongs_to = _by_label(rows) if isinstance(rows.columns, LabelledTexts) else _by_row(rows)
     if not queries:
-        raise InvalidInput("every label occurs once; ranking needs at least two texts per label: give more rows.")
+        raise InvalidInput("every label occurs once, and ranking needs a label with two texts: give more rows.")
     unit_PH = unit_rows(vectors_PH)
     candidates_HC, identity_C = unit_PH[candidates_C].T, rows.identity_P[candidates_C]
     ranks: list[float] = []
@@ -223,7 +223,7 @@ def found_at(vectors_PH: Vectors, rows: RowTexts) -> Floats:
     return np.array(ranks)
 
 
-# Query texts, their candidates, and a function that returns which candidates match a query (C).
+# Query texts, their candidates, and a function that returns a mask of the candidates that match a query (C).
 _Search: TypeAlias = tuple[list[int], NDArray[np.int64], Callable[[int], NDArray[np.bool_]]]
 
 
@@ -244,7 +244,7 @@ def _by_row(rows: RowTexts) -> _Search:
 
 
 def unit_rows(vectors_PH: Vectors) -> Floats:
-    """Return vectors at length 1, in float64."""
+    """Scale vectors to length 1, in float64."""
     vectors = vectors_PH.astype(np.float64)
     unit_PH: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return unit_PH

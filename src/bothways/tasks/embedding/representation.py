@@ -1,11 +1,10 @@
-"""Representations of texts: the seam between an encoder, which makes them, and an index, which searches them.
+"""Representations of texts, which encoders compute and indexes search.
 
-Three kinds cover the encoders of the literature: one dense vector for each text (`DenseVectors`), a dense vector for
-each token (`MultiVectors`, late interaction), and weights of vocabulary terms (`SparseVectors`, learned sparse
-encoders). Each value holds the representations of several texts, in their order, and can be sliced and joined by text.
-This module imports no torch.
+There are three kinds: one dense vector per text (`DenseVectors`), a dense vector per token (`MultiVectors`, for late
+interaction), and weights of vocabulary terms (`SparseVectors`, for learned sparse encoders). A value holds the
+representations of several texts in order, and can be indexed and concatenated by text. This module imports no torch.
 
-Shapes: N texts, D dimensions, T token vectors of all texts, V vocabulary terms, M weights of all texts.
+Shapes: N texts, D dimensions, T token vectors of all texts, V vocabulary terms, M term weights of all texts.
 """
 
 from collections.abc import Sequence
@@ -46,17 +45,17 @@ class DenseVectors:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Join representations of one width."""
+        """Concatenate representations of equal width."""
         _check_alike({each.dimensions for each in parts}, "width")
         return cls(np.concatenate([each.vectors_ND for each in parts]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultiVectors:
-    """A vector for each token that an encoder keeps; texts differ in their number of vectors."""
+    """A vector for each token that the encoder keeps; the number of vectors differs between texts."""
 
-    vectors_TD: NDArray[np.floating]  # of all texts, text by text
-    starts: NDArray[np.int64]  # the place of each text's first vector, and T at the end (N + 1)
+    vectors_TD: NDArray[np.floating]  # the vectors of all texts, text by text
+    starts: NDArray[np.int64]  # the index of each text's first vector, and T at the end (N + 1)
 
     def __post_init__(self) -> None:
         _check_floats(self.vectors_TD, 2, "token vectors")
@@ -80,7 +79,7 @@ class MultiVectors:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Join representations of one width."""
+        """Concatenate representations of equal width."""
         _check_alike({each.dimensions for each in parts}, "width")
         return cls(np.concatenate([each.vectors_TD for each in parts]), _joined_starts([each.starts for each in parts]))
 
@@ -89,10 +88,10 @@ class MultiVectors:
 class SparseVectors:
     """Weights of vocabulary terms; terms that a text does not list have weight 0."""
 
-    terms_M: NDArray[np.int64]  # term numbers of all texts, text by text, ascending and different within a text
-    weights_M: NDArray[np.floating]  # the weight of each, finite
-    starts: NDArray[np.int64]  # the place of each text's first term, and M at the end (N + 1)
-    vocabulary: int  # the number of terms, V
+    terms_M: NDArray[np.int64]  # term ids of all texts, text by text; ascending and different within a text
+    weights_M: NDArray[np.floating]  # the weight of each term
+    starts: NDArray[np.int64]  # the index of each text's first term, and M at the end (N + 1)
+    vocabulary: int  # V, the number of terms in the vocabulary
 
     def __post_init__(self) -> None:
         _check_floats(self.weights_M, 1, "term weights")
@@ -119,13 +118,13 @@ class SparseVectors:
         return type(self)(self.terms_M[places], self.weights_M[places], starts, self.vocabulary)
 
     def of(self, text: int) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-        """Return the terms of one text and their weights."""
+        """Return the term ids of one text and their weights."""
         part = slice(self.starts[text], self.starts[text + 1])
         return self.terms_M[part], self.weights_M[part]
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Join representations over one vocabulary."""
+        """Concatenate representations with the same vocabulary size."""
         _check_alike({each.vocabulary for each in parts}, "vocabulary")
         return cls(
             np.concatenate([each.terms_M for each in parts]),
@@ -157,16 +156,16 @@ def _check_starts(starts: NDArray[np.int64], count: int) -> None:
         or starts[-1] != count
         or (np.diff(starts) < 0).any()
     ):
-        raise InvalidInput(f"starts must be whole numbers that rise from 0 to {count}, got {starts.tolist()!r:.80}.")
+        raise InvalidInput(f"starts must be ascending integers from 0 to {count}, got {starts.tolist()!r:.80}.")
 
 
 def _check_alike(widths: set[int], name: str) -> None:
     if len(widths) != 1:
-        raise InvalidInput(f"expected parts with the same {name} to join, got {sorted(widths)}.")
+        raise InvalidInput(f"expected representations with the same {name} to join, got {sorted(widths)}.")
 
 
 def _selected(starts: NDArray[np.int64], rows: RowNumbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of the selected texts' entries, and the starts of the selection."""
+    """Return the indices of the selected texts' entries, and the starts of the selection."""
     numbers = np.arange(len(starts) - 1)[rows]
     ends = np.concatenate([[0], np.cumsum(starts[numbers + 1] - starts[numbers])])
     places = [np.arange(starts[number], starts[number + 1]) for number in numbers]

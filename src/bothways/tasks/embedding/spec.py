@@ -1,7 +1,7 @@
 """The declaration of sentence embedders. Loads no torch.
 
-Embedders learn from rows of several kinds. Each kind is a frozen dataclass of column names. The columns named in a
-call determine the kind (`kind_of`), otherwise the columns of the first row do (`usual_kind`).
+Embedders train on rows of several kinds. Each kind is a frozen dataclass of column names. The columns named in a call
+determine the kind (`kind_of`); if none are named, the columns of the first row do (`usual_kind`).
 """
 
 import re
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """Columns of a row of texts; `predict` compares the first two.
+    """Columns of a row of texts; `predict` compares the first two texts.
 
     Attributes:
-        kind: The noun for such rows in messages.
-        part: The part of a row that is the truth: ``"score"``, ``"label"``, or none.
+        kind: The name of such rows in messages.
+        part: The field with the column of the target, ``"score"`` or ``"label"``; empty if there is none.
     """
 
     kind: ClassVar[str]
@@ -34,7 +34,7 @@ class RowColumns:
 
     @property
     def texts(self) -> tuple[str | tuple[str, ...], ...]:
-        """The column of each text in a row; several columns in a tuple are joined by spaces into one text."""
+        """The column of each text in a row; a tuple of columns is one text, joined by spaces."""
         values: list[str | tuple[str, ...]] = [
             getattr(self, each.name) for each in fields(self) if each.name != self.part
         ]
@@ -42,11 +42,11 @@ class RowColumns:
 
     @property
     def truth(self) -> str:
-        """Column of the score or the label; empty for rows without."""
+        """Column of the score or the label; empty for rows without one."""
         return str(getattr(self, self.part)) if self.part else ""
 
     def convert(self, value: object) -> float | str | None:
-        """Return a score as a number, or a label as a string."""
+        """Convert a score to a number, or a label to a string."""
         return number(value) if self.part == "score" else class_label(value) if self.part else None
 
     @property
@@ -54,8 +54,8 @@ class RowColumns:
         """Columns of the two texts that are compared."""
         if len(self.texts) < 2:
             raise InvalidInput(
-                f"expected rows of two texts to compare, but this embedder was trained on {self.kind}. For vectors: "
-                "encode, or bothways embed."
+                f"expected rows of two texts to compare, but this embedder was trained on {self.kind}. To get vectors, "
+                "use encode or bothways embed."
             )
         first, second = self.texts[:2]
         return str(first), str(second)
@@ -66,11 +66,11 @@ class RowColumns:
         return text_at(row, first), text_at(row, second)
 
     def check(self, number: int, value: object) -> tuple[str, str]:
-        """Return a tuple or list of two texts as a pair."""
+        """Validate a tuple or list of two texts; return it as a pair."""
         return two_texts(number, value, PAIR)
 
     def is_one(self, value: object) -> bool:
-        """Return True for a tuple of two texts."""
+        """Return True for a single input: a tuple of two texts."""
         return is_two_texts(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -83,19 +83,19 @@ class RowColumns:
     def labelled_row(self, value: object, label: object) -> dict[str, object]:
         """Return the row of two texts and their score."""
         if not self.truth:
-            raise InvalidInput(f"{self.kind} have neither scores nor labels: give the rows alone.")
+            raise InvalidInput(f"{self.kind} have neither scores nor labels: leave out the labels.")
         first, second = self.check(0, value)
         return {**self.rows_of((first, second))[0], self.truth: label}
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredPairs(RowColumns):
-    """Two texts and a score of their similarity; only the order of the scores counts.
+    """Two texts and a score of their similarity.
 
     Attributes:
         text_a: Column of the first text.
         text_b: Column of the second text.
-        score: Column of the similarity of the two texts; only its order matters.
+        score: Column of the similarity of the two texts, on any scale: only the order of the scores matters.
     """
 
     text_a: str = "text_a"
@@ -112,7 +112,7 @@ class Pairs(RowColumns):
 
     Attributes:
         anchor: Column of the first text, such as a question.
-        positive: Column of a text that matches it, such as an answer.
+        positive: Column of a text that matches the anchor, such as an answer.
     """
 
     anchor: str = "anchor"
@@ -123,11 +123,11 @@ class Pairs(RowColumns):
 
 @dataclass(frozen=True, slots=True)
 class Triplets(RowColumns):
-    """An anchor text, a text that matches it, and one or more texts that do not match it.
+    """An anchor text, a text that matches it, and one or more texts that do not.
 
     Attributes:
-        anchor: Column of the first text.
-        positive: Column of a text that matches it, such as an answer.
+        anchor: Column of the first text, such as a question.
+        positive: Column of a text that matches the anchor, such as an answer.
         negative: Columns of texts that do not match the anchor.
     """
 
@@ -143,7 +143,7 @@ class LabelledTexts(RowColumns):
     """Texts with labels; texts with the same label match.
 
     Attributes:
-        text: Columns whose contents, joined by spaces, are the text.
+        text: Columns of the text; several columns are joined by spaces.
         label: Column of the text's label.
     """
 
@@ -155,7 +155,7 @@ class LabelledTexts(RowColumns):
 
     @property
     def texts(self) -> tuple[tuple[str, ...]]:
-        """Columns of the only text."""
+        """Columns of the single text of a row."""
         return (self.text,)
 
     def labelled_row(self, value: object, label: object) -> dict[str, object]:
@@ -165,7 +165,7 @@ class LabelledTexts(RowColumns):
 
 @dataclass(frozen=True, slots=True)
 class PlainTexts(RowColumns):
-    """Texts without labels, for a teacher's similarities.
+    """Texts without labels, for distillation from a teacher.
 
     Attributes:
         text: Columns of the texts; each column holds a separate text.
@@ -187,14 +187,14 @@ def names_of(kind: type[EmbeddingColumns]) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
 
 
-# The column of a row's only negative, or of one of several.
+# Columns of negatives: ``negative``, or ``negative_1``, ``negative_2``, ...
 _NEGATIVE = re.compile(r"negative(?:_(\d{1,9}))?", re.ASCII)
 
 NAMES = tuple(dict.fromkeys(name for kind in KINDS for name in names_of(kind)))
 
 
 def kind_of(*, teacher: bool = False, **names: object) -> EmbeddingColumns:
-    """Return the kind of rows with these columns; columns that are not named have their default name.
+    """Return the kind of rows that has these columns; other columns keep their default names.
 
     >>> kind_of(score="likeness")
     ScoredPairs(text_a='text_a', text_b='text_b', score='likeness')
@@ -203,7 +203,7 @@ def kind_of(*, teacher: bool = False, **names: object) -> EmbeddingColumns:
 
     Args:
         teacher: True if the rows are plain texts for distillation from a teacher.
-        names: Columns by their names.
+        names: The name of each column, by its field such as ``anchor``.
     """
     given = {name: value for name, value in names.items() if value}
     kind = PlainTexts if teacher else next((SIGNS[name] for name in SIGNS if name in given), ScoredPairs)
@@ -212,14 +212,14 @@ def kind_of(*, teacher: bool = False, **names: object) -> EmbeddingColumns:
             "expected columns of one kind of rows: "
             + ", or ".join(f"{each.kind} ({', '.join(names_of(each))})" for each in KINDS)
             + f"; got {', '.join(given)}."
-            + (" With a teacher, name text." if teacher else "")
+            + (" With a teacher, name only text." if teacher else "")
         )
     columns: EmbeddingColumns = renamed(kind(), given)
     return columns
 
 
 def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
-    """Return the kind of rows with these columns under their usual names; scored pairs if no kind matches.
+    """Return the kind of rows whose default column names are among these; scored pairs if there is none.
 
     >>> usual_kind(["anchor", "positive", "negative_1", "negative_2"])
     Triplets(anchor='anchor', positive='positive', negative=('negative_1', 'negative_2'))
@@ -235,7 +235,7 @@ def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
 
 
 def stored_kind(card: Mapping[str, object]) -> EmbeddingColumns:
-    """Return the columns in a card; the usual ones of scored pairs if it has none."""
+    """Return the columns in a card; the default ones of scored pairs if it has none."""
     stored = card.get("columns")
     known = stored.keys() if isinstance(stored, dict) else set()
     return stored_columns(card, next((kind() for kind in KINDS if known == set(names_of(kind))), ScoredPairs()))
@@ -243,13 +243,13 @@ def stored_kind(card: Mapping[str, object]) -> EmbeddingColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingOpening:
-    """Options of embedding; by default as in the checkpoint.
+    """Options of the vectors; by default as in the checkpoint.
 
     Attributes:
         pooling: How token states are pooled into one vector. Default: the mean. ``"cls"`` takes the state of the
             tokenizer's [CLS] token: the first token of a text, or the last (XLNet).
-        unit_length: Scale vectors to length 1. Default: true, unless the embedder was saved without.
-        dimensions: Keep only this many leading dimensions, for models trained for it (Matryoshka).
+        unit_length: Scale vectors to length 1. Default: true, unless the embedder was saved with false.
+        dimensions: Keep only this many leading dimensions of each vector, for models trained with Matryoshka.
     """
 
     pooling: Pooling | None = None
@@ -258,7 +258,7 @@ class EmbeddingOpening:
 
 
 class VectorArguments(TypedDict, total=False):
-    """Options of embedding as keyword arguments; see `EmbeddingOpening`."""
+    """Options of the vectors as keyword arguments; see `EmbeddingOpening`."""
 
     pooling: Pooling | None
     unit_length: bool | None
@@ -270,9 +270,9 @@ class EmbeddingLearning:
     """Options of training an embedder.
 
     Attributes:
-        loss: One of `bothways.tasks.embedding.losses`. Default: `CoSENT` for scored pairs, else
+        loss: A loss from `bothways.tasks.embedding.losses`. Default: `CoSENT` for scored pairs, else
             `MultipleNegativesRanking`. Plain texts need a `Distillation` with a teacher.
-        pairs_per_text: Pairs drawn for each labelled text in an epoch.
+        pairs_per_text: Number of pairs drawn for each labelled text per epoch.
     """
 
     loss: "EmbeddingLoss | None" = None
@@ -299,9 +299,9 @@ or pairs that belong together:
   {"anchor": "How do I pay?", "positive": "Cards are accepted."}
 or triplets (several negatives: negative_1, negative_2, ...; see search mine):
   {"anchor": "How do I pay?", "positive": "By card.", "negative": "Pay rises."}
-or texts that belong to those of their label:
+or labelled texts, where texts with the same label belong together:
   {"text": "Where is my card?", "label": "card_arrival"}
-or, with --teacher, texts for a larger embedder to teach:
+or, with --teacher, texts alone, for distillation from a larger embedder:
   {"text": "Where is my card?"}
 The columns of the first row tell which kind it is. To read other columns, name
 them: --anchor question --positive answer.""",

@@ -1,6 +1,6 @@
-"""A trained sentence embedder as an immutable value.
+"""A trained sentence embedder: the immutable value behind `SentenceEmbedder`.
 
-Its folder has the files of sentence-transformers (``modules.json``, ``sentence_bert_config.json``,
+A saved embedder has the files of sentence-transformers (``modules.json``, ``sentence_bert_config.json``,
 ``1_Pooling/config.json`` and ``config_sentence_transformers.json``) and ``bothways.json``, which takes precedence.
 
 Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
@@ -56,14 +56,14 @@ _GENERAL = "config_sentence_transformers.json"
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSettings:
-    """Stored options of embedding."""
+    """The stored options of an embedder."""
 
     pooling: Pooling
     unit_length: bool  # vectors are scaled to length 1, so that their inner product is the cosine
-    dimensions: int | None  # leading dimensions kept; all when None
-    max_length: int  # maximum tokens of a window, special ones included
+    dimensions: int | None  # number of leading dimensions to keep; all if None
+    max_length: int  # maximum tokens of a window, including special tokens
     on_overflow: Overflow
-    stride: int | None = None  # tokens that neighbouring windows share; a quarter of a window's room when None
+    stride: int | None = None  # tokens that adjacent windows share; a quarter of the text in a window if None
 
     def changed(self, options: EmbeddingOpening, hidden: int) -> EmbeddingSettings:
         """Return the settings with explicit options applied; ``hidden`` is the encoder's width."""
@@ -76,12 +76,12 @@ class EmbeddingSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedEmbedder:
-    """An encoder that embeds texts: an immutable value."""
+    """An encoder with the settings for embedding texts: an immutable value."""
 
     backend: Backend
     settings: EmbeddingSettings
     columns: EmbeddingColumns = ScoredPairs()  # noqa: RUF009 (frozen)  # as in training
-    card: Card = field(default_factory=dict)  # its record of the training; empty before one
+    card: Card = field(default_factory=dict)  # the model card; empty before a training
 
     outputs: ClassVar[EmbeddingOutputs] = EmbeddingOutputs()
 
@@ -91,7 +91,7 @@ class TrainedEmbedder:
         return self.settings.dimensions or self.backend.config.hidden
 
     def with_settings(self, **options: Unpack[VectorArguments]) -> TrainedEmbedder:
-        """Return the same encoder with other options for its vectors; options that are left out stay."""
+        """Return the same encoder with some options of its vectors replaced."""
         if not options:
             return self
         known = chosen(EmbeddingOpening, options, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
@@ -107,7 +107,7 @@ class TrainedEmbedder:
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[tuple[Vectors, TokensRead]]:
-        """Yield a vector (K) for each text, in order and in flat memory, and how much of the text was read."""
+        """Yield for each text its vector (K) and how much of it was read, in order and in constant memory."""
         runner = self._runner(self.backend.budget if max_tokens is None else TokenBudget(max_tokens))
         rows = runner.run(texts, total=total, description="embedding", show_progress=show_progress)
         return map(self._vector, rows)
@@ -124,7 +124,7 @@ class TrainedEmbedder:
         return vectors_NK, reads
 
     def represent(self, texts: Sequence[str], *, role: Role, show_progress: bool | None = None) -> DenseVectors:
-        """Return the representation of texts for an index, whatever their role; warn of truncated texts."""
+        """Return the representations of texts for an index, and warn of truncated texts; the role has no effect."""
         del role
         vectors_NK, reads = self.encode(texts, show_progress=show_progress)
         warn_of_cut(texts_read(reads))
@@ -133,7 +133,7 @@ class TrainedEmbedder:
     def represent_stream(
         self, texts: Iterable[str], *, role: Role, block: int = 1024, show_progress: bool | None = None
     ) -> Iterator[DenseVectors]:
-        """Yield the representations of an iterable of any length, ``block`` texts at a time; see `represent`."""
+        """Yield the representations of an iterable, ``block`` texts at a time; see `represent`."""
         del role
         stream = warning_of_cut(self.vectors(texts, show_progress=show_progress))
         while part := list(islice(stream, block)):
@@ -151,7 +151,7 @@ class TrainedEmbedder:
             yield scores
 
     def score_rows(self, rows: Sequence[EmbeddingRow], *, show_progress: bool | None = None) -> ScoredRows:
-        """Return the scores of rows to evaluate, see `EmbeddingOutputs.outcomes`."""
+        """Return the scores of rows for evaluation; see `EmbeddingOutputs.outcomes`."""
         vectors: list[Vectors] = []
         reads: list[TokensRead] = []
         with progress("evaluating", len(rows), show=show_progress) as bar:
@@ -165,7 +165,7 @@ class TrainedEmbedder:
         return ScoredRows(tuple(scores), EvaluatedRows(known.scores_R, texts_read(reads)))
 
     def _blocks(self, inputs: Iterable[Sequence[str]]) -> Iterator[list[tuple[Vectors, tuple[TokensRead, ...]]]]:
-        """Yield the vectors of the texts of rows (K, H), and how each was read, in blocks of rows."""
+        """Yield the vectors of each row's texts and how much of each text was read, in blocks of rows."""
         for block in self._runner(self.backend.budget).blocks(inputs, lambda row: row):
             found = [zip(*map(self._vector, rows), strict=True) for _, rows in block]
             yield [(np.stack(vectors), reads) for vectors, reads in found]
@@ -186,7 +186,7 @@ class TrainedEmbedder:
         return model.text_runner(VectorModel.of(model.model, self.settings.pooling))
 
     def _vector(self, rows: Rows) -> tuple[Vectors, TokensRead]:
-        """Return the vector of a text (K) from those of its windows, and how much of the text was read."""
+        """Merge a text's window vectors into one vector (K); also return how much of the text was read."""
         if not isinstance(rows, TextRows):
             raise TypeError("text vectors need one vector for each window")
         settings, vectors_WH = self.settings, rows.rows_WK
@@ -204,12 +204,12 @@ class TrainedEmbedder:
     # --- facts and files ---
 
     def fingerprint(self) -> str:
-        """Return SHA-256 of the weights on disk, or of an exported graph; the same for the same model."""
+        """Return the SHA-256 of the weights on disk or of the exported graph, which identifies the model."""
         if (export := exported(self.backend)) is not None:
             return export.checksum
         model = with_weights(self.backend, "identify").model
         if model.trainings:
-            raise InvalidInput("this embedder was trained and differs from its files: save it first.")
+            raise InvalidInput("this embedder was trained since it was opened or saved: save it first.")
         return fingerprint(model.folder)
 
     def facts(self) -> dict[str, object]:
@@ -220,7 +220,7 @@ class TrainedEmbedder:
     def write(self, folder: Path) -> None:
         """Write the embedder in the ecosystem's layout into an existing folder.
 
-        Other libraries take the first token for [CLS], so [CLS] pooling of an XLNet is stored as last-token pooling.
+        Other libraries assume that [CLS] comes first, so [CLS] pooling of an XLNet is stored as last-token pooling.
         """
         from bothways.checkpoints.layout import write_json, write_length, write_modules, write_pooling
 
@@ -233,7 +233,7 @@ class TrainedEmbedder:
 
 
 def warning_of_cut(stream: Iterable[tuple[Vectors, TokensRead]]) -> Iterator[Vectors]:
-    """Yield vectors alone, and warn at the end if texts were truncated."""
+    """Yield the vectors, and warn at the end if texts were truncated."""
     texts = cut = dropped = 0
     for vector_K, read in stream:
         texts, cut, dropped = texts + 1, cut + (read.dropped_tokens > 0), dropped + read.dropped_tokens
@@ -251,7 +251,7 @@ def _score(value: float, read: TokensRead) -> Scores[None]:
 def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
     """Return the embedder of a checkpoint; any encoder can be one.
 
-    Its settings are the explicit ones, the checkpoint's, or the defaults, in this order.
+    Explicit options override the checkpoint's settings, which override the defaults.
     """
     if (export := exported(backend)) is not None and export.rows.head is not None:
         raise backend.not_fitted(spec.name, "embedder")
@@ -276,7 +276,7 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
 
 
 def reading_as_stored(backend: BackendT, options: OpenOptions) -> BackendT:
-    """Return an opened model that reads texts up to the length in its folder, or up to that in the options."""
+    """Apply the maximum length and stride: the explicit options, else those stored in the folder."""
     own, limit = StoredVectors.of(backend.files.extras), backend.config.max_length or USUAL_LENGTH
     before = (
         at_most("max_length", own.max_length, limit)
@@ -293,7 +293,7 @@ def reading_as_stored(backend: BackendT, options: OpenOptions) -> BackendT:
 
 
 def check_pooling(pooling: object) -> Pooling:
-    """Return the pooling of this name."""
+    """Validate the name of a pooling."""
     known: tuple[Pooling, ...] = get_args(Pooling)
     for name in known:
         if pooling == name:
@@ -302,7 +302,7 @@ def check_pooling(pooling: object) -> Pooling:
 
 
 def _stored_number(path: Path, name: str, highest: int) -> int | None:
-    """Return a whole number from another library's file, capped at ``highest`` as that library does."""
+    """Return an integer from another library's file, capped at ``highest`` as in that library."""
     value = read_json(path).get(name) if path.is_file() else None
     return min(value, highest) if type(value) is int and value > 0 else None
 

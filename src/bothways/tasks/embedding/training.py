@@ -1,4 +1,4 @@
-"""Fine-tuning a sentence embedder, from rows to a trained encoder."""
+"""Fine-tuning of a sentence embedder, from rows of data to a trained encoder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -61,10 +61,10 @@ from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.state import TrainingRecord
 
-# Maximum held-out rows; more would make validation slow and hardly more accurate.
+# Maximum held-out rows, roughly; more would make validation slow and hardly more accurate.
 MOST_HELD_OUT = 2000
 
-# The kinds of rows that each loss learns from.
+# The kinds of rows that each loss can train on.
 KINDS_OF_LOSS: dict[type[PlainLoss], tuple[type[EmbeddingColumns], ...]] = {
     MultipleNegativesRanking: (Pairs, Triplets, LabelledTexts),
     CoSENT: (ScoredPairs,),
@@ -79,7 +79,7 @@ class EmbeddingExamples:
 
     columns: EmbeddingColumns  # the kind of rows
     training: list[EmbeddingRow]
-    # Held-out rows choose the epoch to keep; if none can be measured, the last epoch is kept.
+    # The held-out rows choose the epoch to keep; without them, or if they allow no metric, the last epoch is kept.
     held_out: list[EmbeddingRow]
     split: bool  # True if the held-out rows were drawn from the training data
 
@@ -89,8 +89,8 @@ class EmbeddingExamples:
     ) -> "EmbeddingExamples":
         """Read the rows; without validation data, hold out about a tenth of the training rows, at most some 2,000.
 
-        Rows with the same first text stay together. All labelled texts are used for training if no held-out part of
-        them could be ranked.
+        Rows with the same first text stay together. If no held-out part of labelled texts would allow a ranking
+        metric, because too few texts share a label, all of them are used for training.
         """
         rows = read_embedding_rows(train_data, columns)
         if validation is None:
@@ -99,18 +99,18 @@ class EmbeddingExamples:
         why = without_contrast(columns, [row.label for row in held_out])
         if why is not None:
             raise InvalidInput(
-                f"the validation data cannot measure the vectors: {why}. Give texts of at least two labels, with two "
-                "or more of a label, or no validation data."
+                f"the validation data cannot measure the vectors: {why}. Give at least two labels, one of them with at "
+                "least two texts, or leave out the validation data."
             )
         return cls(columns, rows, held_out, split=False)
 
     @property
     def unmeasured(self) -> str | None:
-        """The reason why the held-out rows cannot measure the vectors; None if they can."""
+        """The reason why the held-out rows allow no metric; None if they allow one."""
         if not self.held_out:
-            return "no rows were held out, as too few texts share their label"
+            return "no rows were held out, since too few texts share a label"
         why = without_contrast(self.columns, [row.label for row in self.held_out])
-        return None if why is None else f"of the held-out rows, {why}"
+        return None if why is None else f"in the held-out rows, {why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def train_embedder(
     options: EmbeddingLearning,
     training: TrainingOptions,
 ) -> EmbedderTraining:
-    """Read and tokenise the data, and lay out the training of an embedder, in place."""
+    """Read and tokenise the data, and prepare the training; the embedder's encoder is trained in place."""
     del spec
     examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed)
     start, settings, loss = replace(before, backend=backend), before.settings, options.loss or usual_loss(columns)
@@ -180,7 +180,7 @@ def train_embedder(
 def _stored(
     start: TrainedEmbedder, rows: Sequence[EmbeddingRow], loss: EmbeddingLoss, training: TrainingOptions
 ) -> StoredRows:
-    """Tokenise rows; for distillation each text is a row of its own, with the teacher's vector as its truth."""
+    """Tokenise rows; for distillation, each text becomes a row with the teacher's vector as its target."""
     texts, known, inner = [text for row in rows for text in row.text], RowTexts.of(rows), plain(loss)
     store = stored_windows(start.backend, texts)
     texts_RK, truth_R = known.texts_RK, known.truth_R
@@ -194,14 +194,14 @@ def _source(stored: StoredRows, loss: EmbeddingLoss, pairs_per_text: int, seed: 
     if isinstance(stored.columns, LabelledTexts):
         return DrawnRows(stored, pairs=pairs_per_text, negatives=isinstance(plain(loss), Triplet), seed=seed)
     if pairs_per_text != 1:
-        raise InvalidInput(f"pairs_per_text is for labelled texts, but the columns are of {stored.columns.kind}.")
+        raise InvalidInput(f"pairs_per_text needs labelled texts, not {stored.columns.kind}: leave it out.")
     return GivenRows(stored)
 
 
 def _split(
     rows: list[EmbeddingRow], columns: EmbeddingColumns, seed: int
 ) -> tuple[list[EmbeddingRow], list[EmbeddingRow]]:
-    """Split rows into training and held-out ones; with labelled texts, there may be none to hold out."""
+    """Split rows into training and held-out rows; for labelled texts, the held-out rows may be empty."""
     fraction = min(0.1, MOST_HELD_OUT / len(rows))
     if not isinstance(columns, LabelledTexts):
         return hold_out(rows, fraction, seed, lambda _: (), group=_first)
@@ -213,17 +213,17 @@ def _split(
 
 
 def _first(row: EmbeddingRow) -> str:
-    """Return the first text: rows that share it must not be split."""
+    """Return the first text, which decides the rows that stay together in a split."""
     return row.text[0]
 
 
 def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
-    """Return the default loss for a kind of rows; plain texts need a teacher."""
+    """Return the default loss for a kind of rows; refuse plain texts, which need a teacher."""
     match columns:
         case ScoredPairs():
             return CoSENT()
         case PlainTexts():
-            raise InvalidInput("texts alone train no embedder: give a teacher, loss=Distillation(teacher), or labels.")
+            raise InvalidInput("to train on texts alone, give a teacher: loss=Distillation(teacher). Or give labels.")
         case _:
             return MultipleNegativesRanking()
 
@@ -234,20 +234,20 @@ def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> No
     kinds = KINDS_OF_LOSS[type(inner)]
     if not isinstance(columns, kinds):
         expected = " or ".join(kind.kind for kind in kinds)
-        raise InvalidInput(f"the {inner.name} loss learns from {expected}, but the columns are of {columns.kind}.")
+        raise InvalidInput(f"the {inner.name} loss needs {expected}, but the data are {columns.kind}. Choose another.")
     check_settings(loss, width)
 
 
 def metrics_of(vectors_PH: Vectors, rows: RowTexts, *, seed: int) -> CardMetrics:
     """Return the card's metrics of held-out rows."""
-    chose, alike = optimistic("rows", "the epoch to keep"), "Metrics hold for texts like the held-out rows."
+    chose, alike = optimistic("rows", "the epoch to keep"), "The metrics hold for texts like the held-out rows."
     match rows.columns:
         case PlainTexts():
             cosines = [square_cosines(each) for each in (rows.truth, vectors_PH)]
             why = undefined_correlation(*map(above_diagonal, cosines))
             if why is not None:
                 return CardMetrics(None, (unmeasured(f"of the held-out texts, {why}"),))
-            like_it = "The metrics say how far the model agrees with its teacher, not how good either is."
+            like_it = "The metrics measure the agreement with the teacher, not the quality of either model."
             return CardMetrics(agreement_outcomes(*cosines).report(resamples=200, seed=seed), (chose, alike, like_it))
         case ScoredPairs():
             cosines_R, scores_R = cosines_of(vectors_PH, rows), rows.truth.astype(np.float64)
@@ -256,6 +256,6 @@ def metrics_of(vectors_PH: Vectors, rows: RowTexts, *, seed: int) -> CardMetrics
                 return CardMetrics(None, (unmeasured(f"of the held-out rows, {why}"),))
             return CardMetrics(outcomes_of(cosines_R, scores_R).report(seed=seed), (chose, alike))
         case _:
-            among = "Texts were looked for among those of the validation rows alone; among more, fewer are found."
+            among = "Only the texts of the validation rows were ranked; ranks are worse in a larger collection."
             found = outcomes_of(found_at(vectors_PH, rows), None)
             return CardMetrics(found.report(seed=seed), (chose, alike, among))

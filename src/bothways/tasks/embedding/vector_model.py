@@ -1,4 +1,4 @@
-"""The model of an embedder: an encoder and its pooling, from token states to vectors.
+"""The torch module of an embedder: an encoder and the pooling of its token states into vectors.
 
 Shapes: B sequences, T packed tokens, H hidden, W windows, P texts.
 """
@@ -20,7 +20,7 @@ from bothways.packing import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Batch, PaddedR
 
 
 class VectorModel(nn.Module):
-    """An encoder and its pooling: one vector for each window, not yet truncated or scaled."""
+    """An encoder with pooling: one vector for each window, not yet truncated or scaled."""
 
     def __init__(self, encoder: Encoder, pooling: Pooling, cls_rows: Rows = FIRST_TOKENS) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class VectorModel(nn.Module):
         return cls(model.encoder, pooling, LAST_TOKENS if model.tokenizer.cls_is_last else FIRST_TOKENS)
 
     def forward(self, packed: Batch) -> Tensor:
-        """Return the vectors of the windows (B, H); the last layer computes only the tokens that pooling reads."""
+        """Return the vectors of the windows (B, H); the last layer computes only the tokens that pooling needs."""
         if self.pooling == "cls":
             hidden_BH: Tensor = self.encoder(packed, rows=self.cls_rows)
             return hidden_BH
@@ -47,10 +47,10 @@ class VectorModel(nn.Module):
 
 
 def pool(hidden_TH: Tensor, packed: Batch, pooling: Pooling) -> Tensor:
-    """Return one vector for each sequence (B, H), pooled over the states of all its tokens, including special ones.
+    """Pool the states of all tokens, including special tokens, into one vector for each sequence (B, H).
 
     - ``mean``: the average of the states;
-    - ``cls``: the first state; `VectorModel` reads the last one if the tokenizer puts [CLS] there;
+    - ``cls``: the first state (`VectorModel` takes the last state if the tokenizer puts [CLS] there);
     - ``max``: the largest value in each dimension;
     - ``weighted_mean``: an average with weights 1, 2, 3, ... (Muennighoff 2022, arXiv:2202.08904);
     - ``mean_sqrt_length``: the sum of the states divided by the square root of their number.
@@ -69,9 +69,9 @@ def pool(hidden_TH: Tensor, packed: Batch, pooling: Pooling) -> Tensor:
 def merge_windows(
     vectors_WH: Tensor, text_W: NDArray[np.int64], lengths_W: NDArray[np.int64], pooling: Pooling
 ) -> Tensor:
-    """Return one vector for each text (P, H): the mean of its windows' vectors weighted by length, or their maximum.
+    """Merge the windows' vectors into one vector per text (P, H): a mean weighted by length, or the maximum.
 
-    ``text_W`` is the text of each window: 0 to P - 1, ascending, each at least once.
+    ``text_W`` is the text index of each window: 0 to P - 1, ascending, each at least once.
     """
     texts = int(text_W[-1]) + 1
     if len(text_W) == texts:
@@ -88,7 +88,7 @@ def merge_windows(
 
 
 def _pool_padded(hidden_TH: Tensor, batch: PaddedRows, pooling: Pooling) -> Tensor:
-    """Pool a batch with padding whose lengths are unknown on the host, for exported graphs."""
+    """Pool a padded batch whose lengths are known only on the device, as in exported graphs."""
     lengths_B1 = batch.lengths_B[:, None]
     match pooling:
         case "max":

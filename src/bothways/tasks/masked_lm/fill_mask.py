@@ -1,4 +1,4 @@
-"""Masked language modelling: words for masks, and the likelihood of texts."""
+"""Masked language modelling: filling masks, and the pseudo-likelihood of texts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from bothways.tasks.task import Task
 
 
 class FillMask(Task[str, FilledText, FittedMaskedLM]):
-    """A masked language model: fills masks with words, scores texts, and learns the language of other texts.
+    """A masked language model: fills masks with words, scores texts, and continues pre-training on raw texts.
 
-    Masks are written as the tokenizer writes them, or as ``[MASK]`` for every model; a text has one to eight, which are
-    filled together (`bothways.tasks.masked_lm.search` explains the search and its log-probabilities). If a text is too
-    long, ``on_overflow="window"`` reads the part around its masks.
+    Write masks as ``[MASK]``, which works for every model, or as the tokenizer's own mask token. A text has one to
+    eight masks, which are filled together (`bothways.tasks.masked_lm.search` explains the search and its
+    log-probabilities). For long texts, ``on_overflow="window"`` reads the part around the masks.
 
-    `fit` continues masked language modelling on raw texts, so that a model learns the language of a domain before it is
-    fine-tuned on few labels (Gururangan et al. 2020, arXiv:2004.10964). A model without a masked language modelling
-    head gets a new one that shares its token embeddings. A text that is too long is split into windows, which share no
-    tokens unless a stride was given. The card has the metrics on validation texts before and after the training, with
-    the same tokens masked.
+    `fit` continues masked language modelling on raw texts, to adapt a model to a domain before it is fine-tuned on few
+    labels (Gururangan et al. 2020, arXiv:2004.10964). A model without a masked language modelling head gets a new head
+    that shares its token embeddings. Long texts are split into windows, which do not overlap unless a stride was given.
+    The card has the metrics on validation texts before and after the training, with the same tokens masked.
 
     >>> model = FillMask.from_pretrained("google-bert/bert-base-uncased")  # doctest: +SKIP
     >>> model.predict("Paris is the [MASK] of France.").fillings[0].words  # doctest: +SKIP
@@ -42,14 +41,14 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
 
     def _not_fitted(self) -> NotFitted:
         return NotFitted(
-            f"{self.name!r} holds no masked language modelling head, so it cannot say what a mask stands "
-            "for. Take a checkpoint that was published with one (BERT, RoBERTa, DeBERTa, ...), or train one on "
-            "your texts: FillMask.fit, or bothways adapt --model ... --data texts.txt --output ..."
+            f"{self.name!r} has no masked language modelling head, so it cannot fill masks. Use a checkpoint with "
+            "such a head (BERT, RoBERTa, DeBERTa, ...), or train one on your texts: FillMask.fit, or bothways adapt "
+            "--model ... --data texts.txt --output ..."
         )
 
     @property
     def has_head(self) -> bool:
-        """True if there is a head to fill masks with; without one, `fit` draws a new one."""
+        """True if the model has a masked language modelling head; without one, `fit` initialises a new head."""
         return self._fitted is not None
 
     def _scored(
@@ -60,7 +59,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
         seed: int,
         show_progress: bool | None,
     ) -> ScoredRows:
-        """Return the losses of raw texts at places chosen as in training; there is no progress bar."""
+        """Return the losses of raw texts, masked as in training."""
         from bothways.objectives.masking import Masker, Masking
 
         del show_progress
@@ -80,11 +79,11 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
     def pseudo_log_likelihood(
         self, texts: str | Iterable[Any], *, whole_words: bool = False, show_progress: bool | None = None
     ) -> PseudoLikelihood | list[PseudoLikelihood]:
-        """Return the pseudo-log-likelihood of texts: each token is masked in turn and predicted (Salazar et al. 2020).
+        """Return the pseudo-log-likelihood of texts: mask and predict each token in turn (Salazar et al. 2020).
 
         Args:
             texts: One text or many.
-            whole_words: Together with each token, also mask the later tokens of its word (Kauf & Ivanova 2023).
+            whole_words: Also mask the later tokens of each token's word (Kauf & Ivanova 2023).
             show_progress: Force the progress bar on or off.
 
         Raises:
@@ -105,7 +104,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[PseudoLikelihood]:
-        """Yield `pseudo_log_likelihood` for an iterable of any length, in order and in flat memory."""
+        """Yield the `pseudo_log_likelihood` of each text of an iterable, in order and in constant memory."""
         fitted, tokenizer = self.fitted, self.backend.tokenizer
         searches = (
             pseudo_likelihood(text, tokenizer, fitted.backend.reading, index=index, whole_words=whole_words)
@@ -115,12 +114,12 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
 
 
 def open_masked_lm(spec: TaskSpec, backend: Backend) -> FittedMaskedLM | None:
-    """Return the masked language model of a checkpoint; None without such a head. Refuse families that have none."""
+    """Return a checkpoint's masked language model, or None without the head; refuse families without such heads."""
     family = backend.files.family
     if HEAD not in family.heads:
         raise InvalidInput(
-            f"{family.title} models do not predict masked tokens: they have one of the heads "
-            f"{', '.join(family.heads)}. Take a model of another family, such as BERT or RoBERTa."
+            f"{family.title} models do not predict masked tokens; the heads of this family are "
+            f"{', '.join(family.heads)}. Use a model of another family, such as BERT or RoBERTa."
         )
     card = Stored.of(backend.files.extras).card if backend.trained_for == spec.name else {}
     columns = stored_columns(card, MaskedTextColumns())

@@ -1,6 +1,6 @@
-"""A text with masks, as the model reads it: places of the masks, the context around them, spelling of words there.
+"""Texts with masks: tokenisation, the window around the masks, and the spelling of words at a mask.
 
-Each mask is a slot for one word, of one piece or of several; a word of k pieces takes the place of k masks.
+Each mask is a slot for one word of one or more pieces (subword tokens); a word of k pieces replaces k mask tokens.
 """
 
 import re
@@ -11,21 +11,21 @@ from bothways.errors import InvalidInput, TextTooLong
 from bothways.text import Overflow, TextTokenizer, Window
 from bothways.text.windows import check_text
 
-# Spelling of a mask that is accepted for every model.
+# A mask in this spelling is accepted for every model.
 MASK = "[MASK]"
-# Maximum masks of a text, which are filled together; the search fills them in three orders.
+# Maximum masks of a text; they are filled together, in up to three orders.
 MOST_MASKS = 8
 
-# Characters of the text before a mask, enough to tokenise a word as in its context.
+# Maximum characters before a mask that are tokenised together with a word.
 _CONTEXT = 40
 _NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A mask: the place of its token in the input sequence, and the text on its left.
+    """A mask: the index of its token in the input sequence, and the text on its left.
 
-    That text reaches back to the previous mask, if there is one (``follows_mask``).
+    The text starts after the previous mask if there is one (``follows_mask``), else at the beginning of the whole text.
     """
 
     place: int
@@ -34,16 +34,16 @@ class Slot:
 
     @property
     def after_space(self) -> bool:
-        """True if white space stands before it, so that a word starts there."""
+        """True if white space precedes the mask, so a word starts there."""
         return self.left[-1:].isspace()
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedText:
-    """A text with masks, ready for the model.
+    """A text with masks, tokenised for the model.
 
-    There is one part of the text more than there are masks. The ids include special tokens and one for each mask.
-    Dropped tokens were too far from the masks to be read with them.
+    ``parts`` are the texts before, between and after the masks. ``ids`` include special tokens and one token for each
+    mask. ``dropped_tokens`` counts the tokens that did not fit into the window around the masks.
     """
 
     parts: tuple[str, ...]
@@ -53,7 +53,7 @@ class MaskedText:
     dropped_tokens: int
 
     def filled(self, words: Sequence[str], joined: Sequence[bool]) -> str:
-        """Return the text with the masks replaced by words; a joined word loses the white space before it."""
+        """Replace the masks by words; for a word that is ``joined``, drop the white space before it."""
         text = self.parts[0]
         for word, join, part in zip(words, joined, self.parts[1:], strict=True):
             text = (text.rstrip() if join else text) + word + part
@@ -62,9 +62,9 @@ class MaskedText:
 
 @dataclass(frozen=True, slots=True)
 class MaskReader:
-    """Reads texts with masks for one model, within ``max_length`` tokens, special ones included.
+    """Tokenises texts with masks for one model, up to ``max_length`` tokens including special tokens.
 
-    ``on_overflow`` reads the window around the masks of a longer text, raises an error, or truncates it.
+    For longer texts, ``on_overflow`` reads the window around the masks, raises an error, or truncates.
     """
 
     tokenizer: TextTokenizer
@@ -72,10 +72,10 @@ class MaskReader:
     on_overflow: Overflow
 
     def read(self, text: str, *, index: int = 0, pieces: int = 1) -> MaskedText:
-        """Return a text, tokenised and shortened to the model's maximum length; ``index`` is its number in messages.
+        """Tokenise a text and shorten it to ``max_length``; messages give its number, ``index`` + 1.
 
-        Room is left for words of ``pieces`` pieces. A text without masks or with too many is refused, and so is one
-        that is too long (`TextTooLong`) if the policy is ``"error"`` or a mask lies outside the part read.
+        Room is left for words of ``pieces`` pieces. Raises `InvalidInput` for a text with no mask or too many masks,
+        and `TextTooLong` for a long text if ``on_overflow`` is ``"error"`` or a mask lies outside the window.
         """
         if not isinstance(text, str):
             raise InvalidInput(f"expected text {index + 1} to be a string with a mask, got {type(text).__name__}.")
@@ -101,9 +101,9 @@ class MaskReader:
         )
 
     def spelt(self, word: str, slot: Slot) -> tuple[int, ...]:
-        """Return the pieces of a word in place of a mask; refuse one that cannot be spelt there."""
+        """Return the piece ids of a word at a mask; refuse a word that the vocabulary cannot spell there."""
         if not isinstance(word, str) or not word.strip():
-            raise InvalidInput(f"expected non-empty words to fill a mask with, got {word!r}.")
+            raise InvalidInput(f"expected a non-empty word to fill a mask with, got {word!r}.")
         context = ("a" if slot.follows_mask and not slot.left.strip() else "") + slot.left
         context = context if len(context) <= _CONTEXT else _tail(context)
         border = len(context.rstrip())
@@ -117,13 +117,13 @@ class MaskReader:
         if not pieces or unknown:
             raise InvalidInput(
                 f"this model's vocabulary cannot spell the word {word!r}: "
-                f"{'nothing is left of it' if not pieces else f'it holds {self.tokenizer.token(unknown[0])}'}. "
-                "Leave it out, or take a model whose tokenizer knows its characters."
+                f"{'the tokenizer drops it' if not pieces else f'it becomes {self.tokenizer.token(unknown[0])}'}. "
+                "Leave it out, or choose a model whose tokenizer knows its characters."
             )
         if spans[inside[0]][0] < border:
             raise InvalidInput(
-                f"the word {word!r} runs together with {context[-20:]!r} before the mask: they share the piece "
-                f"{self.tokenizer.token(pieces[0])!r}. Put the mask in the place of the whole word."
+                f"the word {word!r} merges with {context[-20:]!r} before the mask: they share the token "
+                f"{self.tokenizer.token(pieces[0])!r}. Replace the whole word by the mask."
             )
         return pieces
 
@@ -134,42 +134,42 @@ class MaskReader:
     def _check_masks(self, written: int, found: int, own: str, index: int) -> None:
         if not written:
             spelling = f"{own} or {MASK}" if own != MASK else MASK
-            raise InvalidInput(f"text {index + 1} has no mask: write {spelling} where a word is to be filled in.")
+            raise InvalidInput(f"text {index + 1} has no mask: write {spelling} where a word is missing.")
         if written > MOST_MASKS:
             raise InvalidInput(
                 f"text {index + 1} has {written} masks, but at most {MOST_MASKS} can be filled together, since "
-                "every mask multiplies the combinations. Fill some of them in, or give parts of the text."
+                "every mask multiplies the combinations. Fill in some of them, or split the text."
             )
         if found != written:
             raise InvalidInput(
-                f"text {index + 1} has {written} masks, but the tokenizer finds {found}: {own} must stand by itself, "
-                "with no letters right beside it."
+                f"text {index + 1} has {written} masks, but the tokenizer recognises {found}: separate each {own} "
+                "from the letters beside it by a space."
             )
 
     def _cut(self, window: Window, places: list[int], index: int, extra: int) -> tuple[int, int]:
-        """Return the bounds of the part of a sequence that is read, without its special tokens."""
+        """Return the start and end of the tokens to keep, without special tokens."""
         begin, end = window.body.start, window.body.stop
         room = self.max_length - (len(window.ids) - (end - begin)) - extra
         if end - begin <= room:
             return begin, end
         if self.on_overflow == "error":
-            added = f", to which words of several pieces may add {extra}" if extra else ""
+            added = f", and words of several pieces may add {extra}" if extra else ""
             raise TextTooLong(
-                f"text {index + 1} has {len(window.ids)} tokens with the special ones{added}: more than the limit of "
-                f"{self.max_length}. Choose on_overflow='window' to read what stands around the masks, or shorten it."
+                f"text {index + 1} has {len(window.ids)} tokens (special ones included){added}: more than the limit "
+                f"of {self.max_length}. Use on_overflow='window' to read the part around the masks, or shorten it."
             )
         span = places[-1] + 1 - places[0]
         if span > room:
             raise TextTooLong(
-                f"the masks of text {index + 1} lie {span} tokens apart, but only {max(room, 0)} tokens fit beside the "
-                f"special ones{' and further pieces of words' if extra else ''}. Predict one mask at a time, each with "
-                "the text around it."
+                f"the masks of text {index + 1} span {span} tokens, but only {max(room, 0)} tokens fit besides special "
+                f"tokens{' and further pieces of words' if extra else ''}. Predict one mask at a time, each with the "
+                "text around it."
             )
         if self.on_overflow == "truncate":
             if places[-1] >= begin + room:
                 raise TextTooLong(
-                    f"mask {sum(place < begin + room for place in places) + 1} of text {index + 1} lies behind the "
-                    f"first {room} tokens, and on_overflow='truncate' drops the rest. Choose on_overflow='window'."
+                    f"mask {sum(place < begin + room for place in places) + 1} of text {index + 1} comes after the "
+                    f"first {room} tokens, and on_overflow='truncate' drops the rest. Use on_overflow='window'."
                 )
             return begin, begin + room
         start = (places[0] + places[-1] + 1 - room) // 2
@@ -178,7 +178,7 @@ class MaskReader:
 
 
 def _tail(text: str) -> str:
-    """Return the end of a text, from the start of a word if possible."""
+    """Return the last `_CONTEXT` characters of a text, from the start of a word if possible."""
     tail = text[-_CONTEXT:]
     _, space, words = tail.partition(" ")
     return words if space and words.strip() else tail

@@ -1,6 +1,6 @@
 """The outputs of a masked language model: words for masks, and losses of raw texts. Loads no torch.
 
-Shapes: N texts, R fillings of a text, M chosen places, V vocabulary.
+Shapes: N texts, R fillings of a text, M masked positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ HEAD: HeadName = "masked_lm"
 
 ResultT = TypeVar("ResultT")
 
-# Texts whose searches run together.
+# Texts whose searches run in the same batches.
 BLOCK = 128
 
 NamedT = TypeVar("NamedT")
 
-# Maximum combinations of piece counts, one count for each mask, that are searched; each has its own beams.
+# Maximum combinations of piece counts (one count per mask) to search; each combination has its own beams.
 MOST_COMBINATIONS = 64
 
 
@@ -59,9 +59,9 @@ class FilledMask(TaskPrediction):
 
     Attributes:
         word: The word, or a fragment of one.
-        pieces: The tokens that spell it, as in the vocabulary.
-        probability: Product of the probabilities of its pieces, given how many there are; for one piece, the softmax
-            over the vocabulary.
+        pieces: The vocabulary tokens that spell the word.
+        probability: Product of the probabilities of the word's pieces, given their number; for one piece, the softmax
+            probability over the vocabulary.
         log_probability: Natural logarithm of the probability; words are ranked by it.
     """
 
@@ -79,8 +79,8 @@ class Filling(TaskPrediction):
         text: The text with the words filled in.
         words: A word for each mask.
         probability: exp(log_probability).
-        log_probability: Mean over several orders of filling the masks: the sum of the log-probabilities of all pieces,
-            each given those filled in before it; fillings are ranked by it.
+        log_probability: Sum of the log-probabilities of all pieces, each given the pieces filled in before it; the mean
+            over several orders of filling the masks. Fillings are ranked by it.
     """
 
     text: str
@@ -96,7 +96,7 @@ class FilledText(TaskPrediction):
     Attributes:
         fillings: The ``top`` fillings of all masks together, best first.
         masks: The ``top`` words for each mask, with all other masks left as they are.
-        dropped_tokens: Tokens too far from the masks to be read with them.
+        dropped_tokens: Number of tokens outside the window around the masks, which were not read.
     """
 
     fillings: tuple[Filling, ...]
@@ -106,7 +106,7 @@ class FilledText(TaskPrediction):
 
 @dataclass(frozen=True, slots=True)
 class MaskedLMOutputs:
-    """Outputs of a masked language modelling head. Nothing is fitted on held-out texts."""
+    """The outputs of a masked language modelling head, without any calibration."""
 
     reader: MaskReader
 
@@ -114,10 +114,10 @@ class MaskedLMOutputs:
     confidence: ClassVar[Confidence] = Confidence()
 
     def search(self, text: str, index: int, options: FillOptions) -> Search[Scores[FoundFills]]:
-        """Search the fillings of a text; their log-probabilities are its scores (R, 1).
+        """Search for the fillings of a text; the scores are their log-probabilities (R, 1).
 
-        ``index`` is the number of the text in messages. Errors are those of `MaskReader`, and an `InvalidInput` for too
-        many combinations of piece counts.
+        Messages give the number of the text, ``index`` + 1. Raises the errors of `MaskReader`, and `InvalidInput` for
+        too many combinations of piece counts.
         """
         read = self.reader.read(text, index=index, pieces=options.max_pieces)
         choice = WordChoice(options.max_pieces)
@@ -140,7 +140,7 @@ class MaskedLMOutputs:
             found, many = each.places, each.places.choice.most_pieces > 1
             fillings = [self._filling(found, one) for one in found.together]
             words = [[self._word(found, slot, one) for one in best] for slot, best in enumerate(found.of_mask)]
-            if many:  # a word may be cut into pieces in several ways
+            if many:  # a word may be split into pieces in several ways
                 fillings = _first_of_each(fillings, lambda filling: filling.text)
                 words = [_first_of_each(best, lambda one: (one.word, self._continues(one.pieces[0]))) for best in words]
             texts.append(FilledText(tuple(fillings), tuple(map(tuple, words)), each.read.dropped_tokens))
@@ -149,10 +149,10 @@ class MaskedLMOutputs:
     def outcomes(
         self, scores: Sequence[Scores[None]], truth: FloatArray, *, calibrated: bool | None = None
     ) -> Outcomes:
-        """Return the outcomes of raw texts at chosen places; nothing is calibrated.
+        """Return the outcomes of raw texts at their masked positions; ``calibrated`` has no effect.
 
-        The scores of a text (1, 2) are the sum of the log-probabilities of the chosen tokens, and how many of them were
-        the most probable; its truth is their number (N).
+        The scores of a text (1, 2) are the sum of the log-probabilities of its masked tokens, and the number of them
+        predicted correctly. ``truth`` has the number of masked tokens of each text (N).
         """
         del calibrated
         sums_N2 = np.concatenate([each.logits_RC for each in scores])
@@ -160,7 +160,7 @@ class MaskedLMOutputs:
         return replace(outcomes, tokens_read=texts_read(each.read for each in scores))
 
     def _spelt(self, words: Sequence[str], read: MaskedText, slot: int) -> dict[Pieces, str]:
-        """Return the words by their pieces; among words with the same pieces, the first."""
+        """Map pieces to words; of several words with the same pieces, keep the first."""
         spelt: dict[Pieces, str] = {}
         for word in words:
             spelt.setdefault(self.reader.spelt(word, read.slots[slot]), word.strip())
@@ -192,12 +192,12 @@ def _check_combinations(choice: WordChoice, masks: int, index: int) -> None:
     if masks > 1 and combinations > MOST_COMBINATIONS:
         raise InvalidInput(
             f"text {index + 1} has {masks} masks, with {combinations} combinations of word lengths in pieces, but at "
-            f"most {MOST_COMBINATIONS} are searched. Allow fewer pieces, or fill some of the masks in."
+            f"most {MOST_COMBINATIONS} can be searched. Allow fewer pieces per word, or fill in some of the masks."
         )
 
 
 def _first_of_each(listed: Iterable[NamedT], name: Callable[[NamedT], object]) -> list[NamedT]:
-    """Return the first, and so the most probable, item of each name."""
+    """Return the first item of each name, which is the most probable one."""
     named: dict[object, NamedT] = {}
     for each in listed:
         named.setdefault(name(each), each)
@@ -205,10 +205,9 @@ def _first_of_each(listed: Iterable[NamedT], name: Callable[[NamedT], object]) -
 
 
 class FittedMaskedLM(ABC):
-    """A masked language model ready to answer: an immutable value, for any number of threads.
+    """A masked language model for prediction: an immutable value that several threads can share.
 
-    Its ``scorer`` answers queries about single places; it computes once which words the vocabulary can spell. The
-    ``card`` has the metrics before and after `fit`.
+    ``scorer`` answers queries about single positions of a sequence. ``card`` has the metrics before and after `fit`.
     """
 
     __slots__ = ()
@@ -221,17 +220,17 @@ class FittedMaskedLM(ABC):
 
     @abstractmethod
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
-        """Return the losses of stored texts at the masker's places; refuse texts without a token to mask."""
+        """Return the losses of tokenised texts at the positions that the masker masks; refuse texts with none."""
 
     @abstractmethod
     def write(self, folder: Path) -> None:
         """Write encoder and head in the ecosystem's layout into an existing folder.
 
-        It opens as a masked language model in transformers, and here as any encoder, to be fine-tuned for a task.
+        The folder opens as a masked language model in transformers, and here as an encoder for any task.
         """
 
     def score_blocks(self, inputs: Iterable[str], options: object = None) -> Iterator[list[Scores[FoundFills]]]:
-        """Yield the scores of texts with masks, in blocks whose searches run together."""
+        """Yield the scores of texts with masks, in blocks; the searches of a block share batches."""
         given = options_of(FillOptions, options)
         for block in blocks(enumerate(inputs), BLOCK):
             yield run_search(together([self.outputs.search(text, index, given) for index, text in block]), self.scorer)
@@ -239,14 +238,14 @@ class FittedMaskedLM(ABC):
     def run(
         self, searches: Iterator[Search[ResultT]], description: str, *, total: int | None, show_progress: bool | None
     ) -> Iterator[ResultT]:
-        """Yield the results of searches, in order and in flat memory."""
+        """Yield the results of searches, in order and in constant memory."""
         with progress(description, total, show=show_progress) as bar:
             for block in blocks(searches, BLOCK):
                 yield from run_search(together(block), self.scorer)
                 bar.advance(len(block))
 
     def losses(self, data: Source | Iterable[str], columns: MaskedTextColumns, masker: Masker) -> ScoredRows:
-        """Return the scores of raw texts at the masker's places, see `MaskedLMOutputs.outcomes`."""
+        """Return the scores of raw texts at their masked positions; see `MaskedLMOutputs.outcomes`."""
         store = stored_texts(self.backend, raw_texts(data, columns))
         losses = self.token_losses(store, masker)
         windows = np.bincount(store.text_of_window).tolist()
@@ -267,7 +266,7 @@ class FittedMaskedLM(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExportedMaskedLM(FittedMaskedLM):
-    """An exported masked language model, whose graph answers."""
+    """An exported masked language model, run by its ONNX graph."""
 
     backend: OnnxBackend
     scorer: GraphScorer
@@ -277,7 +276,7 @@ class ExportedMaskedLM(FittedMaskedLM):
 
     @classmethod
     def of(cls, backend: OnnxBackend, columns: MaskedTextColumns, card: Card) -> ExportedMaskedLM:
-        """Return the model in an export."""
+        """Build the model from an opened export."""
         tokenizer, reading = backend.tokenizer, backend.reading
         outputs = MaskedLMOutputs(MaskReader(tokenizer, reading.max_length, reading.on_overflow))
         scorer = GraphScorer(backend.graph, tokenizer, backend.config.vocabulary, backend.budget)
@@ -289,10 +288,10 @@ class ExportedMaskedLM(FittedMaskedLM):
         with_weights(self.backend, "save")
 
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
-        """Return the losses of stored texts at the masker's places; each is read separately, which is slow."""
+        """Return the losses of tokenised texts at their masked positions, one query per position, which is slow."""
         windows = np.flatnonzero(masker.ordinary_tokens(store))
         if not len(windows):
-            raise InvalidInput("there is nothing to mask in the given texts: all of their tokens are special ones.")
+            raise InvalidInput("the texts have nothing to mask: all their tokens are special. Give other texts.")
         sums_N3 = np.zeros((store.texts, 3))
         for window in store.windows(windows):
             masked = masker.validation(window.ids, window.number)
@@ -316,12 +315,12 @@ def raw_texts(source: Source | Iterable[str], columns: MaskedTextColumns) -> lis
         if not all(isinstance(value, str) and not value.strip() for value in values):
             examples.append(Example(columns.read(row), None, row.number, row.where))
     if not examples:
-        raise InvalidInput("there is no text in the given data: every row is empty.")
+        raise InvalidInput("there is no text in the given data: every row is empty. Check the column.")
     return examples
 
 
 def stored_texts(backend: Backend, examples: Sequence[Example[None]]) -> WindowStore:
-    """Return raw texts, tokenised; their windows share no tokens unless a stride was given."""
-    # Tokens in two windows would be learnt twice.
+    """Tokenise raw texts; their windows do not overlap unless a stride was given."""
+    # A token in two windows would count twice in the training.
     reading = replace(backend.reading, stride=backend.reading.stride or 0)
     return stored_windows(replace(backend, reading=reading), [example.text for example in examples])

@@ -1,12 +1,12 @@
 """Pseudo-log-likelihood: how likely a masked language model finds a text.
 
-Salazar et al. 2020 (arXiv:1910.14659): the sum over all tokens of the log-probability of each, with it alone masked.
-Kauf & Ivanova 2023 (arXiv:2305.10588) mask the rest of its word as well, because the pieces of a rare word give each
-other away and make it look likely; a word here is a run of letters and digits with their marks, and any other
+Salazar et al. 2020 (arXiv:1910.14659) mask one token at a time and sum the log-probabilities of the masked tokens.
+Kauf & Ivanova 2023 (arXiv:2305.10588) also mask the rest of the token's word, because the pieces of a rare word predict
+each other and make it look likely. A word here is a run of letters and digits with their combining marks; any other
 character, with its marks, is a word by itself.
 
-All tokens of the text are summed over, including the one for unknown words: without it, a text would look likelier
-the less of it the vocabulary can spell.
+The sum includes the token for unknown words: without it, a text would look likelier the less of it the vocabulary can
+spell.
 """
 
 import functools
@@ -23,7 +23,7 @@ from bothways.tasks.scores import Count, TaskPrediction
 from bothways.text import EncodedText, TextTokenizer, Window
 from bothways.text.characters import letter_run, marks
 
-# Maximum tokens of the queries that run at once for a text.
+# Maximum tokens of all queries of a text that run in one batch.
 MOST_TOKENS = 16_384
 
 
@@ -32,10 +32,10 @@ class PseudoLikelihood(TaskPrediction):
     """The pseudo-likelihood of a text.
 
     Attributes:
-        log_likelihood: Sum over the tokens, natural logarithm.
-        tokens: Number of tokens in the sum: without special tokens, but with those for unknown words.
-        perplexity: exp(-log_likelihood / tokens), the pseudo-perplexity; None if there is no token.
-        windows: Overlapping windows that the text was read in; a token counts in the one with most text around it.
+        log_likelihood: Sum of the tokens' log-probabilities (natural logarithm).
+        tokens: Number of tokens in the sum, without special tokens but including unknown words.
+        perplexity: Pseudo-perplexity, exp(-log_likelihood / tokens); None if there are no tokens.
+        windows: Number of overlapping windows; each token is scored in the window with the most context around it.
         dropped_tokens: Tokens that were not read; above 0 only with ``on_overflow="truncate"``.
     """
 
@@ -49,9 +49,9 @@ class PseudoLikelihood(TaskPrediction):
 def pseudo_likelihood(
     text: str, tokenizer: TextTokenizer, reading: TextOptions, *, index: int = 0, whole_words: bool = False
 ) -> Search[PseudoLikelihood]:
-    """Return the search for the pseudo-log-likelihood of a text; ``index`` is its number in messages.
+    """Compute the pseudo-log-likelihood of a text, as a `Search`; messages give its number, ``index`` + 1.
 
-    With ``whole_words``, the later tokens of a word are masked together with each of its tokens.
+    With ``whole_words``, the later tokens of the same word are masked together with each token.
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"text {index + 1} is empty or not a string: drop it or fill it in.")
@@ -66,7 +66,7 @@ def pseudo_likelihood(
     words = _word_of_character(text) if whole_words else None
     queries = _queries(encoded, tokenizer, words)
     logs: list[float] = []
-    # A long text has as many queries as tokens, each of its own length: never all of them at once.
+    # A long text has as many queries as tokens, each as long as its window, so they run in batches.
     at_once = max(1, MOST_TOKENS // max(len(window.ids) for window in encoded.windows))
     while some := list(itertools.islice(queries, at_once)):
         answers = yield some
@@ -83,7 +83,7 @@ def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | 
         for place in body:
             token = window.ids[place]
             here = chosen[window.start + place - body.start] == number
-            # Special tokens that were typed into the text are left out: the model was not trained to predict them.
+            # Skip special tokens that were typed into the text: the model was not trained to predict them.
             if here and token not in special:
                 hidden = [place] if words is None else _rest_of_word(window, place, words)
                 ids = list(window.ids)
@@ -93,9 +93,9 @@ def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | 
 
 
 def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
-    """Return the special tokens that occur in a text only if they were typed: all but the one for unknown words.
+    """Return the ids of all special tokens except the one for unknown words, which any text may contain.
 
-    A token for unknown words that has another role as well counts as special.
+    A token for unknown words that also has another role counts as special.
     """
     special = tokenizer.recipe.special
     others = {token.content for role, token in special.named().items() if token is not None and role != "unk"}
@@ -104,7 +104,7 @@ def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
 
 
 def _window_of_token(encoded: EncodedText) -> dict[int, int]:
-    """Return for each token the first window that has the most context on the token's shorter side."""
+    """Return each token's window with the most context on the token's shorter side, the first among equals."""
     best: dict[int, tuple[int, int]] = {}
     for number, window in enumerate(encoded.windows):
         count = len(window.body)
@@ -127,7 +127,7 @@ def _rest_of_word(window: Window, place: int, words: list[int]) -> list[int]:
 
 
 def _word_of_character(text: str) -> list[int]:
-    """Return the number of the word that each character belongs to; -1 for white space."""
+    """Return the index of each character's word; -1 for white space."""
     words = [-1] * len(text)
     for number, match in enumerate(_word().finditer(text)):
         words[match.start() : match.end()] = [number] * (match.end() - match.start())

@@ -1,23 +1,22 @@
-"""The search for words in place of masks.
+"""Beam search for the words that fill the masks of a text.
 
-**Score.** With some masks filled and the others still masked, the model gives a probability for the next piece. The
-product of these, mask by mask, is the probability of a filling in that order; a word of several pieces is filled from
-left to right, each piece with the later ones still masked (which is how Kauf & Ivanova 2023, arXiv:2305.10588, score a
-word by pseudo-log-likelihood). The conditionals of a masked language model do not belong to one joint distribution, so
-another order gives another product: the log-probability of a filling is the mean over the orders tried. These are from
-left to right, from right to left and, with three masks or more, the surest first. With one mask there is one order, and
-with one piece the probability is the softmax of the logits.
+**Score.** The masks are filled one piece (subword token) at a time, in some order, and the model gives the probability
+of each piece given the pieces filled in before. Their product is the probability of the filling in this order. A word
+of several pieces is filled from left to right, with its later pieces still masked, as Kauf & Ivanova 2023
+(arXiv:2305.10588) score a word by pseudo-log-likelihood. The conditional probabilities of a masked language model do
+not come from one joint distribution, so each order gives another product: the log-probability of a filling is the mean
+over the orders. These are left to right, right to left and, for three masks or more, the most confident mask first. One
+mask has a single order, and the probability of a word of one piece is the softmax of the logits.
 
-**Several pieces.** The model reads a word of k pieces as k masks, so its probabilities are those given k; it does not
-say how many pieces there are. All piece counts are taken to be equally likely, so log-probabilities are compared
-directly, and not divided by k: that would favour long words, whose last pieces follow from the first.
+**Several pieces.** The model reads a word of k pieces as k masks, so its probabilities are conditional on k; it does
+not predict k. All k are assumed equally likely, so log-probabilities are compared as they are. Dividing them by k would
+favour long words, whose last pieces follow from the first.
 
-**Search.** For each number of pieces and each order, a beam keeps the best partial fillings and runs the model again on
-each with its choices filled in. All complete fillings are scored in all orders. For one mask the best word of one
-piece, and every given word, is found for certain; beyond that the beam may miss one.
+**Search.** For each number of pieces and each order, beam search keeps the best partial fillings and runs the model on
+each of them. All complete fillings are scored in all orders. For a single mask, the search is exact for words of one
+piece and for given words; otherwise the beam may miss the best filling.
 
-The queries of many texts, orders and beams go through the model in the same batches, see
-`bothways.inference.queries.Search`.
+The queries of many texts, orders and beams share batches; see `bothways.inference.queries.Search`.
 """
 
 import itertools
@@ -34,9 +33,9 @@ _State = tuple[dict[int, Pieces], float]  # the pieces for some slots, and their
 
 @dataclass(frozen=True, slots=True)
 class WordChoice:
-    """The words that may fill the masks of a text: given ones by their pieces for each mask, or all that can be spelt.
+    """The words that may fill a text's masks: ``words`` maps pieces to given words for each mask; None allows any word.
 
-    With ``most_pieces`` 1, any token may fill a mask; with more, a word after white space must start with a
+    If ``most_pieces`` is 1, any token may fill a mask; if it is more, a word after white space must start with a
     word-initial piece.
     """
 
@@ -44,13 +43,13 @@ class WordChoice:
     words: tuple[Mapping[Pieces, str], ...] | None = None
 
     def lengths(self, slot: int) -> tuple[int, ...]:
-        """Return the possible numbers of pieces of a word."""
+        """Return the possible numbers of pieces of a word for one mask."""
         if self.words is None:
             return tuple(range(1, self.most_pieces + 1))
         return tuple(sorted({len(pieces) for pieces in self.words[slot]}))
 
     def wanted(self, text: MaskedText, slot: int, prefix: Pieces, length: int, width: int) -> Best | Named:
-        """Return the query for the next piece of a word of ``length`` pieces, after its first pieces."""
+        """Return the request for the next piece of a word of ``length`` pieces that begins with ``prefix``."""
         begun = len(prefix)
         if self.words is not None:
             fitting = (one for one in self.words[slot] if len(one) == length and one[:begun] == prefix)
@@ -62,7 +61,7 @@ class WordChoice:
 
 @dataclass(frozen=True, slots=True)
 class ScoredFill:
-    """A filling and its log-probability; see the head of this file."""
+    """A filling and its log-probability, as defined in the module docstring."""
 
     fill: Fill
     log_probability: float
@@ -70,9 +69,9 @@ class ScoredFill:
 
 @dataclass(frozen=True, slots=True)
 class FoundFills:
-    """The best fillings of a text: ``together`` those of all masks.
+    """The best fillings of a text.
 
-    ``of_mask`` are the best words for each mask, with all other masks left as they are.
+    ``together`` has fillings of all masks; ``of_mask`` has words for each mask while the other masks stay.
     """
 
     text: MaskedText
@@ -101,7 +100,7 @@ def search(text: MaskedText, choice: WordChoice, mask: int, *, top: int, beam: i
 class _Filler:
     """Fills the slots of a text with words of given numbers of pieces; a slot has one mask for each piece.
 
-    At most ``width`` partial fillings are kept.
+    ``width`` is the beam width: the number of partial fillings that are kept.
     """
 
     text: MaskedText
@@ -110,14 +109,14 @@ class _Filler:
     width: int
 
     def alone(self, slot: int) -> Search[list[ScoredFill]]:
-        """Search for the best words for one mask, with all others left as they are."""
+        """Search for the best words for one mask while the other masks stay."""
         others = [1] * len(self.text.slots)
         lengths = [(*others[:slot], length, *others[slot + 1 :]) for length in self.choice.lengths(slot)]
         ends = yield from together([self.beam(each, (slot,)) for each in lengths])
         return _ranked(ScoredFill((filled[slot],), log) for states in ends for filled, log in states)
 
     def beam(self, lengths: Sequence[int], order: Sequence[int]) -> Search[list[_State]]:
-        """Search for the best fillings of some slots in an order, at most ``width`` of them."""
+        """Search for the best ``width`` fillings of the slots in ``order``, filled in this order."""
         states: list[_State] = [({}, 0.0)]
         for slot in order:
             for _ in range(lengths[slot]):
@@ -135,7 +134,7 @@ class _Filler:
         return states
 
     def rescored(self, fill: Fill, orders: Sequence[Sequence[int]]) -> Search[ScoredFill]:
-        """Score a filling with the mean of its log-probabilities over the orders."""
+        """Score a filling by its mean log-probability over the orders."""
         lengths, queries = tuple(map(len, fill)), []
         for order in orders:
             filled: dict[int, Pieces] = {}
@@ -149,7 +148,7 @@ class _Filler:
         return ScoredFill(fill, total / len(orders))
 
     def _query(self, lengths: Sequence[int], filled: Mapping[int, Pieces], slot: int, wanted: Best | Named) -> Query:
-        """Return the query for the next piece of a slot, after the pieces that it already has."""
+        """Return the query for the next piece of a slot, given the pieces filled in so far."""
         ids: list[int] = []
         types: list[int] = []
         place = start = 0
@@ -166,7 +165,7 @@ class _Filler:
 
 
 def _orders(found: Sequence[Sequence[ScoredFill]]) -> list[tuple[int, ...]]:
-    """Return the orders in which masks are filled; the surest first goes by the best word for each mask alone."""
+    """Return the orders of filling the masks; the third sorts them by the best word for each mask alone."""
     forward = tuple(range(len(found)))
     sure = [max((scored.log_probability for scored in words), default=float("-inf")) for words in found]
     surest = tuple(sorted(forward, key=lambda slot: -sure[slot]))

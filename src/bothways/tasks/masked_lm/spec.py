@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MaskedTextColumns(RawTextColumns):
-    """A text: with masks to fill, or raw to learn from."""
+    """Columns of a text with masks to fill, or of a raw text to train on."""
 
     one: ClassVar[str] = "a text with masks"
 
     @property
     def truth(self) -> str:
-        """Column of the truth; always refused, since raw texts have no label column."""
-        raise InvalidInput("masked language modelling learns from texts alone: leave the labels out.")
+        """Refuse: raw texts have no label column."""
+        raise InvalidInput("masked language modelling trains on texts alone: leave out the labels.")
 
     def labelled_row(self, value: str, label: object) -> dict[str, object]:
-        """Return the row of a text, which has no label."""
+        """Return the row of a text; the label is ignored."""
         del label
         return self.rows_of([value])[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskingOptions:
-    """Options of masking raw texts for training and evaluation.
+    """Options for masking raw texts in training and evaluation.
 
     Attributes:
-        masking: The tokens to mask; 15 % of them when None.
+        masking: How tokens are chosen and masked. Default: 15 % of the tokens.
     """
 
     masking: "Masking | None" = None
@@ -44,17 +44,17 @@ class MaskingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillOptions(PredictOptions):
-    """Options of filling masks: words that are allowed, and the search.
+    """Options for filling masks: the allowed words, and the search.
 
     Attributes:
-        top: Maximum number of words and fillings.
-        words: The only words that may fill a mask; they may have several pieces.
-        max_pieces: Without ``words``, maximum pieces of a word. With 1 any token may fill a mask. With more, the first
-            piece must begin a word and the others continue it, without punctuation or white space.
-        beam: Partial fillings that the search keeps.
+        top: Maximum number of words per mask, and of fillings per text.
+        words: The only words that may fill a mask; a word may have several pieces.
+        max_pieces: Maximum pieces of a word if ``words`` is not given. With 1, any token may fill a mask. With more,
+            the first piece must begin a word and the others continue it, without punctuation or white space.
+        beam: Number of partial fillings that the search keeps.
 
     Raises:
-        InvalidInput: A number is below 1, or there are no words in ``words``.
+        InvalidInput: A number is below 1, or ``words`` is empty.
     """
 
     top: Annotated[int, Ge(1)] = 5
@@ -69,11 +69,11 @@ class FillOptions(PredictOptions):
         if not isinstance(self.words, Sequence) or isinstance(self.words, str) or not self.words:
             raise InvalidInput(f"expected words as a list of at least one string, got {self.words!r}.")
         if self.max_pieces != 1:
-            raise InvalidInput("words fix the number of pieces, so leave max_pieces out.")
+            raise InvalidInput("words have their own numbers of pieces: leave out max_pieces.")
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """A description of the words for each mask."""
+        """Description of the lists of words, which do not fit into table cells."""
         return ("several words for a mask",)
 
 

@@ -1,4 +1,4 @@
-"""A trained masked language model as a value, and its training and evaluation on raw texts."""
+"""A trained masked language model, and its training and evaluation on raw texts."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ from bothways.training.state import TrainingRecord, seeded
 LIMITS = (
     optimistic("texts", "the epoch to keep"),
     LIKE_THESE,
-    "How well masked tokens are predicted says little of how good a model is that is fine-tuned from this one.",
+    "Metrics of masked tokens say little about the quality of a model that is fine-tuned from this one.",
 )
 
 
@@ -50,7 +50,7 @@ class TrainedMaskedLM(FittedMaskedLM):
 
     @classmethod
     def of(cls, backend: TorchBackend, head: MaskedLMHead, columns: MaskedTextColumns, card: Card) -> "TrainedMaskedLM":
-        """Put a head on top of the encoder, on the encoder's device."""
+        """Combine a head with an opened encoder, on the encoder's device."""
         encoder, tokenizer, reading = backend.model.encoder, backend.tokenizer, backend.reading
         model = MaskedLM(encoder, head.to(backend.model.device, head_dtype(backend.model))).eval()
         outputs = MaskedLMOutputs(MaskReader(tokenizer, reading.max_length, reading.on_overflow))
@@ -71,8 +71,8 @@ class TrainedMaskedLM(FittedMaskedLM):
 class MaskedLMTraining:
     """Masked language modelling on raw texts, ready for training.
 
-    ``new_head`` is True if the head was drawn at random; ``before`` are the metrics on the held-out texts before the
-    training.
+    ``new_head`` is True if the head was initialised at random; ``before`` has the metrics on the held-out texts before
+    the training.
     """
 
     started: TrainedMaskedLM
@@ -87,7 +87,7 @@ class MaskedLMTraining:
     unit: ClassVar[float] = 1.0
 
     def finish(self, record: TrainingRecord) -> TrainedMaskedLM:
-        """Return the trained model, with its metrics before and after."""
+        """Return the trained model; its card has the metrics before and after the training."""
         phase("evaluating on the held-out texts")
         report = _report(self.started, self.held, self.masker, self.tokens)
         card = written_card(self.started.backend.model, record, self.data, CardMetrics(report, LIMITS))
@@ -104,7 +104,7 @@ def train_masked_lm(
     options: MaskingOptions,
     training: TrainingOptions,
 ) -> MaskedLMTraining:
-    """Read raw texts, and lay out a training; without a head, create one on the model's token embeddings."""
+    """Read raw texts and prepare the training; create a head, tied to the token embeddings, if there is none."""
     del spec
     examples = raw_texts(data.train, columns)
     if data.validation is None:
@@ -130,6 +130,6 @@ def train_masked_lm(
 
 
 def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int) -> Report:
-    """Return the metrics on held-out texts, at places that stay the same throughout the training."""
+    """Return the metrics on held-out texts; the masked positions are the same throughout the training."""
     losses = masked_losses(fitted.model, held, masker, tokens)
     return token_outcomes(losses).report(seed=masker.seed)

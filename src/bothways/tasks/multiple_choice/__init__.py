@@ -1,1 +1,1 @@
-"""Multiple choice: selects the ending or answer that goes with a context."""
+"""Multiple choice: selects the ending or answer that fits a context."""

@@ -15,7 +15,7 @@ from bothways.tasks.scores import Scores
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceCombiner(Combiner[ChoiceOutputs, Choices, RightChoices, Choices]):
-    """Combines the choices of several models."""
+    """Combines the scores of several multiple choice models."""
 
     stackable: ClassVar = False
 
@@ -24,14 +24,14 @@ class ChoiceCombiner(Combiner[ChoiceOutputs, Choices, RightChoices, Choices]):
         return replace(self, outputs=with_temperature(self.outputs, scores, truth))
 
     def metrics(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Mapping[str, float]:
-        """Return metrics of calibrated scores."""
+        """Return accuracy and negative log-likelihood of one member's calibrated scores."""
         return ChoiceLearner(self.outputs).validate(scores, truth).metrics
 
     def names(self) -> dict[str, object]:
-        """Return an empty dict, since choices have no names."""
+        """Return an empty dict: choices have no label names."""
         return {}
 
     def data_facts(self, inputs: Sequence[Choices], truth: RightChoices) -> dict[str, object]:
-        """Return the number of contexts, and SHA-256 of texts and right choices."""
+        """Return the number of contexts, SHA-256 of the texts, and SHA-256 of the right choices."""
         texts = digest_of_texts([context, *choices] for context, choices in inputs)
         return {"rows": len(inputs), "texts_sha256": texts, "labels_sha256": digest_of(truth)}

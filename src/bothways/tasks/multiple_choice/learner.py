@@ -1,4 +1,4 @@
-"""The training of multiple choice: data, loss, temperature.
+"""Training of a multiple choice model: data, loss and temperature.
 
 Shapes: N contexts, K choices, B windows of a batch.
 """
@@ -37,7 +37,7 @@ from bothways.tasks.torch_backend import TorchBackend
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
-    """The training side of multiple choice; ``calibrates`` is True to fit a temperature."""
+    """Trains a multiple choice model; ``calibrates`` is True to fit a temperature."""
 
     calibrates: bool = True
 
@@ -51,7 +51,7 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
         seed: int,
         before: ChoiceOutputs | None,
     ) -> tuple[Self, list[Example[int]], list[Example[int]]]:
-        """Read contexts with their choices; those with the same context are held out together."""
+        """Read contexts with their choices; without validation data, hold out a tenth by context."""
         del backend, before
         outputs = ChoiceOutputs()
         made = cls(outputs, options_of(TemperatureOptions, options).calibration is not None)
@@ -62,7 +62,7 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
 
     @override
     def is_compatible_with(self, before: ChoiceOutputs) -> bool:
-        del before  # scores mean the same in all models, so any head can be trained further
+        del before  # scores mean the same in all models, so any head can be fine-tuned further
         return True
 
     @override
@@ -70,7 +70,7 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
         return ChoiceLoss(stored)
 
     def validate(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> Validation:
-        """Return metrics on held-out contexts; the score is accuracy."""
+        """Return accuracy and negative log-likelihood on held-out contexts; the score is accuracy."""
         probabilities_NK = apply_temperature(padded_logits(scores), 1.0)
         accuracy = float((probabilities_NK.argmax(1) == truth).mean())
         nll = negative_log_likelihood(truth, probabilities_NK)
@@ -99,7 +99,7 @@ def with_temperature(outputs: ChoiceOutputs, scores: Sequence[Scores[Choices]], 
 
 
 class ChoiceLoss:
-    """The right choice of each context; its windows share its weight of 1."""
+    """Cross-entropy over the choices of each context; the windows of a context share its weight of 1."""
 
     joint: ClassVar[bool] = True
 

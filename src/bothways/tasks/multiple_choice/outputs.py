@@ -1,6 +1,6 @@
-"""A score for each choice of a context. Loads no torch.
+"""The outputs of a multiple choice head, which scores each choice of a context. Loads no torch.
 
-Each choice is read as a pair with the context; a softmax over the choices of one context gives their probabilities.
+The model reads each choice as a pair with the context; a softmax over the choices gives their probabilities.
 The number of choices may differ between contexts.
 
 Shapes: N contexts, K choices, W windows of one choice.
@@ -46,12 +46,12 @@ ABSENT = -1e6
 
 @dataclass(frozen=True, slots=True)
 class ChosenAnswer(TaskPrediction):
-    """The choice that goes with a context.
+    """The most probable choice for a context.
 
     Attributes:
         choice: Text of the choice.
         index: Index of the choice, from 0.
-        probability: Its probability, calibrated if the model is.
+        probability: Probability of the choice, calibrated if the model is.
         probabilities: The probability of each choice, in the order of the input.
         tokens_read: How much of context and choices was read.
     """
@@ -65,7 +65,7 @@ class ChosenAnswer(TaskPrediction):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
-    """A score for each choice of a context, calibrated by a temperature."""
+    """The outputs of a multiple choice model, calibrated by a temperature."""
 
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
 
@@ -92,7 +92,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
                     right = -1
             if not 0 <= right < len(value[1]):
                 raise InvalidInput(
-                    f"{row.where}: the label in {of.label!r} must be one of the choices or its number from 0 to "
+                    f"{row.where}: the label in {of.label!r} must be one of the choices or an index from 0 to "
                     f"{len(value[1]) - 1}, got {shown(label)}."
                 )
             examples.append(Example(value, right, row.number, row.where))
@@ -108,7 +108,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
 
     @override
     def scores(self, value: Choices, rows: Sequence[Rows], options: object = None) -> Scores[Choices]:
-        # The logit of a choice is the mean of its windows', weighted with their lengths.
+        # The logit of a choice is the mean over its windows, weighted by their lengths.
         del options
         read = [each for each in rows if isinstance(each, TextRows)]
         logits = [np.average(each.rows_WK[:, 0].astype(np.float64), weights=each.lengths) for each in read]

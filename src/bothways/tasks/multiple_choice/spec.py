@@ -14,11 +14,11 @@ from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec
 
 @dataclass(frozen=True, slots=True)
 class ChoiceColumns:
-    """A context, the choices that may go with it, and the right one.
+    """Columns of a context, its choices and the right choice.
 
     Attributes:
         context: Column of the context.
-        choices: Column of the list of choices, or one column for each choice.
+        choices: Column with a list of choices, or several columns with one choice each.
         label: Column of the right choice: its index from 0, or its text.
     """
 
@@ -36,14 +36,12 @@ class ChoiceColumns:
         return self._checked(context, value_at(row, self.choices[0]), f"{row.where}: {self.choices[0]!r}")
 
     def check(self, number: int, value: object) -> tuple[str, tuple[str, ...]]:
-        """Return a tuple or list of a context and its choices as a tuple."""
+        """Validate a tuple or list of a context and its choices; return it as a tuple."""
         match value:
             case tuple((str(context), choices)) | list([str(context), choices]):
                 return self._checked(context, choices, f"the choices of input {number + 1}")
             case _:
-                raise InvalidInput(
-                    f"input {number + 1} must be {self.one}, but it is {type(value).__name__}: {shown(value)}"
-                )
+                raise InvalidInput(f"input {number + 1} must be {self.one}, got {type(value).__name__}: {shown(value)}")
 
     @staticmethod
     def _checked(context: str, choices: object, where: str) -> tuple[str, tuple[str, ...]]:
@@ -53,12 +51,10 @@ class ChoiceColumns:
             ):
                 return context, tuple(listed)
             case _:
-                raise InvalidInput(
-                    f"{where} must be a list of two or more texts, none of them empty, got {shown(choices)}."
-                )
+                raise InvalidInput(f"{where} must be a list of at least two non-empty texts, got {shown(choices)}.")
 
     def is_one(self, value: object) -> bool:
-        """Return True for a tuple of a text and a list."""
+        """Return True for a single input: a tuple of a context and its choices."""
         match value:
             case tuple((_, str())):
                 return False
@@ -70,7 +66,7 @@ class ChoiceColumns:
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return one row: the first text is the context, the others are its choices."""
         if len(texts) < 3:
-            raise InvalidInput(f"this model reads a context and two or more choices, got {len(texts)} texts.")
+            raise InvalidInput(f"expected a context and at least two choices, got {len(texts)} texts.")
         return [self.labelled_row((texts[0], tuple(texts[1:])), None)]
 
     @property
@@ -84,7 +80,7 @@ class ChoiceColumns:
         return self.label
 
     def labelled_row(self, value: tuple[str, Sequence[str]], label: object) -> dict[str, object]:
-        """Return the row of a context, its choices and the right one."""
+        """Return the row of a context, its choices and the right choice."""
         context, choices = value
         if len(self.choices) == 1:
             return {self.context: context, self.choices[0]: list(choices), self.label: label}
@@ -97,7 +93,7 @@ class ChoiceInput:
 
     Attributes:
         context: The context.
-        choices: Two or more texts, of which one goes with the context.
+        choices: Two or more texts to choose from.
     """
 
     context: NonBlank
@@ -137,7 +133,7 @@ MULTIPLE_CHOICE = TaskSpec(
     combiner="bothways.tasks.multiple_choice.combination:ChoiceCombiner",
     does="choose among answers",
     notes="""\
-The label is the number of the right choice, from 0, or its text. With
---choices, each choice has a column of its own.""",
+The label is the index of the right choice, from 0, or its text. If each
+choice has a column of its own, name the columns with --choices.""",
     held_out="the rows of a tenth of the contexts, drawn with the seed",
 )

@@ -1,1 +1,1 @@
-"""Answers to questions, found in a context."""
+"""Extractive question answering: finds the answer to a question in a context."""

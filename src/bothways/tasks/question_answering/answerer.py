@@ -8,8 +8,8 @@ from bothways.tasks.task import Task
 class QuestionAnswerer(Task[tuple[str, str], QuestionAnswer]):
     """Finds the answer to a question in a context, or decides that there is none.
 
-    A context that is too long is read in overlapping windows, with the question in each. `fit` chooses the threshold
-    for giving no answer on held-out questions; if each of those has an answer, the model always gives one.
+    A long context is read in overlapping windows, each with the question. `fit` chooses the threshold for giving no
+    answer on held-out questions; if all of these have an answer, the model always gives one.
 
     >>> answerer = QuestionAnswerer.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> answerer.fit("train-v2.0.json", validation="dev-v2.0.json")  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Question answerers as members of an ensemble, which chooses among all members' best spans and "no answer".
+"""Question answerers in an ensemble, which chooses among "no answer" and the best spans of all members.
 
 Shapes: M members, K spans.
 """
@@ -37,19 +37,19 @@ from bothways.tasks.spec import options_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpans]):
-    """Combines the answers of several models."""
+    """Combines the answers of several question answerers."""
 
     shares_inputs: ClassVar = True
     stackable: ClassVar = False
 
     def calibrated_scores(self, scores: SpanScored) -> SpanScored:
-        """Return scores whose softmax, with 0 for no answer, gives the calibrated probabilities."""
+        """Return scores whose softmax, with a 0 appended for no answer, gives the calibrated probabilities."""
         found, temperature, threshold = scores.places, self.outputs.confidence.temperature, self.outputs.threshold
         heat = 1.0 if temperature is None else temperature.value
         if threshold is not None:
             nothing = threshold / heat
         else:
-            # The member always answers: all probability belongs to the spans.
+            # The member always answers, so the spans get all the probability.
             shared = np.logaddexp.reduce([span.score / heat for span in found.candidates], initial=-np.inf)
             nothing = float(shared + np.log(MIN_PROBABILITY))
         candidates, apart = (
@@ -59,13 +59,13 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         return spans_scored(replace(found, candidates=candidates, apart=apart), scores.read)
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
-        """Return outputs that give the most probable answer until they are calibrated."""
+        """Return outputs without confidence; threshold 0, or none if all members always answer."""
         always = all(each.outputs.threshold is None for each in members)
         threshold = None if always else 0.0
         return replace(self, outputs=replace(self.outputs, confidence=Confidence(), threshold=threshold))
 
     def rows(self, members: Sequence[SpanScored]) -> NDArray[np.float64]:
-        """Return the members' scores of no answer and of all spans (M, 1, 1 + K); minus infinity for missing spans."""
+        """Return each member's scores of no answer and all spans (M, 1, 1 + K), minus infinity for spans it lacks."""
         own = [_by_place(each) for each in members]
         places = _places(members)
         table = [[0.0, *(scores.get(place, -np.inf) for place in places)] for scores in own]
@@ -83,7 +83,7 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         return spans_scored(found, most_read(each.read for each in members))
 
     def disagrees(self, member: SpanScored, prediction: object) -> float | None:
-        """Return 1 if a member's answer differs, else 0."""
+        """Return 1 if a member's answer differs from the ensemble's, else 0."""
         own = answered(member.places, member.read, 0.0, 1.0).answer
         return float(isinstance(prediction, QuestionAnswer) and own != prediction.answer)
 
@@ -92,12 +92,12 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         return replace(self, outputs=calibrated(self.outputs, scores, truth))
 
     def metrics(self, scores: Sequence[SpanScored], truth: Gold) -> dict[str, float]:
-        """Return exact match and F1 of a single member."""
+        """Return exact match and F1 of one member."""
         found = scores_of_answers([answered(each.places, each.read, 0.0, 1.0) for each in scores], truth)
         return {"exact_match": float(found.exact_N.mean()), "f1": float(found.f1_N.mean())}
 
     def names(self) -> dict[str, object]:
-        """Return the threshold, since answers have no names."""
+        """Return the threshold; answers have no label names."""
         return self.state()
 
     def state(self) -> dict[str, object]:
@@ -111,12 +111,12 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         return replace(self, outputs=outputs)
 
     def limits(self, chose: str) -> tuple[str, ...]:
-        """Return the limits of metrics on questions that also chose the threshold."""
+        """Return the limits of the card's metrics, whose questions also chose the threshold."""
         always = () if self.outputs.threshold is not None else (ALWAYS_ANSWERS,)
         return optimistic("questions", f"the threshold, and {chose}"), *always, LIKE_THESE
 
     def data_facts(self, inputs: Sequence[QuestionAndContext], truth: Gold) -> dict[str, object]:
-        """Return the number of questions, in total and without an answer, and SHA-256 of texts and answers."""
+        """Return the number of questions, the number without an answer, and SHA-256 of texts and answers."""
         answers = annotated(truth)
         return {
             "rows": len(inputs),
@@ -132,12 +132,12 @@ def _by_place(scores: SpanScored) -> dict[tuple[int, int], float]:
 
 
 def _places(members: Sequence[SpanScored]) -> list[tuple[int, int]]:
-    """Return the places of all members' spans (K)."""
+    """Return the start and end of each different span of any member (K)."""
     return list(dict.fromkeys(place for each in members for place in _by_place(each)))
 
 
 def _without_overlap(best: Sequence[Span], top: int) -> tuple[Span, ...]:
-    """Return the best spans that do not overlap."""
+    """Return up to ``top`` of the best spans that do not overlap."""
     found: list[Span] = []
     for span in best:
         if len(found) < top and all(span.end <= each.start or each.end <= span.start for each in found):

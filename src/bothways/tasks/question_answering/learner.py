@@ -1,4 +1,4 @@
-"""The training of answers in a context: data, loss, threshold and temperature.
+"""Training of a question answerer: data, loss, threshold and temperature.
 
 Shapes: W windows, B windows of a batch, S tokens of the longest window, T tokens, E targets.
 """
@@ -51,7 +51,7 @@ from bothways.text import Places, behind_marks
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
-    """The training side of answers in a context; ``calibrates`` is True to fit a temperature."""
+    """Trains a question answerer; ``calibrates`` is True to fit a temperature."""
 
     calibrates: bool = True
 
@@ -65,7 +65,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
         seed: int,
         before: AnswerOutputs | None,
     ) -> tuple[Self, list[Answered], list[Answered]]:
-        """Read annotated questions; those on the same context are held out together."""
+        """Read annotated questions; without validation data, hold out a tenth by context."""
         own = options_of(QuestionColumns, columns)
         questions = read_questions(data.train, own)
         if data.validation is None:
@@ -79,7 +79,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
 
     @override
     def is_compatible_with(self, before: AnswerOutputs) -> bool:
-        del before  # start and end mean the same in all models
+        del before  # the start and end scores mean the same in all models
         return True
 
     @override
@@ -88,7 +88,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
         return SpanLoss(contexts, stored.truth, stored.store, self.outputs.no_answer)
 
     def validate(self, scores: Sequence[SpanScored], truth: Gold) -> Validation:
-        """Return metrics with the best threshold; the score is F1."""
+        """Return exact match and F1 at the best threshold; the score is F1."""
         found = scores_at(scores, truth, threshold_of(scores, truth))
         exact, f1 = float(found.exact_N.mean()), float(found.f1_N.mean())
         return Validation({"exact_match": exact, "f1": f1}, f1, share_error(f1, len(found.f1_N)))
@@ -100,7 +100,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
 
     @override
     def calibrated(self, scores: Sequence[SpanScored], truth: Gold) -> AnswerOutputs:
-        phase("choosing when to answer, and calibrating" if self.calibrates else "choosing when to answer")
+        phase("fitting the threshold and the temperature" if self.calibrates else "fitting the threshold")
         return calibrated(self.outputs, scores, truth, temperature=self.calibrates)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
@@ -110,7 +110,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """Limits of the card's metrics, in sentences."""
+        """Sentences on the limits of the card's metrics."""
         chose = optimistic("questions", "the epoch to keep, the threshold and the temperature")
         always = () if self.outputs.threshold is not None else (ALWAYS_ANSWERS,)
         return chose, *always, LIKE_THESE, NOTICES_NOTHING
@@ -119,7 +119,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
 def calibrated(
     outputs: AnswerOutputs, scores: Sequence[SpanScored], truth: Gold, *, temperature: bool = True
 ) -> AnswerOutputs:
-    """Return outputs with the threshold and, with ``temperature``, the temperature fitted on held-out questions."""
+    """Fit the threshold, and the temperature if ``temperature`` is true, on held-out questions."""
     threshold = threshold_of(scores, truth)
     confidence = Confidence()
     if temperature:
@@ -132,12 +132,11 @@ def calibrated(
 
 
 class SpanLoss:
-    """The right start and end in each window of a question; windows of the same question share its weight of 1.
+    """Cross-entropy of the answers' first and last tokens; the windows of a question share its weight of 1.
 
-    The targets of a window are the annotated answers that it contains whole, or else its token for no answer, which is
-    its first or last (``no_answer``, 0 or -1). If a window contains several annotated answers, the target probability
-    is shared equally among them: the model learns that each is right, and how certain to be. Tokens of the question are
-    excluded.
+    The targets of a window are the annotated answers that it contains whole; if there are none, its token for no answer
+    (the first or last: ``no_answer`` is 0 or -1). Several answers in a window share the target probability equally, so
+    the model learns all of them. Tokens of the question are excluded.
     """
 
     joint: ClassVar[bool] = False
@@ -176,7 +175,7 @@ class SpanLoss:
         return digest_of(self._targets_E2, self._count_W)
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
-        """Return the sum over windows of the mean cross-entropy of start and end, given the tokens' scores (T, 2)."""
+        """Return the weighted sum over windows of the mean cross-entropy of start and end, from token scores (T, 2)."""
         starts, count_B = self._store.starts, self._count_W[list(windows)]
         possible_T = np.concatenate([self._possible_T[starts[each] : starts[each + 1]] for each in windows])
         entries = np.concatenate([self._first_W[each] + np.arange(self._count_W[each]) for each in windows])
@@ -195,7 +194,7 @@ def tokens_of(answer: GoldAnswer, places: Places, context: str, *, last: bool) -
     """Return the first and last token of an answer in a window; None if the window does not hold all of it.
 
     A combining mark after the window's last token belongs to that token. If the context ends in this window (``last``),
-    characters behind its last token have no token at all (the tokenizer drops them), rather than one in a later window.
+    the tokenizer has dropped the characters after the last token; otherwise a later window has their tokens.
     """
     begin = answer.start + len(answer.text) - len(answer.text.lstrip())
     end = answer.end - len(answer.text) + len(answer.text.rstrip())

@@ -1,4 +1,4 @@
-"""Answers in a context: the outputs of a head that scores each token as start and as end. Loads no torch.
+"""The outputs of a span head, which scores each token as the start and as the end of an answer. Loads no torch.
 
 Shapes: N questions, K candidates.
 """
@@ -46,10 +46,10 @@ QuestionAndContext: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer]):
-    """The best spans of a context, and the threshold for giving no answer.
+    """The outputs of a question answerer: spans, and the threshold for returning one.
 
-    ``no_answer`` is the index of the token for no answer in each window, 0 or -1. The ``threshold`` is the lowest log
-    odds of the best span over no answer at which the span is returned; always if None.
+    ``no_answer`` is the index of the token for no answer in each window, 0 or -1. The best span is returned if its log
+    odds against no answer exceed the ``threshold``; always if the threshold is None.
     """
 
     no_answer: int
@@ -142,7 +142,7 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
 
 
 def spans_scored(found: FoundSpans, read: TokensRead) -> SpanScored:
-    """Return the scores of found spans."""
+    """Wrap found spans as the scores of one question."""
     return Scores(np.array([span.score for span in found.candidates], dtype=np.float64).reshape(-1, 1), found, read)
 
 
@@ -158,7 +158,7 @@ def threshold_of(scores: Sequence[SpanScored], truth: Gold) -> float | None:
 
 
 def scores_at(scores: Sequence[SpanScored], truth: Gold, threshold: float | None) -> AnswerScores:
-    """Return exact match and F1 of the answers at a threshold."""
+    """Return exact match and F1 of the best spans above a threshold."""
     gives_N = span_table(scores)[:, 0] > (-np.inf if threshold is None else threshold)
     given = [each.places.best if gives else "" for each, gives in zip(scores, gives_N.tolist(), strict=True)]
     return score_answers(given, annotated(truth))
@@ -175,12 +175,12 @@ def annotated(truth: Gold) -> list[list[str]]:
 
 
 def no_answer_index(tokenizer: TextTokenizer) -> int:
-    """Return the index of the token for no answer in a window: 0, or -1 for the last token; refuse other tokenizers."""
+    """Return the index of the [CLS] token, which stands for no answer: 0 or -1; refuse tokenizers without it there."""
     ids = tokenizer.encode([("", "")], max_length=64)[0].windows[0].ids
     for index in (0, -1):
         if ids and ids[index] == tokenizer.cls_id:
             return index
     raise InvalidInput(
-        f"question answering needs a {tokenizer.token(tokenizer.cls_id)!r} token, which stands for no answer, at one "
-        "end of question and context, but this tokenizer puts none there. Take a model whose tokenizer does."
+        f"question answering needs a {tokenizer.token(tokenizer.cls_id)!r} token, which stands for no answer, at the "
+        "beginning or end of the input, but this tokenizer adds none there. Choose a model whose tokenizer does."
     )

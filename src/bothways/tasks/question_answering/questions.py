@@ -1,7 +1,7 @@
-"""Questions on contexts with their annotated answers, read from rows of data.
+"""Reading of questions, their contexts and annotated answers from rows of data.
 
 The answers in a row are a list of objects with ``text`` and ``start`` (or ``answer_start``, as in SQuAD), or one
-object with a list for each, as in data sets on the hub. An empty list means that the context holds no answer.
+object with a list of each, as in data sets on the hub. An empty list means that the context has no answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from bothways.data import Example, Row, Source, read_rows, value_at
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.question_answering.spec import QuestionColumns
 
-_FORM = 'a list of {"text": ..., "start": ...}, empty where there is no answer'
-# Maximum characters of a context or an answer in a message.
+_FORM = 'a list of {"text": ..., "start": ...}, empty if the context has no answer'
+# Maximum characters of an answer or a part of a context in a message.
 _SHOWN = 40
 
 
@@ -28,16 +28,16 @@ class GoldAnswer:
 
     @property
     def end(self) -> int:
-        """Offset behind its last character."""
+        """Offset just past its last character."""
         return self.start + len(self.text)
 
 
 Answered: TypeAlias = Example[tuple[GoldAnswer, ...]]
-"""A question with its context, and the annotated answers; none where the context holds none."""
+"""A question with its context, and its annotated answers; empty if the context has no answer."""
 
 
 def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
-    """Return the questions, contexts and answers of a source; refuse answers that are not at their offsets."""
+    """Return the questions, contexts and answers of a source; refuse misplaced answers."""
     questions = []
     for row in read_rows(source):
         where = f"{row.where} (id {row.values['id']!r})" if "id" in row.values else row.where
@@ -53,11 +53,11 @@ def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
 def hold_out_contexts(
     questions: Sequence[Answered], fraction: float, seed: int
 ) -> tuple[list[Answered], list[Answered]]:
-    """Split questions at random, holding out about a ``fraction``; questions on the same context stay together."""
+    """Hold out a random ``fraction`` of the questions, roughly: questions on the same context stay together."""
     contexts = list(dict.fromkeys(question.text[1] for question in questions))
     if len(contexts) < 2:
         raise InvalidInput(
-            "no validation data were given, and none can be held out, as all questions are on one context: give a "
+            "expected validation data, since none can be held out: all questions have the same context. Give a "
             "validation file."
         )
     counts = dict.fromkeys(contexts, 0)
@@ -79,7 +79,7 @@ def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:
                 case list(texts), list(starts) if len(texts) == len(starts):
                     return tuple(_answer(text, start, where) for text, start in zip(texts, starts, strict=True))
                 case _:
-                    raise InvalidInput(f"{where} must be {_FORM}, or lists 'text' and 'answer_start' of one length.")
+                    raise InvalidInput(f"{where} must be {_FORM}, or lists 'text' and 'answer_start' of equal length.")
         case list():
             others = [(number, each) for number, each in enumerate(value, 1) if not isinstance(each, Mapping)]
             if not others:
@@ -90,8 +90,8 @@ def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:
         case None:
             found = "null"
         case _:
-            found = f"of type {type(value).__name__}"
-    raise InvalidInput(f"{where} is {found}, but it must be {_FORM}.")
+            found = f"a value of type {type(value).__name__}"
+    raise InvalidInput(f"{where} must be {_FORM}, got {found}.")
 
 
 def _answer(text: object, start: object, where: str) -> GoldAnswer:
@@ -99,12 +99,12 @@ def _answer(text: object, start: object, where: str) -> GoldAnswer:
         case str(), int() if start is not True and start is not False:
             if not text.strip():
                 raise InvalidInput(
-                    f"{where} holds an answer without text. Leave the list empty where there is no answer."
+                    f"{where} has an answer without text. Give an empty list if the context has no answer."
                 )
             return GoldAnswer(text, start)
         case _:
             raise InvalidInput(
-                f"{where} must be {_FORM}, but one answer has the text {text!r:.80} and the start {shown(start)}."
+                f"{where} must be {_FORM}; got an answer with the text {text!r:.80} and the start {shown(start)}."
             )
 
 
@@ -113,8 +113,8 @@ def _check(answer: GoldAnswer, context: str, where: str) -> None:
     if found == answer.text:
         return
     elsewhere = context.find(answer.text)
-    hint = f"It stands at {elsewhere}." if elsewhere >= 0 else "The context does not hold it anywhere."
+    hint = f"It starts at {elsewhere}." if elsewhere >= 0 else "The context does not contain the answer."
     raise InvalidInput(
-        f"{where}: the answer {answer.text!r:.{_SHOWN}} must stand at character {shown(answer.start)} of the context, "
-        f"but there it reads {found!r:.{_SHOWN}}. {hint}"
+        f"{where}: expected the answer {answer.text!r:.{_SHOWN}} at character {shown(answer.start)} of the context, "
+        f"got {found!r:.{_SHOWN}}. {hint}"
     )

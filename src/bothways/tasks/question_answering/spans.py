@@ -1,13 +1,13 @@
-"""Best spans of a context, from the scores of tokens in all of its windows, and the answers that they become.
+"""Search for the best answer spans of a context, given the scores of the tokens in all its windows.
 
 The score of a span is its log odds against no answer in its window::
 
     start[i] + end[j] - (start[n] + end[n])        n: the window's token for no answer
 
-The denominators of both softmaxes cancel, so spans of different windows are comparable, and no answer scores 0 in all.
+The denominators of both softmaxes cancel, so spans of different windows are comparable; no answer always scores 0.
 
-Shapes: n tokens of one window, T tokens of the context in all windows, L tokens of the longest allowed span,
-N questions, K candidates.
+Shapes: n tokens of one window, T context tokens in all windows, L tokens of the longest allowed span, N questions,
+K candidates.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from bothways.text import Places, behind_marks, is_mark
 N = TypeVar("N", np.float64, np.int64)
 
 CONTEXT = 1
-"""The context is the second text of the pair that the model reads."""
+"""Index of the context in the pair of texts that the model reads."""
 
 
 CANDIDATES = 20
-"""Probabilities are shared among this many spans and no answer."""
+"""Number of spans that share the probability with no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a context, without surrounding white space and with all marks of its last character.
+    """A span of a context in characters, without white space around it and with its last character's combining marks.
 
     Its score is its log odds against no answer.
     """
@@ -47,7 +47,7 @@ class Span:
 
 
 class SpanScores:
-    """The scores of all spans of one context, up to ``longest`` tokens, from those of starts and ends (n, 2).
+    """The scores of all spans of up to ``longest`` tokens, from each token's scores as start and as end (n, 2).
 
     ``no_answer`` is the index of the token for no answer in each window, 0 or -1.
     """
@@ -77,8 +77,8 @@ class SpanScores:
             self._scores_TL[_ahead(window_T, longest, -1) != window_T[:, None]] = -np.inf
 
     def best(self, count: int) -> list[Span]:
-        """Return the best different spans, best first; they may overlap."""
-        # A span may occur in every window, and several times in one, with and without white space around it.
+        """Return the best ``count`` different spans, best first; they may overlap."""
+        # A span may occur in every window, and several times in one window, with and without white space around it.
         wanted = count * self._windows
         found = self._first(wanted, count)
         while len(found) < count and wanted < self._scores_TL.size:
@@ -87,7 +87,7 @@ class SpanScores:
         return found
 
     def _first(self, wanted: int, count: int) -> list[Span]:
-        """Return the best different spans, up to ``count``, from the ``wanted`` best ones."""
+        """Return up to ``count`` different spans, found among the ``wanted`` highest scores."""
         scores = self._scores_TL.ravel()
         skipped = max(0, len(scores) - wanted)
         chosen = np.argpartition(scores, skipped)[skipped:] if skipped else np.arange(len(scores))
@@ -106,7 +106,7 @@ class SpanScores:
         return [Span(begin, end, score) for (begin, end), score in found.items()]
 
     def apart(self, count: int) -> list[Span]:
-        """Return the best spans that do not overlap, best first."""
+        """Return the best ``count`` spans that do not overlap, best first."""
         scores_TL = self._scores_TL.copy()
         found: list[Span] = []
         while len(found) < count and scores_TL.size:
@@ -130,20 +130,20 @@ class SpanScores:
 
     def _trimmed(self, begin: int, end: int) -> tuple[int, int]:
         text = self._context[begin:end]
-        if all(map(is_mark, text.strip())):  # marks of the character before the span
+        if all(map(is_mark, text.strip())):  # combining marks of the character before the span
             return begin, begin
         return begin + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
 
 
 def _behind_marks(context: str, ends_T: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the ends of tokens (T), moved on over marks that the tokenizer leaves out."""
+    """Return the tokens' ends (T), each moved past the combining marks that the tokenizer drops after it."""
     if context.isascii():
         return ends_T
     return np.fromiter((behind_marks(context, end) for end in ends_T.tolist()), np.int32, len(ends_T))
 
 
 def _ahead(values_T: NDArray[N], longest: int, fill: float) -> NDArray[N]:
-    """Return for each token its own value and those of the following tokens (T, L)."""
+    """Return for each token its own value and the values of the next L - 1 tokens (T, L)."""
     filled = np.concatenate([values_T, np.full(longest, fill, dtype=values_T.dtype)])
     ahead_TL: NDArray[N] = sliding_window_view(filled, longest)[: len(values_T)]
     return ahead_TL
@@ -154,13 +154,13 @@ def _ahead(values_T: NDArray[N], longest: int, fill: float) -> NDArray[N]:
 
 @dataclass(frozen=True, slots=True)
 class Answer(TaskPrediction):
-    """A part of the context: ``context[start:end] == text``.
+    """An answer span: ``context[start:end] == text``.
 
     Attributes:
         text: The answer.
         start: Offset of its first character in the context, in code points.
-        end: Offset behind its last character.
-        probability: Probability that an annotator would have marked exactly this part, apart from articles and
+        end: Offset just past its last character.
+        probability: Probability that an annotator would have marked exactly this span, ignoring articles and
             punctuation; calibrated if the model is.
         score: Log odds against no answer, uncalibrated.
     """
@@ -174,16 +174,16 @@ class Answer(TaskPrediction):
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer(TaskPrediction):
-    """The answer to a question on a context, or the decision that the context holds none.
+    """The answer to a question, or the decision that the context has none.
 
     Attributes:
-        answer: The answer as it stands in the context; null if the model decides that there is none.
+        answer: The answer, copied from the context; null if the model decides that there is none.
         start: Offset of its first character in the context, in code points; null without an answer.
-        end: Offset behind its last character; null without an answer.
+        end: Offset just past its last character; null without an answer.
         probability: Probability that this decision is right; calibrated if the model is.
-        no_answer_probability: Probability that the context holds no answer; null for models trained without such
+        no_answer_probability: Probability that the context has no answer; null for models trained without unanswerable
             questions.
-        answers: The ``top`` answers that do not overlap, best first, also if ``answer`` is null.
+        answers: The best ``top`` answers that do not overlap, best first; given even if ``answer`` is null.
         tokens_read: How much of question and context was read.
     """
 
@@ -198,9 +198,9 @@ class QuestionAnswer(TaskPrediction):
 
 @dataclass(frozen=True, slots=True)
 class FoundSpans:
-    """Scores of a question's candidates, best first, before a decision.
+    """A question's candidate spans, best first, before a decision.
 
-    The candidates may overlap; ``apart`` has the best that do not, up to the requested number of answers.
+    The candidates may overlap; ``apart`` has the best ones that do not, up to the requested number of answers.
     """
 
     context: str
@@ -209,7 +209,7 @@ class FoundSpans:
 
     @classmethod
     def of(cls, context: str, scores: SpanScores, top: int) -> FoundSpans:
-        """Return the best spans overall, and the ``top`` best that do not overlap."""
+        """Find the best spans, and the ``top`` best spans that do not overlap."""
         best = tuple(scores.best(CANDIDATES))
         return cls(context, best, best[:1] if top == 1 else tuple(scores.apart(top)))
 
@@ -227,7 +227,7 @@ def answered(found: FoundSpans, read: TokensRead, threshold: float | None, tempe
     context, best = found.context, found.candidates
     probabilities = answer_probabilities(candidate_scores([best]), threshold, temperature)[0]
     nothing = float(probabilities[-1])
-    # An answer that is not a candidate is less likely than all candidates, so it hardly changes their probabilities.
+    # An answer outside the candidates is less likely than each of them, so it hardly changes their probabilities.
     each = float(probabilities[0]) if best else 0.0
     answers = tuple(
         Answer(
@@ -247,7 +247,7 @@ def answered(found: FoundSpans, read: TokensRead, threshold: float | None, tempe
 
 
 def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64]:
-    """Return the scores of each question's candidates (N, K), filled up with minus infinity.
+    """Return the scores of each question's candidates (N, K), padded with minus infinity.
 
     K is at least `CANDIDATES`.
     """

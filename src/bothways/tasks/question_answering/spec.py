@@ -10,24 +10,24 @@ from bothways.tasks.columns import QUESTION, TwoTextColumns, TwoTexts
 from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec, check_options
 
 LONGEST_ANSWER = 100_000
-"""No model reads as many tokens at once."""
+"""Upper limit of the option, beyond any model's input length."""
 
 AnswerTokens: TypeAlias = Annotated[int | None, Ge(1), Le(LONGEST_ANSWER)]
 
 ALWAYS_ANSWERS = (
-    "No held-out question was without an answer, so the model cannot decline: it always gives one, and states no "
+    "No held-out question was without an answer, so the model cannot decline: it always gives one, and no "
     "probability that there is none."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionColumns(TwoTextColumns):
-    """A question, its context, and the answers there.
+    """Columns of a question, its context and its answers.
 
     Attributes:
         question: Column of the question.
         context: Column of the context.
-        answers: Column of the answers with their places in the context, as in SQuAD; see
+        answers: Column of the answers with their offsets in the context, as in SQuAD; see
             `bothways.tasks.question_answering.questions`.
     """
 
@@ -41,7 +41,7 @@ class QuestionColumns(TwoTextColumns):
 
 @dataclass(frozen=True, slots=True)
 class QuestionInput:
-    """A question and the context that holds its answer.
+    """A question and the context to search for its answer.
 
     Attributes:
         question: The question.
@@ -54,12 +54,12 @@ class QuestionInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOpening:
-    """Options of opening a trained head.
+    """Options for opening a question answerer.
 
     Attributes:
         max_answer_tokens: Maximum tokens of an answer. Default: as saved, else 30.
-        threshold: Lowest log odds of an answer over no answer at which it is returned. Default: as saved. 0 suits a
-            model that another program trained on data with unanswerable questions.
+        threshold: Return an answer if its log odds against no answer exceed this. Default: as saved. Use 0 for a model
+            that another program trained on data with unanswerable questions.
     """
 
     max_answer_tokens: AnswerTokens = None
@@ -76,10 +76,10 @@ class AnswerPrediction(PredictOptions):
     Attributes:
         calibrated: True requires calibrated probabilities, False returns the head's uncalibrated ones. Default:
             calibrated if the model is.
-        top: Maximum number of answers, which do not overlap, best first.
+        top: Maximum number of answers to list, best first; they do not overlap.
         max_answer_tokens: Maximum tokens of an answer. Default: as the model was opened.
-        threshold: Lowest log odds of an answer over no answer at which it is returned; ``-inf`` always answers.
-            Default: as fitted on held-out rows.
+        threshold: Return an answer if its log odds against no answer exceed this; ``-inf`` always answers. Default:
+            as fitted on held-out rows.
     """
 
     calibrated: bool | None = None
@@ -89,12 +89,12 @@ class AnswerPrediction(PredictOptions):
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """A description of the answers; empty if there is only one."""
+        """Description of the list of answers, which does not fit into a table cell; empty for a single answer."""
         return ("several answers to a question",) if (self.top or 1) > 1 else ()
 
     @property
     def listed(self) -> str | None:
-        """The list of answers, whose items become table rows; None if there is only one."""
+        """The name of the list whose items become table rows; None for a single answer."""
         return "answers" if (self.top or 1) > 1 else None
 
 
@@ -126,7 +126,7 @@ QUESTION_ANSWERING = TaskSpec(
     cut="second",
     does="answer questions",
     notes="""\
-Without an answer in the context, "answers" is an empty list. SQuAD files
+If the context has no answer, "answers" is an empty list. SQuAD files
 (.json, version 1.1 or 2.0) are read as they are.""",
     held_out="the questions on a tenth of the contexts, drawn with the seed",
 )
