@@ -43,7 +43,7 @@ def test_a_folder_is_refused_and_a_file_that_is_not_there_is_said_to_be_so(tmp_p
     ("content", "problem"),
     [
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"a":' * 200 + b"1" + b"}" * 200, "nested more than 100 deep"),
+        (b'{"a":' * 200 + b"1" + b"}" * 200, "nested more than 100 levels deep"),
         (b"1" * 5000, "a whole number of 5000 digits"),
         (b'["\\ud800"]', "half of a surrogate pair"),
         (b"[" + b"[]," * 9_000_000 + b"1]", "more than 8000000 values"),

@@ -1,11 +1,11 @@
-"""Encoder-only language models in one house: fine-tune, calibrate, embed, search and explain.
+"""A toolkit for encoder-only language models: fine-tune, calibrate, embed, search and explain.
 
-The public names are loaded when they are first used (PEP 562), so that ``import bothways`` costs no torch.
+The public names are imported on first use (PEP 562), so ``import bothways`` does not import torch.
 """
 
 from typing import TYPE_CHECKING
 
-import bothways.threads  # noqa: F401 (sees to forked processes)
+import bothways.threads  # noqa: F401 (registers a fork handler)
 from bothways.lazy import loader
 
 if TYPE_CHECKING:

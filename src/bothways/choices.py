@@ -1,4 +1,4 @@
-"""Names that options can have, in one place; loads nothing, so that the command line can list them at once."""
+"""Allowed values of options. Imports nothing of the package, so that the command line can list them quickly."""
 
 from typing import Literal, TypeAlias
 

@@ -14,7 +14,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """Return a device by its name; ``"auto"`` is a GPU if there is one, else the CPU."""
+    """Return the device of a name; ``"auto"`` selects a GPU if there is one, else the CPU."""
     if str(device) == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -36,7 +36,7 @@ def has_bfloat16(device: torch.device) -> bool:
 
 
 def inference_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    """Return the chosen precision of weights for inference, else bfloat16 on a GPU that has it, else float32."""
+    """Return the dtype of weights for inference; None and "auto" select bfloat16 on a GPU with it, else float32."""
     return pick_dtype(fast_precision(device) if dtype in (None, AUTO) else dtype)
 
 
@@ -46,7 +46,7 @@ def fast_precision(device: torch.device) -> Literal["bfloat16", "float32"]:
 
 
 def on_device(values: Tensor | NDArray[np.generic], device: torch.device | str) -> Tensor:
-    """Copy numbers from the host to a device, without waiting for the work that a GPU still has to do."""
+    """Copy values from the host to a device, without waiting for pending work of a GPU."""
     on_host = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     # Only pinned memory can be copied while the host continues.
     pinned = torch.device(device).type == "cuda" and on_host.device.type == "cpu"
@@ -58,5 +58,5 @@ def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
     if isinstance(dtype, torch.dtype) and dtype in DTYPES.values():
         return dtype
     if dtype not in DTYPES:
-        raise InvalidInput(f"dtype must be one of {', '.join(DTYPES)} or {AUTO}, but it is {dtype!r}.")
+        raise InvalidInput(f"dtype must be one of {', '.join(DTYPES)} or {AUTO}, got {dtype!r}.")
     return DTYPES[str(dtype)]

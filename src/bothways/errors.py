@@ -5,24 +5,24 @@ Each message says what was expected, what came, and what to do about it::
     BothwaysError
     ├── InvalidInput            a value, text, row or file from the caller is not usable
     │   ├── EmptyInput          a row has no text, or an empty one
-    │   ├── TextTooLong         longer than the model reads, and the caller chose "error"
+    │   ├── TextTooLong         longer than the model's limit, and the overflow policy is "error"
     │   ├── OutputExists        the output exists and may not be overwritten
-    │   └── UnreadColumn        a column was named for a part of a row that the task does not read
+    │   └── UnreadColumn        a column was named for an input or label that the task does not have
     ├── UnknownModel            no such folder, name or model type
-    ├── UnsupportedConfig       a model needs something that this package does not build
+    ├── UnsupportedConfig       a model needs something that this package does not support
     ├── UnsupportedAttention    an attention backend cannot serve this request
     ├── UnsafeCheckpoint        reading this file could run code
-    ├── CorruptCheckpoint       a file is truncated, altered or not what it says
-    ├── IncompatibleWeights     tensors missing, left over or of another shape
+    ├── CorruptCheckpoint       a file is truncated, altered or of another format than its name says
+    ├── IncompatibleWeights     tensors are missing, unexpected or of another shape
     ├── ExportMismatch          an exported file does not compute what its model does; nothing was written
-    ├── MissingOutput           an output was read that was not computed
+    ├── MissingOutput           an output was requested that was not computed
     ├── NotFitted               a task was used before it was trained
-    ├── TrainingDiverged        a loss, gradient or score was not finite; the weights kept so far were restored
+    ├── TrainingDiverged        a loss, gradient or score was not finite; the last kept weights were restored
     ├── WorkerLost              another process of the run has ended
     ├── NotCalibrated           an uncalibrated model cannot give calibrated probabilities
-    ├── OutOfMemory             not even the smallest batch fits, or a training batch does not; says what to reduce
+    ├── OutOfMemory             the smallest batch, or a training batch, does not fit; the message says what to reduce
     ├── OutOfDisk               the output could not be written; nothing partial was left
-    ├── DeviceMismatch          tensors or a model on another device than expected
+    ├── DeviceMismatch          tensors or a model are on another device than expected
     ├── OfflineError            a download is needed but was not allowed
     └── MissingDependency       an optional package is missing; the message has the install command
 """
@@ -31,7 +31,7 @@ from collections.abc import Iterable
 
 
 def shown(value: object, most: int = 80) -> str:
-    """Return the beginning of a value for a message, even if Python refuses to print the value."""
+    """Return the first ``most`` characters of a value's repr, or a placeholder if Python cannot print the value."""
     try:
         return f"{value!r:.{most}}"
     except (RecursionError, ValueError):  # nested a thousand deep, or a number of thousands of digits
@@ -39,7 +39,7 @@ def shown(value: object, most: int = 80) -> str:
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar of some names, in any case; None if their similarity (0 to 1) is below ``cutoff``."""
+    """Return the most similar of ``names``, ignoring case; None if its similarity (0 to 1) is below ``cutoff``."""
     from difflib import get_close_matches
 
     by_lower = {each.lower(): each for each in names}
@@ -48,7 +48,7 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message that names the most similar of some names; empty if none is similar.
+    """Return a hint with the most similar of ``names``, to end a message with; empty if none is similar.
 
     >>> did_you_mean("lable", ["text", "Label"])
     " Did you mean 'Label'?"
@@ -58,11 +58,11 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 class BothwaysError(Exception):
-    """Root of the tree: catch this to catch everything that the package raises on purpose."""
+    """Base class of all errors that the package raises on purpose."""
 
 
 class InvalidInput(BothwaysError):
-    """A value, text, row or file that the caller gave is not usable."""
+    """A value, text, row or file from the caller is not usable."""
 
 
 class EmptyInput(InvalidInput):
@@ -70,7 +70,7 @@ class EmptyInput(InvalidInput):
 
 
 class TextTooLong(InvalidInput):
-    """A text has more tokens than the model reads, and the overflow policy is ``"error"``."""
+    """A text is longer than the model's limit, and the overflow policy is ``"error"``."""
 
 
 class OutputExists(InvalidInput):
@@ -78,7 +78,7 @@ class OutputExists(InvalidInput):
 
 
 class UnreadColumn(InvalidInput):
-    """A column was named for a part of a row that the task does not read."""
+    """A column was named for an input or label that the task does not have."""
 
 
 class UnknownModel(BothwaysError):
@@ -86,7 +86,7 @@ class UnknownModel(BothwaysError):
 
 
 class UnsupportedConfig(BothwaysError):
-    """A configuration needs something that this package does not build."""
+    """A configuration needs something that this package does not support."""
 
 
 class UnsupportedAttention(BothwaysError):
@@ -98,19 +98,19 @@ class UnsafeCheckpoint(BothwaysError):
 
 
 class CorruptCheckpoint(BothwaysError):
-    """A checkpoint file is truncated, altered, or not what it says it is."""
+    """A checkpoint file is truncated, altered, or of another format than its name says."""
 
 
 class IncompatibleWeights(BothwaysError):
-    """A checkpoint's tensors are missing, left over, or of another shape than its configuration says."""
+    """A checkpoint's tensors are missing, unexpected, or of another shape than its configuration says."""
 
 
 class ExportMismatch(BothwaysError):
-    """An exported file does not compute what the model does; it was not kept."""
+    """An exported file does not compute what the model does; it was deleted."""
 
 
 class MissingOutput(BothwaysError):
-    """An output field was read that was not computed."""
+    """An output field was requested that was not computed."""
 
 
 class NotFitted(BothwaysError):
@@ -118,11 +118,11 @@ class NotFitted(BothwaysError):
 
 
 class TrainingDiverged(BothwaysError):
-    """A loss, gradient or validation score was not finite; the model has the weights kept so far.
+    """A loss, gradient or validation score was not finite; the last kept weights were restored.
 
     Attributes:
-        kept_epoch: The epoch of these weights, from 1; 0 for those before the first update, if they were validated;
-            None if nothing was validated and no epoch was finished.
+        kept_epoch: The epoch of these weights, counted from 1; 0 for the initial weights if they were validated; None
+            for initial weights that were not.
     """
 
     kept_epoch: int | None = None
@@ -137,7 +137,7 @@ class NotCalibrated(BothwaysError):
 
 
 class OutOfMemory(BothwaysError):
-    """Even the smallest batch does not fit into memory; the message says what to reduce."""
+    """A batch does not fit into memory; the message says what to reduce."""
 
 
 class OutOfDisk(BothwaysError):
@@ -145,7 +145,7 @@ class OutOfDisk(BothwaysError):
 
 
 class DeviceMismatch(BothwaysError):
-    """Tensors lie on another device than the model, or a device does not exist."""
+    """Tensors are on another device than the model, or a device does not exist."""
 
 
 class OfflineError(BothwaysError):
@@ -153,7 +153,7 @@ class OfflineError(BothwaysError):
 
 
 class TextsTruncated(UserWarning):
-    """Texts were truncated as the caller chose; the message counts them, and the tokens that were not read."""
+    """Texts were truncated, as the caller chose; the message has the number of texts and of dropped tokens."""
 
 
 class LabelsUnnamed(UserWarning):
@@ -161,7 +161,7 @@ class LabelsUnnamed(UserWarning):
 
 
 class TensorsLeftOver(UserWarning):
-    """A checkpoint holds tensors (named in the message) that belong neither to its encoder nor to a known head."""
+    """A checkpoint has tensors (see the message) that belong neither to its encoder nor to a known head."""
 
 
 class MissingDependency(BothwaysError):

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, by which schedulers and containers end a program; handled like Ctrl-C."""
+    """Raised on SIGTERM, which schedulers and containers send to end a program; handled like Ctrl-C."""
 
 
 def interruption(number: int | None) -> KeyboardInterrupt:
@@ -19,7 +19,7 @@ def interruption(number: int | None) -> KeyboardInterrupt:
 
 @contextmanager
 def raising_terminated() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM, in the main thread and if no other handler is installed."""
+    """Raise `Terminated` on SIGTERM in the block, in the main thread only and if no other handler is installed."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -37,11 +37,11 @@ def raising_terminated() -> Iterator[None]:
 class Interrupts:
     """Holds back the first SIGINT or SIGTERM until `check` is called; a second one raises immediately.
 
-    SIGINT raises KeyboardInterrupt, SIGTERM `Terminated`. Nothing changes outside the main thread, or for an ignored
-    signal (SIGINT in a background job).
+    SIGINT raises KeyboardInterrupt, SIGTERM `Terminated`. Outside the main thread, and for ignored signals (SIGINT in a
+    background job), nothing changes.
 
     Attributes:
-        received: The number of the first signal.
+        received: Number of the first signal, or None.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 before = signal.getsignal(number)
-                # None: not installed from Python, so it could not be restored.
+                # None: not installed from Python, so we could not restore it.
                 if before is not None and before is not signal.SIG_IGN:
                     signal.signal(number, self._handle)
                     self._before[number] = before
@@ -78,7 +78,7 @@ class Interrupts:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let signals raise immediately in the block (validation)."""
+        """Let signals raise immediately within the block, used for validation."""
         self._at_once = True
         try:
             self.check()
@@ -88,7 +88,7 @@ class Interrupts:
 
     @contextmanager
     def unbroken(self) -> Iterator[None]:
-        """Let no signal interrupt the block; a second one raises after it."""
+        """Let no signal interrupt the block; a second signal raises when the block ends."""
         self._unbroken = True
         try:
             yield

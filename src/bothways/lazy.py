@@ -15,7 +15,7 @@ TORCH = ("torch", "scipy", "sklearn")
 
 
 def loader(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
-    """Return the ``__getattr__`` of a package that imports its names from modules relative to it."""
+    """Return a package's ``__getattr__``, which imports the public names listed for each of its ``modules``."""
     homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
 
     def load(name: str) -> object:
@@ -25,7 +25,7 @@ def loader(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str]
             with _uncollected():
                 value: object = getattr(import_module(homes[name]), name)
         except ModuleNotFoundError as error:
-            # Only for public names is the purpose known, which the error names.
+            # The error names a purpose, which is known for public names only.
             raise (missing(error, f"bothways.{name}") if package == "bothways" else error) from error
         setattr(sys.modules[package], name, value)
         return value
@@ -34,14 +34,14 @@ def loader(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str]
 
 
 def imported(home: str) -> Any:  # noqa: ANN401 (a class or a function)
-    """Import an object by its home, ``"module:name"``."""
+    """Import an object by its path, ``"module:name"``."""
     module, name = home.split(":")
     return getattr(import_module(module), name)
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector: an import leaves little garbage, and the search takes a tenth of its time."""
+    """Pause the garbage collector, which takes a tenth of the time of an import and frees little."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -58,6 +58,6 @@ def require_torch(purpose: str) -> None:
 
 
 def missing(error: ModuleNotFoundError, purpose: str) -> MissingDependency | ModuleNotFoundError:
-    """Return the error with the install command for a package of the extra ``torch``, else the error itself."""
+    """Return an error with the install command if the package is in the extra ``torch``, else the error itself."""
     package = (error.name or "").partition(".")[0]
     return MissingDependency.of(package, extra="torch", purpose=purpose) if package in TORCH else error

@@ -1,7 +1,7 @@
-"""Progress of long work on standard error: bars on a terminal, and elsewhere a line a minute on request.
+"""Progress on standard error: a bar on a terminal; elsewhere one line per minute, if requested.
 
 Without a terminal the library is silent, since programs that use it write their own logs. The command line requests
-lines (`reporting`), because a job whose output goes to a file would otherwise print nothing for hours.
+lines with `reporting`: a job whose output goes to a file would otherwise print nothing for hours.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ class Progress(Protocol):
     """The progress of a long loop."""
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        """Count ``amount`` more finished units; ``note`` replaces the remark after the bar."""
+        """Add ``amount`` finished units; a ``note`` replaces the text after the bar."""
 
     def say(self, line: str) -> None:
         """Print a permanent line, such as the result of an epoch."""
@@ -38,10 +38,10 @@ _REPORTING: ContextVar[_Reporting] = ContextVar("reporting", default=_DEFAULT)
 
 @contextmanager
 def reporting(show: bool | None = None, *, lines: bool = False) -> Iterator[None]:
-    """Set how work within the block reports its progress.
+    """Set how progress is reported within the block.
 
     Args:
-        show: Default of ``show`` for the calls within the block.
+        show: Default of the ``show`` argument of `progress` within the block.
         lines: Print lines if standard error is not a terminal.
     """
     before = _REPORTING.get()
@@ -54,7 +54,7 @@ def reporting(show: bool | None = None, *, lines: bool = False) -> Iterator[None
 
 
 def phase(description: str) -> None:
-    """Print the name of the phase that begins, if progress is shown."""
+    """Print the name of a phase that begins, if progress is shown."""
     now = _REPORTING.get()
     if now.show is not False and (now.show or now.lines or _on_terminal()):
         _write(description)
@@ -69,8 +69,8 @@ def progress(
     Args:
         description: Name of the work.
         total: Number of units; None if unknown.
-        done: Units that were finished before.
-        show: Force the bar on or off. By default it shows on a terminal only, and never for a single unit; elsewhere
+        done: Units finished before the block.
+        show: Force the bar on or off. By default, it is shown on a terminal only, and not if ``total`` is 1; elsewhere,
             lines are printed if `reporting` requests them.
     """
     now = _REPORTING.get()
@@ -93,7 +93,7 @@ class _Silent:
 
 
 class _Lines:
-    """Progress in lines: at most one a minute, the first after ten seconds; short work writes none."""
+    """Prints at most one line per minute, the first after ten seconds."""
 
     def __init__(self, description: str, total: int | None, done: int) -> None:
         self._description, self._total = description, total
@@ -125,7 +125,7 @@ class _Lines:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in words.
+    """Format a duration in seconds.
 
     >>> duration(9.4), duration(150), duration(7500)
     ('9 s', '2 min 30 s', '2 h 5 min')
@@ -174,7 +174,7 @@ def _on_terminal() -> bool:
 
 
 def _write(line: str) -> None:
-    # A log that cannot be written (its reader is gone, its disk is full) must not end the work that it describes.
+    # A failed write (closed pipe, full disk) must not end the work.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             print(line, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """Bounded reading of untrusted files: regular files only, limited bytes, JSON of limited size and depth.
 
-A named pipe or a device may have no end, so neither is opened as a file of a model or an index.
+A named pipe or a device may have no end, so a model or index file of this kind is refused.
 """
 
 import io
@@ -19,17 +19,17 @@ MIB = 2**20
 MAX_JSON = 32 * MIB
 """Maximum bytes of a settings file: 10,000 times the usual size."""
 
-# Tokenizers of a million pieces have 3 million values.
+# A tokenizer with a million tokens has 3 million values.
 _MAX_VALUES = 8_000_000
 _MAX_DEPTH = 100
-# Names in a folder that are compared with a misspelt one.
+# Maximum number of names in a folder to compare with a misspelt one.
 _MAX_NAMES = 1000
-# The longest valid integers: int(1e30), which means no limit, has 31 digits, an id 19.
+# Valid integers are shorter: int(1e30), which means no limit, has 31 digits, an id 19.
 _MAX_DIGITS = 100
 
 
 def did_you_mean_path(path: Path) -> str:
-    """Return the end of a message with the most similar file or folder beside a missing one, if there is any."""
+    """Return a hint with the most similar path in the same folder, to end a message with; empty if none is similar."""
     try:
         with os.scandir(path.parent) as entries:
             names = [entry.name for entry in itertools.islice(entries, _MAX_NAMES)]
@@ -40,7 +40,7 @@ def did_you_mean_path(path: Path) -> str:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading bytes; a pipe or a device is refused without waiting."""
+    """Open a regular file for reading bytes; refuse a pipe or a device without blocking."""
     waitless = getattr(os, "O_NONBLOCK", 0)
     try:
         stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | waitless))  # noqa: SIM115
@@ -54,7 +54,7 @@ def open_regular(path: Path) -> io.BufferedReader:
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()
         raise CorruptCheckpoint(
-            f"expected {str(path)!r} to be a regular file, but it is a pipe or a device. Put the file itself there."
+            f"expected {str(path)!r} to be a regular file, but it is a pipe or a device. Put a file there."
         )
     return stream
 
@@ -65,13 +65,13 @@ def read_bytes(path: Path, max_bytes: int = MAX_JSON) -> bytes:
         if os.fstat(stream.fileno()).st_size <= max_bytes and len(content := stream.read(max_bytes + 1)) <= max_bytes:
             return content
     raise CorruptCheckpoint(
-        f"expected {str(path)!r} to have at most {max_bytes // MIB} MiB, but it is larger: it is damaged, or not a "
-        "file of this kind. Get it again from where it came."
+        f"expected {str(path)!r} to have at most {max_bytes // MIB} MiB, but it is larger: it is damaged, or another "
+        "kind of file. Download or create it again."
     )
 
 
 def parse_json(content: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:  # noqa: ANN401 (what json.loads returns)
-    """Parse bounded JSON in UTF-8 or raise ValueError; ``pairs`` makes an object, to check for repeated keys."""
+    """Parse bounded JSON in UTF-8 or raise ValueError; ``pairs`` is the ``object_pairs_hook`` of `json.loads`."""
     if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
         raise ValueError(f"more than {_MAX_VALUES} values")
     try:
@@ -83,7 +83,7 @@ def parse_json(content: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | N
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            raise ValueError("an escape in it stands for half of a surrogate pair") from error
+            raise ValueError("a \\u escape is half of a surrogate pair") from error
     return value
 
 
@@ -97,7 +97,7 @@ def _check_depth(value: object) -> None:
     level, depth = [value], 0
     while level:
         if depth > _MAX_DEPTH:
-            raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+            raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
         level, depth = [part for each in level for part in _parts(each)], depth + 1
 
 

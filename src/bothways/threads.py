@@ -1,6 +1,6 @@
-"""CPU threads of torch: their number, their waiting policy, and their state in forked processes.
+"""CPU threads of torch: their number, their waiting policy, and forks.
 
-Every thread that computes in parallel gets its own pool of OpenMP threads. A fork copies the state of the forking
+Every thread that runs parallel code gets its own pool of OpenMP threads. A fork copies the state of the forking
 thread's pool but none of its threads, and GNU's OpenMP then waits forever in the child for threads that do not exist.
 Loading a model therefore starts no pool, and a fork ends the forking thread's pools first: both processes start new
 ones, with the same number of threads, when they need them.
@@ -24,22 +24,22 @@ _SOFT_PAUSE = 1  # omp_pause_soft
 
 
 def granted_cores(root: Path = Path("/")) -> int:
-    """Return the cores of this process's affinity, limited by the CPU time of its cgroups; a fraction counts as one.
+    """Return the number of cores this process may use: its affinity, limited by the CPU quotas of its cgroups.
 
-    ``root`` is the folder that holds ``proc`` and ``sys``, here and below.
+    Quotas are rounded up. ``root`` is the folder that holds ``proc`` and ``sys``, here and below.
     """
     return min([_cores(), *(math.ceil(quota) for quota in _quotas(root))])
 
 
 def choose_threads(threads: int | None = None) -> None:
-    """Set the number of threads of libraries that are loaded from now on, and how these threads wait for each other.
+    """Set the number of threads for libraries that are loaded later, and how these threads wait for each other.
 
-    A waiting thread spins for a while, which is fastest if each thread has its own core. If cores are shared with other
-    processes, it would take the core from the thread that it waits for, so threads sleep. Existing settings of the
-    environment stay, unless ``threads`` is given.
+    A waiting thread spins for a while, which is fastest if each thread has its own core. If other processes share the
+    cores, a spinning thread takes the core from the thread that it waits for, so waiting threads sleep instead.
+    Existing environment variables are kept, unless ``threads`` is given.
 
     Args:
-        threads: Number of threads. Default: one per core, or as many as the cgroups of the process grant.
+        threads: Number of threads. Default: `granted_cores`.
     """
     if threads is not None:
         os.environ.update(dict.fromkeys((*_NUMBER, "RAYON_NUM_THREADS"), str(threads)))
@@ -52,25 +52,25 @@ def choose_threads(threads: int | None = None) -> None:
 
 
 def compute_threads() -> int:
-    """Return the number of threads to compute with: from the environment, else the number of granted cores."""
+    """Return the number of compute threads: from the environment, else the number of granted cores."""
     asked = os.environ.get(_NUMBER[0], "")
     return int(asked) if asked.isdecimal() and int(asked) > 0 else granted_cores()
 
 
 def cores_are_shared(threads: int, root: Path = Path("/")) -> bool:
-    """Test whether other processes leave fewer than ``threads`` cores free, both now and over the last minute."""
+    """Return True if other processes leave fewer than ``threads`` cores free, both now and over the last minute."""
     loads = root / "proc/loadavg"
     if not loads.is_file():
         return False
     last_minute, _, _, running, _ = loads.read_text(encoding="ascii").split()
-    # The load average alone would count a command that has just ended. One of the running processes is this one.
+    # The load average alone would count a command that has just ended. The running processes include this one.
     busy = min(float(last_minute), int(running.partition("/")[0]) - 1)
     return busy > (os.cpu_count() or 1) - threads + 0.5
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Compute with the calling thread alone while the block runs, so that loading starts no pool.
+    """Compute in the calling thread only while the block runs, so that loading starts no thread pool.
 
     The first call in a process also limits torch to the granted cores, unless the environment sets a number of threads.
     """
@@ -81,7 +81,7 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def calling_thread_alone() -> Iterator[None]:
-    """Compute with the calling thread alone while the block runs, if OpenMP supports it."""
+    """Compute in the calling thread only while the block runs, if OpenMP supports it."""
     import torch
 
     number = torch.get_num_threads()
@@ -93,20 +93,20 @@ def calling_thread_alone() -> Iterator[None]:
 
 
 def can_limit_calling_thread() -> bool:
-    """Test whether each thread of this process can have a number of computing threads of its own."""
+    """Return True if the number of compute threads can be set for each calling thread."""
     return _openmp() is not None
 
 
 def limit_calling_thread(number: int) -> None:
-    """Set the number of threads of the calling thread only, if OpenMP supports it."""
+    """Set the number of compute threads for the calling thread only, if OpenMP supports it."""
     import torch
 
-    # On the first call in a thread, torch sets the number of the other threads.
+    # On its first call in a thread, torch applies the global number, so it must come before ours.
     torch.get_num_threads()
     openmp = _openmp()
     if openmp is None:
         return
-    # Not torch.set_num_threads, which other threads would see.
+    # torch.set_num_threads would affect other threads too.
     openmp.omp_set_num_threads(number)
     if hasattr(openmp, "MKL_Set_Num_Threads_Local"):  # in lower case it is Fortran's, which takes an address
         openmp.MKL_Set_Num_Threads_Local(number)
@@ -122,7 +122,7 @@ def _respect_cgroups() -> None:
 
 @cache
 def _openmp() -> ctypes.CDLL | None:
-    """Return the OpenMP library of torch: a lookup in a library includes those that it depends on."""
+    """Return the OpenMP library of torch, found as a dependency of torch's own library."""
     import torch
 
     found = ctypes.CDLL(torch._C.__file__)
@@ -130,7 +130,7 @@ def _openmp() -> ctypes.CDLL | None:
 
 
 def _end_pools() -> None:
-    """End the pools of this thread in every loaded copy of GNU's OpenMP, torch's and others."""
+    """End the thread pools of this thread in every loaded copy of GNU's OpenMP, torch's or not."""
     maps = Path("/proc/self/maps")
     lines = maps.read_text(encoding="utf-8", errors="replace").splitlines() if maps.is_file() else []
     for path in {line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line}:
@@ -156,7 +156,7 @@ def cgroup_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yield the number of cores that each cgroup of the process grants, if it is limited."""
+    """Yield the CPU quota in cores of each cgroup of the process that has one."""
     kinds = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
     for folder, names in itertools.product(cgroup_folders("cpu", root), kinds):
         files = [folder / name for name in names]

@@ -60,7 +60,7 @@ def test_the_summary_is_one_object_and_a_finished_run_is_kept(made, tmp_path):
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [
-        (("--layers", 9), 1, "`layers` must be from 1 to 3, the layers of the teacher, got 9"),
+        (("--layers", 9), 1, "`layers` must be from 1 to 3, the number of the teacher's layers, got 9"),
         (("--length", 300), 1, "`length` must be from 1 to 18 tokens"),
         (("--dtype", "bfloat16"), 2, "a student is trained in float32"),
         (("--layers", 0), 2, "layers"),

@@ -85,16 +85,16 @@ def test_it_is_shown_by_what_it_is(folder, models):
         (
             "ensemble",
             lambda model: model.predict("w5", topp=3),
-            "predict.. .*'topp'. Known are: calibrated, coverage",
+            "predict.. .*'topp'. Known: calibrated, coverage",
         ),
-        ("ensemble", lambda model: model.evaluate(rows(9), lable="x"), "evaluate.. .*'lable'. Known are: text, label"),
-        ("several tasks", lambda model: model.predict("w5", top=3), "predict.. .*'top'. Known are: show_progress"),
+        ("ensemble", lambda model: model.evaluate(rows(9), lable="x"), "evaluate.. .*'lable'. Known: text, label"),
+        ("several tasks", lambda model: model.predict("w5", top=3), "predict.. .*'top'. Known: show_progress"),
         (
             "several tasks",
             lambda model: model.evaluate(rows(9), lable="x"),
-            "evaluate.. .*'lable'. Known are: text, t",
+            "evaluate.. .*'lable'. Known: text, t",
         ),
-        ("several tasks", lambda model: model.fit({}, epoch=3), "fit.. .*'epoch'. Known are: sampling, epochs"),
+        ("several tasks", lambda model: model.fit({}, epoch=3), "fit.. .*'epoch'. Known: sampling, epochs"),
     ],
 )
 def test_it_says_which_options_are_known(models, kind, call, said):

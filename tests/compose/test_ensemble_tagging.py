@@ -181,7 +181,7 @@ def test_a_text_or_its_words_are_asked_as_of_one_tagger(members):
     assert ensemble.predict("w7 w20") == ensemble.predict(["w7 w20"])[0]
     with pytest.raises(InvalidInput, match="text 2 is empty"):
         ensemble.predict(["w5", ""])
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'coverage'\. Known are: calibrated, "):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'coverage'\. Known: calibrated, "):
         ensemble.predict("w7 w20", coverage=0.9)
 
 

@@ -255,9 +255,8 @@ def test_rows_from_elsewhere_move_the_border_between_both(tiny_bert, tmp_path):
     assert card["confidence"]["out_of_domain_threshold"] == classifier.confidence.out_of_domain.threshold
     assert card["confidence"]["out_of_domain_rows"] == len(ELSEWHERE)
     classifier.fit_threshold(ELSEWHERE[:5])
-    assert [limit for limit in classifier.card["limits"] if "from elsewhere" in limit] == [
-        "The out-of-domain threshold was fitted to 5 rows from elsewhere: how well it separates these is an optimistic "
-        "figure."
+    assert [limit for limit in classifier.card["limits"] if "out-of-domain rows" in limit] == [
+        "The out-of-domain threshold was fitted to 5 out-of-domain rows: metrics on the same rows are optimistic."
     ]
     classifier.fit_threshold(ELSEWHERE)
     balance = report.values["accepted_in_domain"] + 1 - report.values["accepted_out_of_domain"]
@@ -304,7 +303,7 @@ def test_the_card_says_metrics_calibration_and_limits(classifier, tmp_path):
         "isotonic",
     ]
     assert card["confidence"]["out_of_domain"] == "mahalanobis"
-    assert any("approximate: new rows may be covered a little less often" in limit for limit in card["limits"])
+    assert any("new rows may be covered slightly less often" in limit for limit in card["limits"])
 
 
 def test_a_missing_or_altered_file_of_confidence_is_refused(classifier, tmp_path):

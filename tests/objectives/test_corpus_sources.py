@@ -262,9 +262,9 @@ def test_tokens_stay_on_the_disk_until_they_are_read(bert, tmp_path):
 def test_a_corpus_that_cannot_be_used_is_refused(bert, tmp_path):
     documents = [[[5, 6, 7], [8, 9]]]
     corpus = write_corpus(tmp_path, bert, documents)
-    with pytest.raises(InvalidInput, match=r"expected a max_length of at least 3, .* got 2\."):
+    with pytest.raises(InvalidInput, match=r"max_length must be at least 3 .* got 2\."):
         CorpusPieces.of(corpus, bert, 2)
-    with pytest.raises(InvalidInput, match=r"expected a max_length of at least 5, .* got 4\."):
+    with pytest.raises(InvalidInput, match=r"max_length must be at least 5 .* got 4\."):
         SegmentPairs.of(corpus, bert, 4, SentenceOrder(), 0)
     with pytest.raises(InvalidInput, match="next sentence prediction needs at least 2 documents"):
         SegmentPairs.of(corpus, bert, 40, NextSentence(), 0)

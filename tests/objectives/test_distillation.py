@@ -156,7 +156,7 @@ def test_what_cannot_be_compared_is_refused():
     with pytest.raises(InvalidInput, match="teacher's vocabulary, got 61 and 70 tokens"):
         MaskedLMDistillation(masked_lm_of(0), masked_lm_of(5, vocab_size=70), TripleLoss())
     for layers in ((0, 1), (0, 1, 3)):
-        with pytest.raises(InvalidInput, match="expected 3 layers from 0 to 2"):
+        with pytest.raises(InvalidInput, match="expected a teacher layer from 0 to 2"):
             StateDistillation(encoder_of(0), encoder_of(5), layers, mean_of)
     with pytest.raises(InvalidInput, match="weights of 0 or more"):
         StateLoss(0, 0, 0)

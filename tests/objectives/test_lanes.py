@@ -242,7 +242,7 @@ def test_a_memory_is_no_longer_than_asked_for_and_has_no_gradient(models, xlnet,
 
 def test_updates_must_be_read_in_order(models, xlnet, source):
     objective = objective_of(models[1], xlnet, source)
-    with pytest.raises(InvalidInput, match=r"lane \d has no memory .* in their order"):
+    with pytest.raises(InvalidInput, match=r"lane \d has no memory .* in order"):
         for batch in batches(next(objective.updates(0, 1))):
             models[1](batch)
 
@@ -340,5 +340,5 @@ def test_one_lane_of_a_source_without_documents_is_refused():
         def __len__(self):
             return 3
 
-    with pytest.raises(InvalidInput, match="expected pieces of documents, such as CorpusPieces, got Numbers"):
+    with pytest.raises(InvalidInput, match="expected document pieces, such as CorpusPieces, got Numbers"):
         PhasedStream([StreamPhase(Numbers(), 1, 1, memory=4)], 0)

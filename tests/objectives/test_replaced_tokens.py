@@ -223,6 +223,6 @@ def test_encoders_that_cannot_share_are_refused():
         model_of(SharedEmbeddings(), generator={"embedding_size": 10})
     with pytest.raises(InvalidInput, match="the table of positions"):
         model_of(DisentangledEmbeddings(), generator={"max_position_embeddings": 9})
-    with pytest.raises(InvalidInput, match="one vocabulary, got 60 and 61"):
+    with pytest.raises(InvalidInput, match="equal vocabulary, got 60 and 61"):
         model_of(OwnEmbeddings(), generator={"vocab_size": 60})
     assert model_of(OwnEmbeddings(), generator={"embedding_size": 10})

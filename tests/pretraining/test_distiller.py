@@ -165,7 +165,7 @@ def test_a_narrow_student_learns_from_a_wider_teacher(tmp_path, monkeypatch, no_
 
 
 def test_what_cannot_be_distilled_is_refused(tmp_path):
-    with pytest.raises(InvalidInput, match="`layers` must be from 1 to 3, the layers of the teacher, got 4"):
+    with pytest.raises(InvalidInput, match="`layers` must be from 1 to 3, the number of the teacher's layers, got 4"):
         distiller_of(tmp_path / "a", layers=4)
     with pytest.raises(InvalidInput, match="`length` must be from 1 to 18 tokens"):
         distiller_of(tmp_path / "b", layers=2, length=19)

@@ -88,7 +88,7 @@ def test_what_makes_no_sense_is_refused(make):
         pretrainer.fit(corpus, updates=4, total_tokens=100, **QUICK)
     with pytest.raises(InvalidInput, match="`total_tokens` must be a whole number, at least 1"):
         pretrainer.fit(corpus, total_tokens=0, **QUICK)
-    with pytest.raises(InvalidInput, match="at least the 9 sequences that it grows from, got 8"):
+    with pytest.raises(InvalidInput, match="at least 9 sequences, the size of the first batch, got 8"):
         pretrainer.fit(corpus, updates=4, batch_warmup=BatchWarmup(9, updates=2), **QUICK)
     with pytest.raises(InvalidInput, match="takes 5 updates, but the first phase has only 4"):
         pretrainer.fit(corpus, updates=4, batch_warmup=BatchWarmup(2, updates=5), **QUICK)

@@ -38,7 +38,7 @@ def test_layers_are_spread_with_the_first_and_the_last():
     assert evenly_spread(6, 1) == (0,)
     for layers in (0, 7):
         with pytest.raises(
-            InvalidInput, match=f"`layers` must be from 1 to 6, the layers of the teacher, got {layers}"
+            InvalidInput, match=f"`layers` must be from 1 to 6, the number of the teacher's layers, got {layers}"
         ):
             evenly_spread(6, layers)
 

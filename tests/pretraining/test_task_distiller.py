@@ -199,7 +199,7 @@ def test_a_copy_of_all_layers_has_nothing_to_learn(states, teachers):
 
 def test_what_cannot_be_distilled_is_refused(teachers, tmp_path):
     folder = teachers("classification")
-    with pytest.raises(InvalidInput, match="`layers` must be from 1 to 3, the layers of the teacher, got 4"):
+    with pytest.raises(InvalidInput, match="`layers` must be from 1 to 3, the number of the teacher's layers, got 4"):
         distiller_of(folder, layers=4)
     with pytest.raises(UnknownModel):
         distiller_of(tmp_path / "nothing")

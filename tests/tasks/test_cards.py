@@ -164,7 +164,7 @@ def test_the_card_of_an_ensemble_says_what_it_was_calibrated_on_and_how_good_it_
 
 def test_an_ensemble_whose_members_tell_texts_from_elsewhere_does_not_say_that_it_cannot(members):
     said = {
-        task: any("does not notice texts" in limit for limit in Ensemble.of(folders, device="cpu").card["limits"])
+        task: any("does not detect texts" in limit for limit in Ensemble.of(folders, device="cpu").card["limits"])
         for task, folders in members.items()
     }
     assert said == {"classification": False, "tagging": True, "answering": True}

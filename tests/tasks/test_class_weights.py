@@ -109,7 +109,7 @@ def test_rare_labels_are_found_with_class_weights(tiny_bert, tmp_path):
     balanced.save(tmp_path / "saved")
     card = json.loads((tmp_path / "saved" / "bothways.json").read_text())["card"]
     assert card["class_weights"] == "balanced"
-    assert any("All labels counted alike in the training" in limit for limit in card["limits"])
+    assert any("All labels had the same weight in training" in limit for limit in card["limits"])
     assert "class_weights" not in plain.card
 
 
@@ -157,7 +157,7 @@ def test_several_labels_and_tasks_take_class_weights(tiny_bert):
 
 
 def test_weights_that_there_are_not_are_refused(tiny_bert):
-    with pytest.raises(InvalidInput, match="class_weights must be 'balanced' or None, but it is 'equal'"):
+    with pytest.raises(InvalidInput, match="class_weights must be 'balanced' or None, got 'equal'"):
         fitted(tiny_bert, rows(), class_weights="equal")
     with pytest.raises(InvalidInput, match="class_weights need labels, but this model predicts a number"):
         fitted(tiny_bert, [{**row, "label": 1.0} for row in rows()], target="regression", class_weights="balanced")

@@ -113,7 +113,7 @@ def test_a_label_of_the_wrong_kind_is_refused_with_its_row(tiny_bert, target, la
 
 
 def test_labels_that_no_row_names_are_refused(tiny_bert):
-    with pytest.raises(InvalidInput, match="must name at least one label"):
+    with pytest.raises(InvalidInput, match="expected at least one label"):
         fit(tiny_bert, [{"text": "w5", "label": []}] * 3, target="multi")
 
 

@@ -299,7 +299,7 @@ def test_an_interrupted_training_is_kept_and_not_measured(base, monkeypatch):
     record = classifier.fit(rows("single"), epochs=4, **{**QUIET, "batch_size": 8})
     assert (record.interrupted, record.epochs) == (True, 1)
     assert classifier.card["metrics"] is None
-    assert "did not come to its end" in classifier.card["limits"][0]
+    assert "did not finish" in classifier.card["limits"][0]
     assert classifier.fitted.facts()["calibration"] is None
     assert classifier.predict("w5").label in {"ant", "bee", "cow"}
 

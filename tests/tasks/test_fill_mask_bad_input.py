@@ -87,7 +87,7 @@ def test_a_text_that_leaves_no_room_for_further_pieces_is_refused_by_their_numbe
 
 @pytest.mark.parametrize("bad", [5, None])
 def test_what_is_no_text_and_no_list_of_texts_is_not_scored(model, bad):
-    with pytest.raises(InvalidInput, match=f"expected a text, or a list of such, got {type(bad).__name__}"):
+    with pytest.raises(InvalidInput, match=f"expected a text, or a list of them, got {type(bad).__name__}"):
         model.pseudo_log_likelihood(bad)
 
 

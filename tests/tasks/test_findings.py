@@ -94,23 +94,23 @@ TWO, TURNED = np.array([1.0, 3.0]), np.array([[3.0], [1.0]])
     ("target", "predicted", "truth", "calibration", "said"),
     [
         (ANIMALS, logits(0, 1, 2, 0), [0, 1, 2, 1], Temperature(1.2), None),
-        (ANIMALS, logits(1, 1, 1), [0, 1, 1], None, "gives every held-out row the same label, 'bee'"),
-        (ANIMALS, logits(0, 1, 1, 2), [0, 0, 1, 0], None, "always 'ant' has accuracy 0.7500, the model 0.5000"),
-        (ANIMALS, logits(0, 1, 1, 0), [0, 0, 1, 0], None, "always 'ant' has accuracy 0.7500, the model 0.7500"),
+        (ANIMALS, logits(1, 1, 1), [0, 1, 1], None, "predicts the same label, 'bee', for every held-out row"),
+        (ANIMALS, logits(0, 1, 1, 2), [0, 0, 1, 0], None, "predicting 'ant' has accuracy 0.7500, the model 0.5000"),
+        (ANIMALS, logits(0, 1, 1, 0), [0, 0, 1, 0], None, "predicting 'ant' has accuracy 0.7500, the model 0.7500"),
         (ANIMALS, logits(0, 0, 1, 0), [0, 0, 1, 0], None, None),
         (ANIMALS, logits(1, 1, 1), [1, 1, 1], None, "All held-out rows have the label 'bee'"),
         (ANIMALS, logits(1, 0, 1), [1, 1, 1], None, "All held-out rows have the label 'bee'"),
         (ANIMALS, logits(1), [1], None, None),
-        (ANIMALS, logits(0, 1, 2), [0, 1, 2], Temperature(3.5), "far too sure (temperature 3.50)"),
-        (ANIMALS, logits(0, 1, 2), [0, 1, 2], Temperature(0.2), "far too unsure (temperature 0.20)"),
+        (ANIMALS, logits(0, 1, 2), [0, 1, 2], Temperature(3.5), "very overconfident (temperature 3.50)"),
+        (ANIMALS, logits(0, 1, 2), [0, 1, 2], Temperature(0.2), "very underconfident (temperature 0.20)"),
         (ANIMALS, logits(0, 1, 2), [0, 1, 2], Temperature(3.0), None),
         (ANIMALS, logits(0, 1, 2), [0, 1, 2], Temperature(1 / 3), None),
         (ANIMALS, logits(0, 1, 2), [0, 1, 2], ISOTONIC, None),
-        (SETS, SAME_SETS, ONE_EACH, None, "gives every held-out row the same, 'a': it has learnt to tell nothing."),
-        (SETS, -np.ones((2, 3)), ONE_EACH, None, "the same, no label"),
+        (SETS, SAME_SETS, ONE_EACH, None, "predicts the same labels for every held-out row ('a'): it is a constant."),
+        (SETS, -np.ones((2, 3)), ONE_EACH, None, "for every held-out row (no label)"),
         (SETS, 2 * ONE_EACH - 1.0, ONE_EACH, None, None),
         (SETS, -np.ones((2, 3)), np.zeros((2, 3)), None, None),
-        (Regression(2.0), TURNED, TWO, None, "always 2 has a squared error of 1, the model 4"),
+        (Regression(2.0), TURNED, TWO, None, "always predicting 2 has a mean squared error of 1, the model 4"),
         (Regression(2.0), np.array([[1.5], [2.5]]), TWO, None, None),
         (Regression(), TURNED, TWO, None, None),
     ],
@@ -183,7 +183,8 @@ def test_mistakes_of_a_tagger_name_the_word():
     )
     notes, found = diagnostics_of_words(("O", "B-X"), words, examples([(), ()], texts))
     assert notes == [
-        "The model is not better than the most frequent tag: always 'O' has accuracy 0.5000, the model 0.5000."
+        "The model is not better than the most frequent tag: always predicting 'O' has accuracy 0.5000, the model "
+        "0.5000."
     ]
     assert [(each.where, each.label, each.predicted, each.probability) for each in found] == [
         ("row 2, word 2 ('rome')", "B-X", "O", 0.8),
@@ -191,7 +192,7 @@ def test_mistakes_of_a_tagger_name_the_word():
     ]
     never = TaggedWords(np.array([1, 0]), np.array([0, 0]), np.array([0.6, 0.9]), np.array([0, 0]))
     (note,) = diagnostics_of_words(("O", "B-X"), never, examples([()], texts[:1]))[0]
-    assert "every held-out word the same tag, 'O'" in note
+    assert "the same tag, 'O', for every held-out word" in note
     nothing = TaggedWords(np.array([0, 0]), np.array([0, 1]), np.array([0.6, 0.9]), np.array([0, 0]))
     (note,) = diagnostics_of_words(("O", "B-X"), nothing, examples([()], texts[:1]))[0]
     assert note.startswith("All held-out words have the tag 'O'")

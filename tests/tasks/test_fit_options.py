@@ -10,7 +10,7 @@ UNUSABLE = [
     ({"epochs": 0}, "`epochs` must be a whole number, at least 1"),
     ({"learning_rate": 0.0}, "`learning_rate` must be a finite number above 0"),
     ({"batch_size": 8.0}, "`batch_size` must be a whole number, at least 1"),
-    ({"resume": True}, "resume needs the folder of the checkpoints"),
+    ({"resume": True}, "resume=True needs a checkpoint folder"),
 ]
 
 

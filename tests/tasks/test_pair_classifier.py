@@ -92,7 +92,7 @@ def test_a_pair_among_many_may_be_a_list(fitted):
     assert fitted.predict(listed) == fitted.predict(tuple(listed)) == fitted.predict([listed[0], pairs[1]]) == found
     assert fitted.predict(listed[:1]) == fitted.predict(pairs[:1])
     assert list(fitted.predict_stream(iter(listed))) == found
-    with pytest.raises(InvalidInput, match="pair 1 must be a tuple of two texts, but it is str: 'w5'"):
+    with pytest.raises(InvalidInput, match="pair 1 must be a tuple of two texts, got str: 'w5'"):
         fitted.predict(["w5", "w6"])
 
 

@@ -227,8 +227,8 @@ def test_a_tokenizer_without_a_place_for_no_answer_is_refused(base):
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        (["w5", "w6", "w7", "w8"], r"but it is list\[str, str, str, \.\.\.\]: "),
-        (("w5",), "question 2 must be a tuple of a question and its context, but it is tuple"),
+        (["w5", "w6", "w7", "w8"], r"got list\[str, str, str, \.\.\.\]: "),
+        (("w5",), "question 2 must be a tuple of a question and its context, got tuple"),
         (("w5", ""), "the context of question 2 is empty"),
         ((" ", "w5"), "question 2 is empty"),
     ],

@@ -193,7 +193,7 @@ def test_one_pair_gives_the_cosine_of_its_vectors_and_many_give_a_list(base):
     [
         ("w5 w6", "a tuple of two texts, or a list"),
         ([("w5", "w6"), "w7"], "pair 2 must be a tuple of two texts"),
-        (["w5", "w6"], "pair 1 must be a tuple of two texts, but it is str"),
+        (["w5", "w6"], "pair 1 must be a tuple of two texts, got str"),
         ([("w5", "w6"), ("w5", " ")], "second text of pair 2 is empty"),
     ],
 )

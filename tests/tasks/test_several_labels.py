@@ -97,7 +97,7 @@ def test_thresholds_are_saved_and_in_the_card(trained, saved):
     stored = json.loads((saved / "bothways.json").read_text())
     assert stored["thresholds"] == stored["card"]["thresholds"] == list(trained.fitted.outputs.target.thresholds)
     assert any("the calibration and the thresholds" in limit for limit in stored["card"]["limits"])
-    assert "A label is given from a probability of" in (saved / "README.md").read_text()
+    assert "A label is predicted if its probability is at least" in (saved / "README.md").read_text()
     metrics = stored["card"]["training"]["validations"][0]["metrics"]
     assert set(metrics) == {"micro_f1", "nll", "threshold"}
 

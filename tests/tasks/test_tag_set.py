@@ -97,7 +97,7 @@ def test_a_model_without_a_tag_for_first_words_begins_spans_with_the_others():
 
 
 def test_a_scheme_of_spans_needs_a_tag_outside_of_them():
-    with pytest.raises(InvalidInput, match="needs the tag 'O' among its labels"):
+    with pytest.raises(InvalidInput, match="needs the tag 'O' among the labels"):
         TagSet(("B-PER", "I-PER"), "BIO")
 
 
@@ -113,7 +113,7 @@ def test_a_scheme_of_spans_needs_a_tag_outside_of_them():
     ],
 )
 def test_a_scheme_that_the_tags_cannot_write_is_refused(labels, scheme, unused):
-    with pytest.raises(InvalidInput, match=f"the scheme {scheme} has no place for {unused} among"):
+    with pytest.raises(InvalidInput, match=f"the scheme {scheme} cannot use {unused} among"):
         TagSet(tuple(labels.split()), scheme)
 
 

@@ -214,13 +214,13 @@ def test_a_model_of_others_may_be_said_to_be_of_another_scheme(tmp_path):
 def test_a_model_of_others_is_not_said_to_be_of_a_scheme_that_it_cannot_write(tmp_path):
     write_checkpoint(tmp_path, architecture="BertForTokenClassification")
     edit_config(tmp_path, id2label={"0": "O", "1": "B-X", "2": "I-X"})
-    with pytest.raises(InvalidInput, match=r"the scheme BIOES has no place for .*'B-X', 'I-X'.*'plain'"):
+    with pytest.raises(InvalidInput, match=r"the scheme BIOES cannot use .*'B-X', 'I-X'.*'plain'"):
         opened(tmp_path, scheme="BIOES")
 
 
 def test_a_text_of_which_nothing_can_be_seen_has_no_words(folder):
     tagger = opened(folder)
-    with pytest.raises(InvalidInput, match="text 2 is empty or only white space and characters that cannot be seen"):
+    with pytest.raises(InvalidInput, match="text 2 is empty or only white space and invisible characters"):
         tagger.predict(["w5", "\u200b\u00ad"])
     found = tagger.predict("w5\u00ad w\u20607.")
     assert [(word.text, word.start, word.end) for word in found.words] == [

@@ -75,5 +75,5 @@ def test_of_two_encoders_each_has_its_own_rates(tmp_path):
 
 
 def test_without_an_encoder_there_are_no_layers():
-    with pytest.raises(InvalidInput, match="needs an encoder whose layers are trained"):
+    with pytest.raises(InvalidInput, match="needs a module with an encoder"):
         NamedOptimizer(nn.Linear(2, 2), options())

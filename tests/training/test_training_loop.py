@@ -220,7 +220,7 @@ def test_what_cannot_be_trained_is_refused():
         train(frozen, settings())
     with pytest.raises(InvalidInput, match="at least 1 update in an epoch, got 0"):
         train(Toy(splits=(41,)), settings())
-    with pytest.raises(InvalidInput, match="resume needs the folder"):
+    with pytest.raises(InvalidInput, match="resume=True needs a checkpoint folder"):
         train(Toy(), settings(resume=True))
     with pytest.raises(InvalidInput, match=r"expected a learning rate .* got None .*: pass resolved"):
         train(Toy(), settings(learning_rate=None))
@@ -261,7 +261,7 @@ def test_a_batch_that_does_not_fit_says_what_to_reduce(error):
     def fail(_):
         raise error
 
-    with pytest.raises(OutOfMemory, match=r"does not fit into the memory of cpu\. Lower its token budget"):
+    with pytest.raises(OutOfMemory, match=r"does not fit into the memory of cpu\. Lower the token budget"):
         train(Toy(on_loss=fail), settings())
 
 

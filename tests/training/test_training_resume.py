@@ -256,7 +256,7 @@ def test_a_damaged_checkpoint_is_reported(tmp_path, stopped_at_12, name, damage)
         path.unlink()
     else:
         path.write_bytes({"truncated": content[:-50], "a bit flipped": content, "empty": b""}[damage])
-    with pytest.raises(CorruptCheckpoint, match=r"checkpoint-.* Remove the folder of the checkpoints and train again"):
+    with pytest.raises(CorruptCheckpoint, match=r"checkpoint-.* Remove the checkpoint folder and train again"):
         train(Toy(), settings(checkpoints=run, resume=True))
 
 
@@ -274,7 +274,7 @@ def refuse_changed(toy, folder, stopped, change):
     run, checkpoint = stored_state(folder, stopped)
     rewritten(checkpoint, change)
     before = weights_of(toy)
-    with pytest.raises(CorruptCheckpoint, match="Remove the folder of the checkpoints and train again"):
+    with pytest.raises(CorruptCheckpoint, match="Remove the checkpoint folder and train again"):
         train(toy, settings(checkpoints=run, resume=True))
     assert equal(weights_of(toy), before)
 

@@ -93,7 +93,7 @@ def test_a_process_that_dies_ends_the_run_with_its_reason(run, tmp_path, alone, 
     codes, said, _ = run(tmp_path / name, 2, "die")
     assert time.monotonic() - begun < 60
     assert codes == [1, 9]
-    assert "WorkerLost: another process of the run is gone" in said[0]
+    assert "WorkerLost: another process of the run has ended" in said[0]
     codes, _, found = run(tmp_path / name, 2, "resume")
     assert codes == [0, 0]
     # What was being written is lost with the process.

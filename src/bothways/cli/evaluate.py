@@ -98,8 +98,6 @@ def evaluate(
 ) -> None:
     """Evaluate a trained model on labelled data.
 
-    Prints metrics with 95 % intervals.
-
     Args:
         run: Folder of a trained model.
         data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard

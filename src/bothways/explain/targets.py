@@ -121,7 +121,7 @@ class ExplainTarget(ABC):
         return replace(self, parts=tuple(each.text for each in remaining))
 
     def remaining(self, words: Collection[int]) -> list["Remaining"]:
-        """Return what remains of each part without some words."""
+        """Return the rest of each part without some words."""
         spans: list[list[tuple[int, int]]] = [[] for _ in self.parts]
         for number in words:
             word = self.words[number]
@@ -163,7 +163,7 @@ class ExplainTarget(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What remains of a text after words are removed, and the positions of the remaining characters."""
+    """The rest of a text after words are removed, and the positions of the remaining characters."""
 
     text: str  # the remaining text
     kept: NDArray[np.bool_]  # True for each character of the original that remains

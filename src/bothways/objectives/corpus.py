@@ -1,4 +1,4 @@
-"""Pieces of a token corpus as training sequences of one or two segments, read from the memory map on demand.
+"""Training sequences of one or two segments, cut from a token corpus and read from its memory map on demand.
 
 Pairs of segments are for next sentence prediction, sentence order prediction, or XLNet.
 
@@ -23,7 +23,7 @@ from bothways.text import Frame, TextTokenizer
 
 @dataclass(frozen=True)
 class FramedCorpus:
-    """A corpus, or a part of it, cut into pieces that fit into sequences with special tokens (the frame)."""
+    """A corpus, or a part of it, cut into pieces; a sequence is a piece with special tokens (the frame)."""
 
     corpus: TokenCorpus
     pieces: Pieces
@@ -36,8 +36,8 @@ class FramedCorpus:
         least = frame.special + len(frame.text_types)
         if max_length < least:
             raise InvalidInput(
-                f"expected a max_length of at least {least}, as a sequence has {frame.special} special tokens and at "
-                f"least one of each segment, got {max_length}."
+                f"max_length must be at least {least} ({frame.special} special tokens, and a token per segment), got "
+                f"{max_length}."
             )
         return cls(corpus, corpus.pieces(max_length - frame.special), frame)
 
@@ -51,7 +51,7 @@ class FramedCorpus:
         return self.corpus.tokens(*self._place(piece))
 
     def sentence_ends(self, piece: int) -> NDArray[np.int64]:
-        """Return the ends of a piece's sentences, the last of which is the end of the piece."""
+        """Return the ends of a piece's sentences; the last one is the end of the piece."""
         return self.corpus.sentence_ends(*self._place(piece))
 
     def _place(self, piece: int) -> tuple[int, int, int]:
@@ -60,7 +60,7 @@ class FramedCorpus:
 
 
 class PieceSource(ABC):
-    """Sequences of a token corpus: an item is a group of neighbouring pieces, and each piece is a sequence."""
+    """Sequences of a token corpus: an item is a group of adjacent pieces, and each piece becomes a sequence."""
 
     def __init__(self, framed: FramedCorpus) -> None:
         self.framed = framed
@@ -74,12 +74,12 @@ class PieceSource(ABC):
         return [self._sequence(number, epoch, backward=False) for number in numbers.tolist()]
 
     def hold_out(self, fraction: float, seed: int) -> tuple[Self, Self]:
-        """Split into a training and a validation source without a common document, see `Pieces.hold_out`."""
+        """Split into a training and a validation source that share no document, see `Pieces.hold_out`."""
         training, validation = self.framed.pieces.hold_out(fraction, seed)
         return self._over(replace(self.framed, pieces=training)), self._over(replace(self.framed, pieces=validation))
 
     def read_group(self, place: int, epoch: int, *, backward: bool) -> list[TrainingSequence]:
-        """Return the pieces of a group in the order of reading, from the last to the first if backward."""
+        """Return the sequences of a group in reading order: if ``backward``, from the last piece to the first."""
         numbers = range(*self.framed.pieces.groups[place : place + 2].tolist())
         return [self._sequence(number, epoch, backward=backward) for number in numbers[:: -1 if backward else 1]]
 
@@ -97,13 +97,13 @@ class PieceSource(ABC):
 class CorpusPieces(PieceSource):
     """Sequences of one segment from a token corpus.
 
-    An item is a group of neighbouring pieces, as many tokens as one sequence of the published recipes
+    An item is a group of adjacent pieces that together have the tokens of one sequence of the published recipes
     (FULL-SENTENCES of Liu et al. 2019, arXiv:1907.11692, section 4.2). Each piece becomes a sequence of its own, so
     attention does not cross documents. An epoch reads every token of the corpus once.
 
-    With ``sentences``, seven pieces of eight are read sentence by sentence. Embedders read both sentences and passages,
-    and training on pieces of one length harms the other. A sentence gets a vector like a passage, at a fifth of the
-    tokens.
+    With ``sentences``, seven of eight pieces are split into sentences, each a sequence of its own. Embedders are used
+    for both sentences and passages, and training on one alone harms the other. A sentence trains a vector as a passage
+    does, with a fifth of the tokens.
     """
 
     def __init__(self, framed: FramedCorpus, *, sentences: bool = False) -> None:
@@ -151,10 +151,10 @@ def framed_sequence(
     own: int | None = None,
     relation: int = -1,
 ) -> TrainingSequence:
-    """Add special tokens to texts, which are given in the order of reading.
+    """Add special tokens to texts, given in reading order.
 
-    Backward, the sequence is the mirror image of the forward one, except for the tokens within each text: the first
-    text comes last, and XLNet's [CLS] comes first. The first ``own`` texts (by default all) belong to the
+    If ``backward``, the texts and special tokens are in reverse order, but the tokens within each text are not: the
+    first text comes last, and XLNet's [CLS] comes first. The first ``own`` texts (by default all) belong to the
     document that is read, the others to another document.
     """
     step = -1 if backward else 1
@@ -165,7 +165,7 @@ def framed_sequence(
     return TrainingSequence(ids_n[::step], types_n[::step], number, relation=relation, text=text_n)
 
 
-# One piece in eight stays whole.
+# One piece in eight is not split into sentences.
 _SENTENCES = 8
 
 
@@ -185,9 +185,9 @@ class SentenceOrder:
 
 @dataclass(frozen=True, slots=True)
 class EitherDocument:
-    """The pairs of next sentence prediction without a prediction (Yang et al. 2019, section 2.5).
+    """The segment pairs of next sentence prediction, without its loss (Yang et al. 2019, section 2.5).
 
-    With a single document, all second segments follow the first.
+    With a single document, the second segment always follows the first.
     """
 
     head: ClassVar = None
@@ -201,14 +201,14 @@ class SegmentPairs(PieceSource):
 
     An item is a group of pieces, as in `CorpusPieces`; each piece becomes a sequence of its own. It is split at a
     random end of a sentence, or in the middle if it is one sentence; a piece of one token has no second segment and no
-    relation. Of two neighbours, one keeps its segments (class 0) and the other does not (class 1), so the classes are
-    equally frequent in an epoch, to within one. All draws depend on seed, epoch and piece alone.
+    relation. Of two adjacent pieces, one keeps its segments (class 0) and the other does not (class 1), so the class
+    counts of an epoch differ by at most one. All random choices depend on seed, epoch and piece alone.
 
-    For next sentence prediction, the second segment of class 1 is that of a random piece of another document, cut in
-    the same way and shortened by whole sentences until it fits; the piece's own second segment is left out in that
-    epoch. BERT's data differ only in the draw: first a document, and then a sentence within it.
+    For next sentence prediction, the second segment of class 1 is taken from a random piece of another document, split
+    in the same way and shortened by whole sentences until it fits; the piece's own second segment is not used in that
+    epoch. BERT's data differ in one point: a document is drawn first, then a sentence within it.
 
-    Read backward, the first segment is the later one of a piece, and it comes last in the sequence, next to a memory of
+    If read backward, the first segment is the later one of a piece. It comes last in the sequence, next to a memory of
     the following text.
     """
 
@@ -218,14 +218,14 @@ class SegmentPairs(PieceSource):
         self.relation = relation
         self.seed = seed
         pieces = framed.pieces
-        # Rank among the pieces with two segments.
+        # Rank of each piece among those with two segments.
         self._rank_P = np.cumsum(pieces.length_P > 1) - 1
         self._single_document = bool(pieces.document_P[0] == pieces.document_P[-1])
         if isinstance(relation, NextSentence) and self._single_document:
             raise InvalidInput(
-                "next sentence prediction needs at least 2 documents, since second segments are drawn from other "
-                "documents, got 1. Give more documents (in .txt, an empty line ends one), or predict the order of "
-                "sentences, as ALBERT does."
+                "next sentence prediction needs at least 2 documents, got 1: second segments are drawn from other "
+                "documents. Give more documents (in a .txt file, an empty line ends a document), or use sentence order "
+                "prediction, as ALBERT does."
             )
 
     @classmethod
@@ -287,9 +287,9 @@ class SegmentPairs(PieceSource):
 
 
 def _cut(ends: NDArray[np.int64], draw: np.random.Generator) -> int:
-    """Choose the cut of a piece of at least two tokens: a random end of a sentence, or its middle."""
+    """Choose where to split a piece of at least two tokens: at a random end of a sentence, or in its middle."""
     return int(draw.choice(ends[:-1])) if len(ends) > 1 else int(ends[-1]) // 2
 
 
-# The second number of each seed; seeds of masks have 0 or 1 there.
+# The second number of each random seed; the seeds of masks have 0 or 1 there.
 _PAIRS, _LABELS = 2, 3

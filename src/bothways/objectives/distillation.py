@@ -2,14 +2,14 @@
 
 - `MaskedLMDistillation`: the triple loss of DistilBERT (Sanh et al. 2019, arXiv:1910.01108, section 3), for teachers
   with a masked language modelling head: ``5 KL + 2 MLM + 1 cosine`` in the published code (huggingface/transformers,
-  examples/research_projects/distillation). There predictions and hidden states are compared at all tokens, not at the
-  masked ones alone, unless ``--restrict_ce_to_mask`` is given.
+  examples/research_projects/distillation). That code compares predictions and hidden states at all tokens, not only
+  at the masked ones, unless ``--restrict_ce_to_mask`` is given.
 - `StateDistillation`: hidden states and sentence vectors, for teachers without such a head. Layers are compared by
   their mean squared error, as are the embeddings (Jiao et al. 2019, arXiv:1909.10351, equations 8 and 9). The student
   is trained without dropout, which would add noise to the compared values.
 
-A teacher is no submodule: it is in evaluation mode, gets no gradient, and is in no checkpoint. The hidden states of a
-wider teacher are compared with a learned projection of the student's, which is dropped afterwards.
+The teacher is not a submodule: it stays in evaluation mode, gets no gradient and is not in checkpoints. If its width
+differs, a learned projection of the student's hidden states is compared with the teacher's, and dropped afterwards.
 
 Shapes: B sequences, T packed tokens, U compared positions, M chosen positions, V vocabulary, H hidden of the student,
 G hidden of the teacher, K numbers of a vector.
@@ -33,8 +33,8 @@ from bothways.packing import Packed
 def soft_divergence(logits_UV: Tensor, taught_UV: Tensor, temperature: float) -> Tensor:
     """Return ``t^2 KL(softmax(taught / t) || softmax(logits / t))`` at each position (U).
 
-    The square keeps the gradient's size at any temperature (Hinton et al. 2015, arXiv:1503.02531,
-    section 2).
+    The factor ``t^2`` keeps the size of the gradients about the same at any temperature (Hinton et al. 2015,
+    arXiv:1503.02531, section 2).
     """
     log_student, log_teacher = ((each.float() / temperature).log_softmax(-1) for each in (logits_UV, taught_UV))
     return nn.functional.kl_div(log_student, log_teacher, reduction="none", log_target=True).sum(-1) * temperature**2
@@ -51,16 +51,16 @@ def squared_error(ours_TG: Tensor, theirs_TG: Tensor) -> Tensor:
 
 
 def vector_distance(ours_BK: Tensor, theirs_BK: Tensor, packed: Packed) -> Tensor:
-    """Return the distance of each sequence's vector from the teacher's vector (B).
+    """Return the distance between the student's and the teacher's vector of each sequence (B).
 
     For equal widths, it is 1 minus the cosine, which is K / 2 times the mean squared error of unit vectors. For
-    different widths, it is the mean squared difference between the student's and the teacher's cosines of a sequence
-    with the others of the batch.
+    different widths, student and teacher each compute the cosines of a sequence with the others of the batch; the
+    distance is the mean squared difference of these cosines.
     """
     if ours_BK.shape[-1] == theirs_BK.shape[-1]:
         return cosine_distance(ours_BK, theirs_BK)
     unit = [nn.functional.normalize(each.float(), dim=-1) for each in (ours_BK, theirs_BK)]
-    # Sequences of one token are fillers.
+    # Sequences of one token are filler.
     real_B = torch.tensor([length > 1 for length in packed.lengths], device=ours_BK.device)
     counted_BB = real_B[:, None] & real_B & ~torch.eye(len(real_B), dtype=torch.bool, device=real_B.device)
     squared_BB = (unit[0] @ unit[0].T - unit[1] @ unit[1].T).square() * counted_BB
@@ -74,7 +74,7 @@ VECTORS, STATES, EMBEDDINGS = "vectors", "hidden states", "embeddings"
 """Names of the parts of `StateDistillation`."""
 
 Pool: TypeAlias = Callable[[Tensor, Packed], Tensor]
-"""A function that takes the last hidden states of tokens (T, H) and returns a vector of each sequence (B, K)."""
+"""A function from the last hidden states of tokens (T, H) to a vector for each sequence (B, K)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class AllTokens:
 
 @dataclass(frozen=True, slots=True)
 class ChosenTokens:
-    """Compare predictions at the positions of masked language modelling alone, a seventh of the logits."""
+    """Compare predictions only at the positions chosen for masking, about a seventh of the tokens."""
 
 
 ComparedPlaces = AllTokens | ChosenTokens
@@ -92,12 +92,12 @@ ComparedPlaces = AllTokens | ChosenTokens
 
 def _check_weights(*weights: float) -> None:
     if min(weights) < 0 or not any(weights):
-        raise InvalidInput(f"expected weights of 0 or more, and one of them above 0, got {weights}.")
+        raise InvalidInput(f"expected loss weights of 0 or more, and at least one of them above 0, got {weights}.")
 
 
 @dataclass(frozen=True, slots=True)
 class TripleLoss:
-    """Weights of DistilBERT's loss; a part of weight 0 is left out.
+    """Weights of DistilBERT's loss; a part with weight 0 is not computed.
 
     The parts are the KL divergence from the teacher's predictions (`soft`), masked language modelling, and the cosine
     distance of last hidden states. The temperature divides both logits; the divergence is multiplied by its square.
@@ -117,7 +117,7 @@ class TripleLoss:
 
 @dataclass(frozen=True, slots=True)
 class StateLoss:
-    """Weights of the parts of `StateDistillation`; a part of weight 0 is left out.
+    """Weights of the parts of `StateDistillation`; a part with weight 0 is not computed.
 
     The parts are the cosine distance of sentence vectors, and the mean squared errors of the layers' outputs (`states`)
     and of the embeddings' output.
@@ -132,7 +132,7 @@ class StateLoss:
 
 
 class MaskedLMDistillation(PretrainingModel):
-    """DistilBERT's triple loss of a student and a teacher with masked language modelling heads."""
+    """Trains a student with DistilBERT's triple loss; both models have masked language modelling heads."""
 
     def __init__(self, student: MaskedLM, teacher: MaskedLM, loss: TripleLoss) -> None:
         super().__init__()
@@ -174,10 +174,10 @@ class MaskedLMDistillation(PretrainingModel):
 
 
 class StateDistillation(PretrainingModel):
-    """Hidden states and sentence vectors of a student and a teacher.
+    """Trains a student on a teacher's hidden states and sentence vectors.
 
-    ``layers`` are the teacher's layers, from 0, whose outputs the student's layers learn; ``pool`` pools the last
-    hidden states of either to vectors.
+    ``layers`` has, for each layer of the student, the index of the teacher's layer whose output it learns; ``pool``
+    turns the last hidden states of both models into vectors.
     """
 
     def __init__(
@@ -187,8 +187,8 @@ class StateDistillation(PretrainingModel):
         _check_vocabulary(student, teacher)
         if len(layers) != student.config.layers or not all(0 <= each < teacher.config.layers for each in layers):
             raise InvalidInput(
-                f"expected {student.config.layers} layers from 0 to {teacher.config.layers - 1} to learn from, got "
-                f"{tuple(layers)}."
+                f"expected a teacher layer from 0 to {teacher.config.layers - 1} for each of the student's "
+                f"{student.config.layers} layers, got {tuple(layers)}."
             )
         self.student = student
         self.layers = tuple(layers)
@@ -255,7 +255,7 @@ def _logits(model: MaskedLM, hidden_UH: Tensor) -> Tensor:
 
 
 def _projection(student: Encoder, teacher: Encoder) -> nn.Module:
-    """Return a learned map to the teacher's width, or the identity for equal widths."""
+    """Return a new linear map to the teacher's width, or the identity for equal widths."""
     widths = student.config.hidden, teacher.config.hidden
     return nn.Identity() if widths[0] == widths[1] else nn.Linear(*widths).to(student.embedding.tokens.weight.device)
 
@@ -265,7 +265,7 @@ def _positive(weights: Mapping[str, float], names: Mapping[str, str] | None = No
 
 
 def _check_vocabulary(student: Encoder, teacher: Encoder) -> None:
-    # Tables of one tokenizer may have been padded to different sizes.
+    # Embedding tables for the same tokenizer may be padded to different sizes.
     sizes = student.config.vocabulary, teacher.config.vocabulary
     if sizes[0] != sizes[1]:
         raise InvalidInput(f"expected a student with its teacher's vocabulary, got {sizes[0]} and {sizes[1]} tokens.")

@@ -1,9 +1,9 @@
 """Masked language modelling, alone or with next sentence or sentence order prediction.
 
-Logits over the vocabulary are computed a chunk of positions at a time, with their cross-entropy. The logits of all
-chosen positions would be the largest tensors of a training: 1,229 positions of BERT's vocabulary take 143 MiB, and
-cross-entropy makes three copies. The forward pass computes a chunk's logits, its losses and its part of the gradients
-before the next chunk (as Cut Cross-Entropy, Wijmans et al. 2024, arXiv:2411.09009, and Liger Kernel, Hsu et al. 2024,
+Logits over the vocabulary and their cross-entropy are computed for one chunk of positions at a time. The logits of all
+chosen positions would be the largest tensors of a training: 1,229 positions with BERT's vocabulary take 143 MiB, and
+cross-entropy makes three copies. The forward pass computes the logits, losses and gradients of one chunk before the
+next (as Cut Cross-Entropy, Wijmans et al. 2024, arXiv:2411.09009, and Liger Kernel, Hsu et al. 2024,
 arXiv:2410.10989, do).
 
 Shapes: N texts, W windows, P sequences with two segments, M chosen positions, m those of a chunk, H hidden, E embedding
@@ -41,10 +41,10 @@ RELATION = "segments"
 class MaskDecoder(nn.Module):
     """DeBERTa's enhanced mask decoder (He et al. 2020, arXiv:2006.03654, section 3.2).
 
-    Absolute positions are added just below the softmax: the encoder's last layer is applied twice with the same weights
-    to the states below it, and its queries begin at these states plus vectors of the positions, as in the published
-    code (microsoft/DeBERTa, apps/models/masked_language_model.py). In use the encoder's last layer runs once and the
-    vectors of the positions are not needed.
+    Absolute positions are added just below the softmax: the encoder's last layer is applied twice, with equal weights
+    and with the states below it as keys and values. Its first queries are these states plus position vectors, as in the
+    published code (microsoft/DeBERTa, apps/models/masked_language_model.py). At inference the encoder's last layer runs
+    once, and the position vectors are not needed.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -59,7 +59,7 @@ class MaskDecoder(nn.Module):
         nn.init.normal_(self.positions.weight, std=config.initializer_range)
 
     def forward(self, encoder: Encoder, packed: Packed, rows_M: Tensor, counts: tuple[int, ...]) -> Tensor:
-        """Return the states (M, H) of chosen rows, ``counts`` in each sequence."""
+        """Return the states (M, H) of the chosen rows; ``counts`` has their number in each sequence."""
         added_MH = self.positions(packed.positions_T[rows_M])
         states_MH: Tensor = encoder(packed, queries=MaskDecoding(added_MH, rows_M, counts))
         return states_MH
@@ -68,8 +68,8 @@ class MaskDecoder(nn.Module):
 class MaskedLM(PretrainingModel):
     """An encoder and its masked language modelling head; tokens are predicted at the chosen positions only.
 
-    A ``relation`` head above the first token classifies the relation between two segments: next sentence prediction
-    (Devlin et al. 2018, section 3.1), sentence order prediction (Lan et al. 2019, section 3.1). A ``decoder`` adds
+    A ``relation`` head on the first token classifies the relation between two segments: next sentence prediction
+    (Devlin et al. 2018, section 3.1) or sentence order prediction (Lan et al. 2019, section 3.1). A ``decoder`` adds
     absolute positions below the head (DeBERTa); no published model has both.
     """
 
@@ -89,7 +89,7 @@ class MaskedLM(PretrainingModel):
         self.decoder = decoder
 
     def forward(self, packed: Packed, rows_M: Tensor) -> Tensor:
-        """Return the logits (M, V) of some rows of the packed batch."""
+        """Return the logits (M, V) of the given rows of the packed batch."""
         hidden_MH = self.encoder(packed, rows=SelectedRows(rows_M))
         logits_MV: Tensor = self.head(hidden_MH, self.encoder.embedding.tokens.weight)
         return logits_MV
@@ -127,7 +127,7 @@ class MaskedLM(PretrainingModel):
 
 
 def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: int) -> TokenLosses:
-    """Return the losses for raw texts at the validation positions chosen by a masker."""
+    """Return the losses for raw texts at the positions that the masker chooses for validation."""
     source = TextWindows(store, masker, "given")
     sums_W3 = sequence_sums(model, source, masker, micro_batch_tokens(tokens, model.device))[0]
     sums_N3 = np.zeros((store.texts, 3))
@@ -139,7 +139,7 @@ Look = Callable[[Tensor, slice], None]
 """Called with the probabilities (m, V) of a chunk and its positions."""
 
 _ON_CPU, _ELSEWHERE = 2**23, 2**26
-"""Logits of a chunk; larger ones for the kernels of a GPU."""
+"""Maximum number of logits in a chunk; the kernels of a GPU need larger chunks."""
 
 
 def predict_tokens(
@@ -150,9 +150,9 @@ def predict_tokens(
     rows_M: Tensor,
     look: Look | None = None,
 ) -> UnitLosses:
-    """Return the losses of a head's predictions for the hidden states (M, H) and target tokens (M) of positions.
+    """Return a head's losses at M positions, from their hidden states (M, H) and target tokens (M).
 
-    ``rows_M`` are the rows of the positions in the packed batch.
+    ``rows_M`` has the row of each position in the packed batch; ``look`` is called for each chunk.
     """
     own_ME, bias_V = head.transformed(hidden_MH, tokens_VE.dtype), head.bias.to(tokens_VE.dtype)
     if torch.is_grad_enabled():
@@ -171,7 +171,7 @@ class _Context(FunctionContext, Protocol):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The sum of all losses, each loss, and a mask of right predictions."""
+    """The sum of all losses, each loss (M), and a mask of right predictions (M)."""
 
     @staticmethod
     def forward(
@@ -190,7 +190,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, factor: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        # In place: nothing else holds these, and the table's gradient is as large as the table.
+        # In place: nothing else uses these tensors, and one of them is as large as the embedding table.
         return *(None if each is None else each.mul_(factor) for each in ctx.saved_tensors), None, None
 
 
@@ -207,7 +207,7 @@ def _scan(
     look: Look | None,
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, Tensor, Gradients]:
-    """Return losses (M), right predictions (M), and requested gradients of the sum for the first three arguments."""
+    """Return losses (M), right predictions (M), and the ``wanted`` gradients of the summed loss."""
     losses_M = torch.empty(len(own_ME), device=own_ME.device)
     right_M = torch.empty(len(own_ME), dtype=torch.bool, device=own_ME.device)
     gradients: Gradients = [
@@ -221,7 +221,7 @@ def _scan(
         scores_mV = linear(own_ME[places], tokens_VE, bias_V).float()
         top_m, likeliest_m = scores_mV.max(-1)
         own_m = scores_mV.gather(-1, targets_M[places, None]).squeeze(-1)
-        # In place, step by step: torch does not promise a softmax into its own input.
+        # In place, step by step: torch does not guarantee an in-place softmax.
         parts_mV = scores_mV.sub_(top_m[:, None]).exp_()
         sums_m = parts_mV.sum(-1)
         losses_M[places] = sums_m.log() + top_m - own_m
@@ -242,7 +242,7 @@ def _add_gradients(
     targets_m: Tensor,
     places: slice,
 ) -> None:
-    """Add a chunk's part to the gradients, overwriting its probabilities."""
+    """Add the gradients of a chunk; its probabilities are overwritten."""
     by_own_ME, by_tokens_VE, by_bias_V = gradients
     by_scores_mV = probabilities_mV.scatter_add_(
         -1, targets_m[:, None], probabilities_mV.new_full((len(targets_m), 1), -1.0)
@@ -252,7 +252,7 @@ def _add_gradients(
     if by_tokens_VE is not None:
         if torch.is_autocast_enabled(own_mE.device.type) or own_mE.dtype != by_scores_mV.dtype:
             by_tokens_VE += by_scores_mV.to(own_mE.dtype).t() @ own_mE
-        else:  # without a product as large as the table
+        else:  # avoids an intermediate product as large as the table
             by_tokens_VE.addmm_(by_scores_mV.t(), own_mE)
     if by_bias_V is not None:
         by_bias_V += by_scores_mV.sum(0)

@@ -1,8 +1,8 @@
 """Corrupted sequences: the tokens that a model reads, and those that it has to predict.
 
-In masked language modelling 15 % of each sequence's tokens are chosen, special tokens never; of those 80 % become the
-mask, 10 % another token, and 10 % stay as they are (Devlin et al. 2018, arXiv:1810.04805). Tokens are chosen singly, as
-whole words, in spans or in n-grams of words. Static masking repeats the masks of the first epoch (Liu et al. 2019,
+In masked language modelling, 15 % of each sequence's tokens are chosen, but never special ones; of these, 80 % become
+[MASK], 10 % a random token, and 10 % stay unchanged (Devlin et al. 2018, arXiv:1810.04805). The unit of choice is a
+token, a word, a span or an n-gram of words. Static masking repeats the masks of the first epoch (Liu et al. 2019,
 arXiv:1907.11692, section 4.1).
 
 Shapes: n tokens of a sequence, M chosen ones, U words or whole units, V vocabulary, W windows.
@@ -26,9 +26,9 @@ from bothways.text import TextTokenizer
 class MaskedTokens:
     """A sequence with some of its tokens hidden.
 
-    The chosen positions are ascending, at least one if there is an ordinary token; the targets are the original ids
-    there. `uniform_M` has a random number in [0, 1) for each, to draw a generator's token. `order_n` is the position of
-    each token in a factorisation order, see `bothways.encoder.streams.QueryStream`; None for masked language modelling.
+    `places_M` are the chosen positions, ascending, at least one if there is an ordinary token; `targets_M` are their
+    original ids. `uniform_M` has a random number in [0, 1) for each, to sample a generator's token. `order_n` is the
+    rank of each token in a factorisation order, see `bothways.encoder.streams.QueryStream`; None for masked LM.
     """
 
     ids_n: NDArray[np.int32]
@@ -41,8 +41,8 @@ class MaskedTokens:
 class Corruption(Protocol):
     """Chooses the tokens of a sequence that a model must predict.
 
-    A choice depends on the ``seed``, the epoch and the sequence alone, not on the batch or on earlier draws, so a
-    resumed run sees the choices of an uninterrupted one. A resumed run must have the same ``identity``.
+    The choice depends only on the ``seed``, the epoch and the sequence, not on the batch or on earlier draws, so a
+    resumed run makes the same choices as an uninterrupted one. A resumed run must have the same ``identity``.
     """
 
     @property
@@ -93,7 +93,7 @@ class PieceKinds:
         return places
 
     def words(self, ids_n: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the starts of words among the ordinary tokens, then the number of tokens (U + 1)."""
+        """Return the start of each word among the ordinary tokens, followed by the number of tokens (U + 1)."""
         begins = ~self.continues_V[ids_n[places]]
         # A piece after a special token always begins a word.
         begins[1:] |= np.diff(places) > 1
@@ -110,7 +110,7 @@ class TokenMasking:
 
 @dataclass(frozen=True, slots=True)
 class WholeWordMasking:
-    """Choose all pieces of a word together; each independently becomes a mask, another token, or stays.
+    """Choose all pieces of a word together; each piece independently becomes [MASK], a random token, or stays.
 
     As in the second release of BERT (github.com/google-research/bert, May 2019).
     """
@@ -120,9 +120,9 @@ class WholeWordMasking:
 
 @dataclass(frozen=True, slots=True)
 class SpanMasking:
-    """Choose runs of words; a whole run becomes masks, other tokens, or stays (Joshi et al. 2019, arXiv:1907.10529).
+    """Choose spans of words; a whole span becomes masks, random tokens, or stays (Joshi et al. 2019, arXiv:1907.10529).
 
-    A run ends after a word with the probability ``stop`` (the lengths are geometric), or at ``longest`` words.
+    Span lengths in words are geometric with probability ``stop``, truncated at ``longest``.
     """
 
     name: ClassVar[MaskUnit] = "span"
@@ -135,7 +135,7 @@ class SpanMasking:
         _check_longest(self.longest)
 
     def chances(self) -> NDArray[np.float64]:
-        """Return the probabilities of runs of 1, 2, ... words."""
+        """Return the probabilities of spans of 1, 2, ... words."""
         chances = self.stop * (1 - self.stop) ** np.arange(self.longest)
         return np.asarray(chances / chances.sum())
 
@@ -162,10 +162,10 @@ MASKED_UNITS: Mapping[MaskUnit, type[MaskedUnit]] = {kind.name: kind for kind in
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """Shares and units of masking.
+    """Settings of masking.
 
-    A `fraction` of the ordinary tokens is chosen; of those, shares become the mask or another ordinary token, and the
-    rest stays. Dynamic masks are drawn anew in each epoch.
+    A `fraction` of the ordinary tokens is chosen. Of these, the fraction `masked` becomes [MASK], the fraction `random`
+    another ordinary token, and the rest stays. `dynamic` masks are drawn anew in each epoch.
     """
 
     fraction: float = 0.15
@@ -188,7 +188,7 @@ class Masking:
 
 
 class Masker:
-    """Masks sequences of one tokenizer."""
+    """Masks the sequences of a tokenizer."""
 
     def __init__(self, tokenizer: TextTokenizer, masking: Masking, seed: int) -> None:
         self.masking = masking
@@ -223,7 +223,7 @@ class Masker:
 
     def _masked(self, ids_n: NDArray[np.int32], draw: np.random.Generator) -> MaskedTokens:
         masking, places = self.masking, self._kinds.ordinary_places(ids_n)
-        # Rounded at random so that the fraction is met on average; at least one.
+        # Rounded at random, so the fraction is correct on average; at least one.
         count = max(1, math.floor(masking.fraction * len(places) + draw.random()))
         if isinstance(masking.unit, TokenMasking):
             chosen_M = np.sort(draw.permutation(places)[:count])
@@ -243,7 +243,7 @@ class Masker:
     def _whole(
         self, ids_n: NDArray[np.int32], places: NDArray[np.int64], count: int, draw: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Choose words, or runs of them, up to ``count`` tokens; a run is shortened to the words that fit."""
+        """Choose words, or runs of words, up to ``count`` tokens; a run that does not fit is shortened by words."""
         starts_U, unit = self._kinds.words(ids_n, places), self.masking.unit
         words = len(starts_U) - 1
         runs_U = np.ones(words, dtype=np.int64)
@@ -260,7 +260,7 @@ class Masker:
             if not left:
                 break
         if left == count and words:
-            # No word is short enough; one that is too long is better than none.
+            # No word fits into the count: take the shortest one.
             shortest = int(np.diff(starts_U).argmin())
             taken[starts_U[shortest] : starts_U[shortest + 1]] = True
         return places[taken]

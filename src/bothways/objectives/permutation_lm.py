@@ -2,9 +2,9 @@
 
 About one token in K is a target (partial prediction, section 2.3): spans of 1 to 5 tokens, each within a context. The
 targets, [SEP] and [CLS] come in a random factorisation order after all other tokens, which see each other and are seen
-by all. Targets are predicted from the query stream of an encoder; the content stream reads the unmasked tokens. In
-lanes (`bothways.objectives.streams.Lanes`) each lane remembers the hidden states of its last tokens, without a gradient
-(segment recurrence, section 2.4): they come from the weights of earlier updates, and belong to the state of a run.
+by all. Targets are predicted from the query stream of an encoder; the content stream reads the unmasked tokens. If a
+batch is read in lanes (`bothways.objectives.streams.Lanes`), each lane has a memory: the hidden states of its last
+tokens, without a gradient (segment recurrence, section 2.4). Checkpoints store these, as later updates read them.
 
 Shapes: n tokens of a sequence or of a lane's memory, U words, T packed tokens, M targets, H hidden, V vocabulary, Z
 tokens of memories, L layers.
@@ -33,7 +33,7 @@ from bothways.training.workers import current_workers
 
 @dataclass(frozen=True, slots=True)
 class Permutation:
-    """One ordinary token in `partial` (K) is a target; a span has L tokens up to `longest`, in proportion to 1 / L."""
+    """One in `partial` (K) ordinary tokens is a target; P(span of L tokens) ~ 1 / L for L up to `longest`."""
 
     partial: int = 6
     longest: int = 5
@@ -65,7 +65,7 @@ class Permuter:
 
     def _permuted(self, ids_n: NDArray[np.int32], draw: np.random.Generator) -> MaskedTokens:
         places = self._kinds.ordinary_places(ids_n)
-        # Rounded at random so that the share is met on average; at least one.
+        # Rounded at random, so the share is correct on average; at least one.
         count = min(len(places), max(1, math.floor(len(places) / self.permutation.partial + draw.random())))
         chosen_M = places[self._targets(self._kinds.words(ids_n, places), count, draw)]
         ordered = np.isin(ids_n, self._framing)
@@ -78,9 +78,9 @@ class Permuter:
     def _targets(self, starts_U: NDArray[np.int64], count: int, draw: np.random.Generator) -> NDArray[np.bool_]:
         """Choose targets among the ordinary tokens, as the published code does (zihangdai/xlnet, data_utils.py).
 
-        A span of L tokens begins with a word, somewhere in a context of K L tokens; the next context follows. If that
-        gives too few targets, single tokens are drawn. As in that code, but unlike in its comments, L counts tokens and
-        not words.
+        A span of L tokens starts at a word, at a random place in a context of K L tokens; the next context follows. If
+        this gives too few targets, single tokens are added. As in that code, though not in its comments, L counts
+        tokens and not words.
         """
         total, taken = int(starts_U[-1]), np.zeros(starts_U[-1], dtype=bool)
         lengths = 1 + draw.choice(self.permutation.longest, count, p=NGramMasking(self.permutation.longest).chances())
@@ -99,9 +99,9 @@ class Permuter:
 
 
 class LaneMemories:
-    """The memories of the lanes of a process, each once, on the device.
+    """The memories of the lanes of this process, on the device.
 
-    `held` has the inputs of each layer at the last tokens of a lane (L, n, H), by the lane's number.
+    `held` maps a lane's number to the inputs of each layer at the lane's last tokens (L, n, H).
     """
 
     def __init__(self) -> None:
@@ -114,8 +114,8 @@ class LaneMemories:
             return None
         if missing := [lane for lane in lanes if lane not in self.held]:
             raise InvalidInput(
-                f"lane {missing[0]} has no memory of the update before: train on updates in their order, from the "
-                "first one or from a checkpoint on."
+                f"lane {missing[0]} has no memory from the previous update: train on the updates in order, starting "
+                "from the first one or from a checkpoint."
             )
         lengths = tuple(self.held[link.lane].shape[1] if link is not None and link.read else 0 for link in links)
         behind = tuple(link is not None and link.backward for link in links)
@@ -124,19 +124,19 @@ class LaneMemories:
 
     @torch.no_grad()
     def keep(self, batch: MaskedBatch, memory: Memory | None, hidden_LTH: Sequence[Tensor]) -> None:
-        """Remember the last tokens of the lanes of a batch, from the memory that it read and each layer's inputs."""
+        """Store the last states of each lane of a batch, from the memory it read and each layer's inputs (T, H)."""
         rows = _kept_rows(batch, memory)
         rows_Z = on_device(np.concatenate(list(rows.values())), hidden_LTH[0].device)
         read = [()] * len(hidden_LTH) if memory is None else [(each_ZH,) for each_ZH in memory.states]
         sources = [torch.cat([*before, own_TH]) for before, own_TH in zip(read, hidden_LTH, strict=True)]
         states_LZH = torch.stack([each.index_select(0, rows_Z) for each in sources])
-        # An update that is not finite is skipped; its states must not spoil the ones after it.
+        # An update that is not finite may be skipped; its states must not spoil later updates.
         states_LZH.nan_to_num_(0.0, 0.0, 0.0)
         self.held |= dict(zip(rows, torch.split(states_LZH, [*map(len, rows.values())], dim=1), strict=True))
 
 
 def _kept_rows(batch: MaskedBatch, memory: Memory | None) -> dict[int, NDArray[np.int64]]:
-    """Return the rows for each lane to remember; the rows of memories come before those of the sequences."""
+    """Return the rows that each lane keeps; rows of memories are numbered before those of the sequences."""
     read_B = np.array([0] * batch.packed.count if memory is None else memory.lengths)
     memory_starts_B, starts_B = np.cumsum(read_B) - read_B, np.cumsum([read_B.sum(), *batch.packed.lengths[:-1]])
     found = {}
@@ -151,7 +151,7 @@ def _kept_rows(batch: MaskedBatch, memory: Memory | None) -> dict[int, NDArray[n
 
 
 class PermutationLM(PretrainingModel):
-    """An encoder with a query stream and its head; only targets are predicted."""
+    """An encoder with a query stream and a head that predicts the targets."""
 
     def __init__(self, encoder: Encoder, head: MaskedLMHead) -> None:
         super().__init__()
@@ -192,6 +192,6 @@ class PermutationLM(PretrainingModel):
         memory = self._memories.take(batch.links)
         record = Recorder() if any(link is not None and link.kept for link in batch.links) else None
         states_MH: Tensor = self.encoder(batch.packed, queries=queries, memory=memory, record=record)
-        if record is not None:  # without the output of the last layer
+        if record is not None:  # the inputs of the layers: without the output of the last one
             self._memories.keep(batch, memory, record.hidden_states[:-1])
         return states_MH

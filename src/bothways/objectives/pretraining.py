@@ -1,9 +1,9 @@
-"""Pre-training for the training loop: a source of sequences, their corruption, and heads that undo it.
+"""The objective of pre-training: a source of sequences, their corruption, and heads that predict the original.
 
 An objective is composed of a `SequenceStream` over a source (windows of texts, pieces of documents, pairs of
-segments), a `Corruption`, and a `PretrainingModel`: an encoder with the heads that train it, each of which is
-one part of the loss. The loss of an update is the weighted sum of the heads' means, each over all of its units in the
-update: masked positions, pairs of segments, tokens.
+segments), a `Corruption`, and a `PretrainingModel`: an encoder with heads, each of which gives one part of the loss.
+The loss of an update is the weighted sum of the heads' mean losses. A mean is taken over all units of the head in the
+update, such as masked positions, pairs of segments, or tokens.
 
 Shapes: N sequences, B sequences of a batch, M units of a head, C classes, P pairs of sequences, K numbers of a vector.
 """
@@ -34,8 +34,8 @@ from bothways.training.workers import current_workers
 class UnitLosses:
     """One part of the loss of a batch: the losses of its units, such as predicted tokens.
 
-    Only `total`, their sum, need have a gradient. `right_M` is 1 for a right prediction, 0 for a wrong one, NaN for
-    units without a right answer; `rows_M` is the row of the packed batch of each unit.
+    `total` is their sum, which alone needs a gradient. `right_M` is 1 for a right prediction, 0 for a wrong one, NaN
+    for units without a right answer; `rows_M` has the row of each unit in the packed batch.
     """
 
     total: Tensor
@@ -45,7 +45,7 @@ class UnitLosses:
 
     @classmethod
     def of_classes(cls, scores: Tensor, truth_M: Tensor, rows_M: Tensor) -> "UnitLosses":
-        """Return the cross-entropy of class logits (M, C), or binary logits (M), for the true class numbers."""
+        """Return the cross-entropy of class logits (M, C) or binary logits (M), for the true classes (M)."""
         logits = scores.float()
         if scores.dim() == 1:
             losses_M = nn.functional.binary_cross_entropy_with_logits(logits, truth_M.float(), reduction="none")
@@ -69,11 +69,11 @@ class UnitLosses:
 
 
 class PretrainingModel(nn.Module, ABC):
-    """An encoder with the heads that pre-train it."""
+    """An encoder with the heads of its pre-training."""
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """Settings of the model that a resumed run must share."""
+        """Settings of the model that a resumed run must have in common with its checkpoint."""
         return {}
 
     @property
@@ -86,11 +86,11 @@ class PretrainingModel(nn.Module, ABC):
         return next(self.parameters()).device
 
     def carried(self) -> Mapping[str, Tensor]:
-        """Return the memory carried from update to update, by name; empty for most models."""
+        """Return the tensors carried from update to update, by name; empty for most models."""
         return {}
 
     def carry(self, carried: Mapping[str, Tensor]) -> None:
-        """Restore the part of a memory that belongs to this process."""
+        """Restore the carried tensors that belong to this process."""
 
     @abstractmethod
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
@@ -103,7 +103,7 @@ class PretrainingModel(nn.Module, ABC):
 
 @runtime_checkable
 class ComparedVectors(Protocol):
-    """A `PretrainingModel` that also learns vectors of sequences from a teacher."""
+    """A `PretrainingModel` that also learns the vectors of sequences from a teacher."""
 
     def vectors(self, packed: Packed) -> tuple[Tensor, Tensor]:
         """Return the model's vectors of sequences (B, K) and the teacher's, which may have another width."""
@@ -111,19 +111,19 @@ class ComparedVectors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PretrainingBatch:
-    """One micro-batch, on the CPU until its loss is computed; a head's factor depends on the whole update."""
+    """A micro-batch, kept on the CPU until its loss is computed, and each head's factor in the update's loss."""
 
     batch: MaskedBatch
     factors: Mapping[str, float]
 
 
 class PretrainingObjective:
-    """Pre-trains an encoder by the heads of a model.
+    """Pre-trains an encoder with the losses of its heads.
 
-    Validation sequences choose the epoch to keep; their targets never change. An epoch of ``updates_per_epoch`` is a
-    pass over small data, a part of one over large data. On a CPU the token budget of a micro-batch is at most 1,024,
-    unless the model compares vectors. A ``baseline`` has the model validated before the first update; give
-    one only if no part of the model is newly drawn.
+    The loss on validation sequences determines the epoch to keep; their targets never change. ``updates_per_epoch`` may
+    be a whole pass over small data, or part of a pass over large data. On a CPU the token budget of a micro-batch is at
+    most 1,024, unless the model compares vectors. With a ``baseline``, the model is also validated before the first
+    update; give one only if no part of the model is newly initialised.
     """
 
     min_updates: ClassVar = 0
@@ -193,15 +193,15 @@ class PretrainingObjective:
         self.model.carry(carried)
 
     def loss(self, payload: PretrainingBatch) -> Tensor:
-        """Sum all heads' losses, weighted so that an update's loss is the weighted sum of their means."""
+        """Return the sum of all heads' losses, each scaled by its factor in the update's loss."""
         outputs = self.model.outputs(payload.batch.to(self.model.device))
         return torch.stack([payload.factors[name] * output.total for name, output in outputs.items()]).sum()
 
     def validate(self) -> Validation | None:
         """Return each head's loss and, for predictions, accuracy and the perplexity of predicted tokens.
 
-        For a model that learns vectors from a teacher, add Spearman's correlation of its cosines with the teacher's.
-        Each process of a run computes the losses of its part of the sequences.
+        For a model that learns vectors, also return Spearman's correlation of its cosines with the teacher's. Each
+        process of a run computes the losses of its part of the sequences.
         """
         if self.validation is None:
             return None
@@ -256,10 +256,9 @@ def sequence_sums(
     tokens: int,
     places: Sequence[int] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the sums of each head over the N sequences of a source, or some of them (heads, N, 3).
+    """Return `UnitLosses.sums` of each head for the N sequences of a source, or of its ``places`` (heads, N, 3).
 
-    The model is in evaluation mode; sequences are read in blocks, so memory does not grow with their number. See
-    `UnitLosses.sums`.
+    The model must be in evaluation mode. Sequences are read in blocks, so memory does not grow with their number.
     """
 
     def compute(packed: Packed, sequences: Sequence[TrainingSequence]) -> list[NDArray[np.float64]]:
@@ -277,9 +276,9 @@ def sequence_sums(
 
 
 def agreement(model: ComparedVectors, device: torch.device, source: SequenceSource, tokens: int) -> float:
-    """Return Spearman's correlation of a model's cosines of all pairs of sequences with its teacher's.
+    """Return Spearman's correlation between the model's and the teacher's cosines of all pairs of sequences.
 
-    The model is in evaluation mode; the first 512 sequences are compared with each other.
+    The model must be in evaluation mode. Only the first 512 sequences are used.
     """
 
     def compute(packed: Packed, sequences: Sequence[TrainingSequence]) -> list[list[Tensor]]:
@@ -301,5 +300,5 @@ PREDICTED = "predicted tokens"
 """Name of the loss of permutation language modelling."""
 
 _BLOCK = 4096
-# Maximum of compared sequences, and minimum of pairs for a correlation.
+# Maximum number of compared sequences, and minimum number of pairs for a correlation.
 _COMPARED, _MIN_PAIRS = 512, 3

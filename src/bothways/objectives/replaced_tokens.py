@@ -2,9 +2,9 @@
 
 Clark et al. 2020, arXiv:2003.10555. The generator fills masks, and its samples are the discriminator's input; the two
 may share their embeddings. The loss is the generator's masked language modelling loss plus 50 times the discriminator's
-binary cross-entropy. As in the published code (google-research/electra, run_pretraining.py), the latter is a mean over
-all tokens, special ones included; a sampled token that is the original one counts as original; and sampling has no
-gradient. That code masks 85 % of the chosen tokens and leaves the others as they are, which is
+binary cross-entropy. As in the published code (google-research/electra, run_pretraining.py), the cross-entropy is a
+mean over all tokens, special ones included; a sampled token equal to the original counts as original; and no gradient
+flows through the samples. That code masks 85 % of the chosen tokens and leaves the others unchanged, as does
 ``Masking(masked=0.85, random=0.0)``; DeBERTa-v3 masks all of them.
 
 Shapes: T packed tokens, M chosen positions, E embedding width, H hidden, V vocabulary.
@@ -38,7 +38,7 @@ class OwnEmbeddings:
 
 @dataclass(frozen=True, slots=True)
 class SharedEmbeddings:
-    """Use the generator's tables, and the norm behind them, in both (Clark et al. 2020, arXiv:2003.10555, 3.2).
+    """Use the generator's embedding tables and norm in both models (Clark et al. 2020, arXiv:2003.10555, 3.2).
 
     The paper names tokens and positions; its code shares segments and the norm as well, as here.
     """
@@ -48,10 +48,10 @@ class SharedEmbeddings:
 
 @dataclass(frozen=True, slots=True)
 class DisentangledEmbeddings:
-    """Add a difference to the generator's tables, which get no gradient (He et al. 2021, arXiv:2111.09543, 3.3).
+    """Add learned differences to the generator's tables, which get no gradient (He et al. 2021, arXiv:2111.09543, 3.3).
 
-    ``E_D = sg(E_G) + E_delta``, and E_delta begins at zero. The paper's code does so for tokens and positions; here
-    it is done for segments too.
+    ``E_D = sg(E_G) + E_delta``, and E_delta starts at zero. The paper's code does this for tokens and positions, this
+    package for segments too.
     """
 
     name: ClassVar = "disentangled"
@@ -61,7 +61,7 @@ EmbeddingSharing = OwnEmbeddings | SharedEmbeddings | DisentangledEmbeddings
 
 
 class DisentangledTable(EmbeddingTable):
-    """The sum of another table, which it neither trains nor contains, and its own ``weight``."""
+    """The sum of its own ``weight`` and another table, which is not trained and not a submodule."""
 
     def __init__(self, shared: EmbeddingTable) -> None:
         super().__init__(shared.num_embeddings, shared.embedding_dim)
@@ -109,7 +109,7 @@ def _check_shapes(theirs: Embedding, ours: Embedding) -> None:
         shapes = [(0,) if table is None else tuple(table.weight.shape) for table in tables]
         if shapes[0] != shapes[1]:
             raise InvalidInput(
-                f"shared embeddings need tables of one shape, but the table of {name} is {shapes[0]} in the generator "
+                f"shared embeddings need tables of equal shape, but the {name} table is {shapes[0]} in the generator "
                 f"and {shapes[1]} in the discriminator: give both the same vocabulary, positions, types and "
                 "embedding_size, or keep the embeddings separate."
             )
@@ -142,7 +142,7 @@ class ReplacedTokens(PretrainingModel):
         sizes = generator.config.vocabulary, discriminator.config.vocabulary
         if sizes[0] != sizes[1]:
             raise InvalidInput(
-                f"expected a generator and a discriminator of one vocabulary, got {sizes[0]} and {sizes[1]} tokens."
+                f"expected a generator and a discriminator of equal vocabulary, got {sizes[0]} and {sizes[1]} tokens."
             )
         share_embeddings(generator, discriminator, embeddings)
         self.generator = generator
@@ -189,21 +189,21 @@ class ReplacedTokens(PretrainingModel):
 
 
 def sample(probabilities_MV: Tensor, uniform_M: Tensor) -> Tensor:
-    """Draw a token (M) from each position's probabilities, without a gradient, by the inverse distribution function.
+    """Sample a token at each position (M), without a gradient, by inverse transform sampling.
 
-    The random numbers in [0, 1) come with the masks from seed, epoch and sequence, so a draw does not depend on the
-    batch or on earlier draws, and those of validation stay the same.
+    The random numbers in [0, 1) depend, like the masks, on seed, epoch and sequence only: not on the batch, not on
+    earlier draws, and they are always the same for validation.
     """
     sums_MV = probabilities_MV.cumsum(-1)
-    # Rounding lets the sum of all probabilities miss 1.
+    # Because of rounding, the probabilities may not sum to 1.
     wanted_M1 = uniform_M[:, None] * sums_MV[:, -1:]
     return torch.searchsorted(sums_MV, wanted_M1, right=True).squeeze(1).clamp(max=sums_MV.shape[1] - 1)
 
 
 def corrupt(batch: MaskedBatch, sampled_M: Tensor) -> tuple[Packed, Tensor]:
-    """Replace the chosen tokens of the original sequences by sampled ones.
+    """Replace the chosen tokens of the original sequences by the sampled ones.
 
-    Return the discriminator's input, and 1 for tokens that differ from the original (T).
+    Returns the discriminator's input, and labels: 1 for tokens that differ from the original (T).
     """
     original_T = batch.packed.ids_T.index_copy(0, batch.rows_M, batch.targets_M)
     corrupted_T = original_T.index_copy(0, batch.rows_M, sampled_M)

@@ -26,8 +26,9 @@ from bothways.packing import Packed
 class Link:
     """Position of a sequence in a lane, a stream of text that one row of the batch reads across updates.
 
-    `read` and `kept` are the maximum tokens of memory to read, and of the sequence and its memory to remember; 0 if no
-    text goes on before or behind. A backward lane reads documents from their ends, with memories behind its sequences.
+    `read` is the maximum number of memory tokens that the sequence reads, `kept` the maximum number of tokens that it
+    leaves for the next one; 0 if the document begins or ends here. A backward lane reads documents from their ends, and
+    its memories come after its sequences.
     """
 
     lane: int
@@ -40,9 +41,8 @@ class Link:
 class TrainingSequence:
     """One sequence, special tokens included.
 
-    `number` is its position in the source, part of the seed of its masks; `relation` the class of the relation between
-    its two segments, -1 with one segment. `text` has the positions of the tokens of its own document, which a memory
-    may keep.
+    `number` is its position in the source, part of the seed of its masks; `relation` is the class of its two segments,
+    -1 if there is none to predict. `text` has the positions of the tokens of its own document, which a memory may keep.
     """
 
     ids: NDArray[np.int32]
@@ -55,7 +55,7 @@ class TrainingSequence:
 
 @dataclass(frozen=True, slots=True)
 class EpochSequences:
-    """Sequences that an update reads in a pass (`epoch`, from 0) over a source; masks and pairs depend on the pass."""
+    """Sequences of one update from one pass over a source (`epoch`, from 0), which determines masks and pairs."""
 
     epoch: int
     sequences: list[TrainingSequence]
@@ -71,19 +71,19 @@ class SequenceSource(Protocol):
         """Return the number of sequences in an epoch."""
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return the sequences at some positions, from 0; random ones depend on the epoch."""
+        """Return the sequences at the given positions, from 0; random pairs depend on the epoch."""
 
 
 class TextWindows:
-    """Windows of raw texts with a token to mask; ``what`` names the texts in messages."""
+    """The windows of raw texts that have a token to mask; ``what`` names the texts in error messages."""
 
     def __init__(self, store: WindowStore, masker: Masker, what: str) -> None:
         self.store = store
         self.windows_W: NDArray[np.int64] = np.flatnonzero(masker.ordinary_tokens(store))
         if not len(self.windows_W):
             raise InvalidInput(
-                f"there is nothing to mask in the {what} texts: all of their tokens are special ones, such as the one "
-                "for unknown words. Check that the model's tokenizer is for this language."
+                f"there is nothing to mask in the {what} texts: all of their tokens are special, such as the unknown "
+                "token. Check that the model's tokenizer covers the language of the texts."
             )
 
     @property
@@ -102,12 +102,12 @@ class TextWindows:
 
 @dataclass(frozen=True, slots=True)
 class MaskedBatch:
-    """Masked sequences and the targets of the heads that read them.
+    """Masked sequences and the targets of the heads.
 
     `rows_M` and `targets_M` are the rows and original ids of the chosen positions, `counts` their number in each
-    sequence (B), on the host; see `MaskedTokens` for `uniform_M` and `order_T`. `pairs_P` are the sequences of two
-    segments with their `relations_P`, `links` the positions of the sequences in lanes, and `texts` the positions of the
-    tokens of each sequence that a memory may keep (B).
+    sequence (B), on the host; see `MaskedTokens` for `uniform_M` and `order_T`. `pairs_P` are the indices of sequences
+    with a segment relation, `relations_P` its class. `links` are the sequences' positions in lanes, and `texts` the
+    positions of the tokens that a memory may keep (B).
     """
 
     packed: Packed
@@ -124,7 +124,7 @@ class MaskedBatch:
 
     @classmethod
     def of(cls, packed: Packed, sequences: Sequence[TrainingSequence], masked: Sequence[MaskedTokens]) -> "MaskedBatch":
-        """Mask a packed batch on its device; fillers of one token may follow the sequences."""
+        """Mask a packed batch on its device; filler sequences of one token may follow the real ones."""
         starts = np.cumsum([0, *packed.lengths[:-1]])[: len(masked)]
         relations_B = np.array([each.relation for each in sequences], dtype=np.int64)
         pairs_P = np.flatnonzero(relations_B >= 0)
@@ -159,7 +159,7 @@ class MaskedBatch:
 
 
 def _orders(packed: Packed, masked: Sequence[MaskedTokens]) -> Tensor | None:
-    """Return the factorisation orders of a batch; fillers of one token need none."""
+    """Return the factorisation orders of a batch (T); filler tokens are visible to all."""
     orders = [one.order_n for one in masked if one.order_n is not None]
     if not orders:
         return None
@@ -170,12 +170,12 @@ def _orders(packed: Packed, masked: Sequence[MaskedTokens]) -> Tensor | None:
 def micro_batches(sequences: Sequence[TrainingSequence], tokens: int, processes: int) -> list[list[int]]:
     """Divide an update into micro-batches of sequence positions; each of n processes takes every n-th micro-batch.
 
-    Sequences that read or leave a memory share a micro-batch with the others of their lane, and always go to the
-    process that has the memory. A memory counts towards the tokens with its maximum size.
+    Sequences that read or write a memory share a micro-batch with the others of their lane, and always go to the
+    process that has the memory. A memory counts towards the token budget with its maximum size.
     """
     lengths = [len(each.ids) + (0 if each.link is None else each.link.read) for each in sequences]
     if all(each.link is None for each in sequences):
-        # Each process of a run gets a part.
+        # A smaller budget, so that each process gets a part.
         budget = min(tokens, -(-sum(lengths) // processes))
         return list(by_token_budget(lengths, max(budget, *lengths)))
     shares = [_units(sequences, rank, processes) for rank in range(processes)]
@@ -197,7 +197,7 @@ def micro_batches(sequences: Sequence[TrainingSequence], tokens: int, processes:
 
 
 def _units(sequences: Sequence[TrainingSequence], rank: int, processes: int) -> list[list[int]]:
-    """Return the positions of a process's sequences; those of a lane with a memory stay together."""
+    """Return groups of indices of a process's sequences; a lane that reads or writes a memory is one group."""
     found: dict[tuple[int, int], list[int]] = {}
     for place, each in enumerate(sequences):
         if each.link is not None and each.link.lane % processes == rank:
@@ -207,7 +207,7 @@ def _units(sequences: Sequence[TrainingSequence], rank: int, processes: int) -> 
 
 
 def _divided(batches: list[list[list[int]]], count: int) -> list[list[list[int]]]:
-    """Split or join a process's batches until there are ``count``, the same number in every process."""
+    """Split or merge a process's batches until there are ``count``, as in every process."""
     while len(batches) < count:
         at = max(range(len(batches)), key=lambda number: len(batches[number]))
         half = len(batches[at]) // 2

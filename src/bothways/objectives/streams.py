@@ -1,7 +1,7 @@
-"""The sequences of an update as a function of its number, so that a run can resume at any update.
+"""The sequences of an update as a function of its number, so a run can resume at any update.
 
-`PassOrder` orders the items of a pass, `Lanes` read documents continuously from update to update with a memory, and
-`PhasedStream` joins sources one after another.
+`PassOrder` orders the items of a pass, `Lanes` reads documents continuously across updates with a memory, and
+`PhasedStream` reads several sources one after another.
 
 Shapes: N items or groups of a source, M requested ones, C chains of groups.
 """
@@ -24,12 +24,12 @@ from bothways.objectives.sequences import EpochSequences, Link, SequenceSource
 
 
 class PassOrder:
-    """A random order of N items in each pass: a keyed permutation that is computed position by position.
+    """A random order of N items for each pass: a keyed permutation that is computed position by position.
 
     It is the swap-or-not shuffle (Hoang, Morris & Rogaway 2012, arXiv:1208.1176, figure 1). In each round an item has a
-    partner, the key minus its number modulo N, and the pair swaps or not by a bit that is a function of the pair alone.
-    That is a bijection of any N numbers without a table: a pass over a billion sequences takes no memory, and a run can
-    resume at any position. The seed and the number of the pass determine the order.
+    partner, (key - item) mod N, and a bit computed from the pair alone decides if the two swap. This is a permutation
+    of any N numbers without a table: a pass over a billion sequences takes no memory, and a run can resume at any
+    position. The seed and the number of the pass determine the order.
     """
 
     name: ClassVar = "swap-or-not"
@@ -38,8 +38,8 @@ class PassOrder:
         self._items, self._seed = items, seed
 
     def of(self, epoch: int, begin: int, end: int) -> NDArray[np.int64]:
-        """Return the items at the positions from ``begin`` to ``end`` of a pass (M), fewer at its end."""
-        # NumPy guarantees the words of a seed sequence for all versions, but not those of its generators.
+        """Return the items at positions ``begin`` to ``end`` (exclusive) of a pass (M), fewer at its end."""
+        # NumPy guarantees the same output in all versions for seed sequences, but not for its generators.
         words = np.random.SeedSequence([self._seed, epoch]).generate_state(2 * _ROUNDS, np.uint64)
         items_M = np.arange(begin, min(end, self._items))
         for key, salt in zip((words[:_ROUNDS] % np.uint64(self._items)).tolist(), words[_ROUNDS:], strict=True):
@@ -51,39 +51,39 @@ class PassOrder:
 
 
 def _top_bits(words_M: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Hash each word to a bit that depends on all of its bits (Steele et al. 2014, SplitMix64's finalizer)."""
+    """Hash each 64-bit word to one bit that depends on all of its bits (Steele et al. 2014, SplitMix64's finalizer)."""
     words_M = (words_M ^ (words_M >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words_M = (words_M ^ (words_M >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray((words_M ^ (words_M >> np.uint64(31))) >> np.uint64(63), dtype=bool)
 
 
 _ROUNDS = 48
-"""After r rounds an item is at each position with probability 1 / N, to within 2 ** -r; a round takes 20 µs."""
+"""After r rounds, each item is at each position with probability 1 / N, to within 2 ** -r; a round takes 20 µs."""
 
 
 class Lanes:
-    """Groups of a source in lanes, read forward by one half of an update (rounded up) and backward by the other.
+    """Documents read continuously in lanes: one half of a batch (rounded up) reads forward, the other backward.
 
-    The published code of XLNet lays all documents end to end and cuts them into as many rows as a batch has
+    The published code of XLNet concatenates all documents and cuts them into as many rows as the batch has
     (zihangdai/xlnet, data_utils.py, ``batchify``); each update reads the next tokens of every row, with the memory of
-    those before. With ``bi_data``, one half of a batch reads the rows from beginning to end, the other half the same
-    rows from end to beginning (section 3.1 of arXiv:1906.08237). Memories are zeros at the beginning of a row, and go
-    on from one document to the next. Here a row, a lane, reads group after group of pieces of documents, and a memory
-    begins empty with each document (section 2.5) and each lane.
+    the previous ones. With ``bi_data``, one half of a batch reads the rows from beginning to end, the other half the
+    same rows from end to beginning (section 3.1 of arXiv:1906.08237). Memories are zeros at the beginning of a row and
+    continue from one document to the next. Here a row is called a lane. It reads one group of pieces after another, and
+    its memory is empty at the beginning of each document (section 2.5) and of each run.
 
-    Groups that continue the document of the group before form a chain, and a pass over the source has the chains in a
-    random order. Passes follow one another and are cut into runs of equal length, one for each forward lane; such a lap
-    takes about as many updates as a pass. A backward lane reads the same run as its forward one.
+    Consecutive groups of one document form a chain, and a pass over the source reads the chains in a random order.
+    Passes are concatenated and cut into runs of equal length, one for each forward lane; a lap over these runs takes
+    about as many updates as a pass. A backward lane reads the run of its forward lane from the end.
     """
 
     def __init__(self, source: SequenceSource, lanes: int, memory: int, seed: int) -> None:
         if not isinstance(source, PieceSource):
-            raise InvalidInput(f"expected pieces of documents, such as CorpusPieces, got {type(source).__name__}.")
+            raise InvalidInput(f"expected document pieces, such as CorpusPieces, got {type(source).__name__}.")
         self._source, self._lanes, self._memory, self._seed = source, lanes, memory, seed
         self._forward = lanes - lanes // 2
         self._continued = source.framed.pieces.continued()
         self._steps = -(-len(source) // self._forward)
-        # A lap is hardly longer than a pass, so it reads at most three.
+        # A lap is hardly longer than a pass, so it reads from at most three passes.
         self._order = lru_cache(maxsize=3)(self._ordered)
 
     def read(self, update: int) -> list[EpochSequences]:
@@ -106,7 +106,7 @@ class Lanes:
         return EpochSequences(epoch, linked)
 
     def _group(self, lap: int, lane: int, step: int) -> tuple[int, int] | None:
-        """Return the pass and the group of a lane's step; None outside of its run."""
+        """Return the pass and the group that a lane reads in a step; None outside of its run."""
         if not 0 <= step < self._steps:
             return None
         if lane >= self._forward:
@@ -130,9 +130,9 @@ class Lanes:
 
 
 class SequenceStream(Protocol):
-    """Sequences in the order of the updates, with a checksum of both.
+    """The sequences of each update; `digest` is a checksum of the sequences.
 
-    `identity` has the settings of the order and the batch size that a resumed run must share.
+    `identity` has the settings of order and batch size, which a resumed run must have in common with its checkpoint.
     """
 
     @property
@@ -146,7 +146,7 @@ class SequenceStream(Protocol):
 
 
 class EpochStream:
-    """Whole passes over a source; the last update of each has the remainder of ``batch_size`` items."""
+    """Whole passes over a source; the last update of a pass has the remaining items."""
 
     def __init__(self, source: SequenceSource, batch_size: int, seed: int) -> None:
         self.source = source
@@ -173,13 +173,13 @@ class EpochStream:
 
 @dataclass(frozen=True, slots=True)
 class BatchGrowth:
-    """A batch size that rises evenly from `first` over `updates`, with equally many at each size (ModernBERT)."""
+    """A batch size that rises linearly from `first` over `updates` updates (ModernBERT)."""
 
     first: int
     updates: int
 
     def before(self, update: int, full: int) -> int:
-        """Return the number of items before an update, in batches that grow to ``full``."""
+        """Return the number of items read before an update, if batches grow to ``full`` items."""
         rising = min(update, self.updates)
         more = _floor_sum(rising, full - self.first, self.updates)
         return rising * self.first + more + (update - rising) * full
@@ -187,10 +187,10 @@ class BatchGrowth:
 
 @dataclass(frozen=True, slots=True)
 class StreamPhase:
-    """Updates that read one source, ``batch_size`` items in each.
+    """Consecutive updates that read one source, ``batch_size`` items each.
 
-    With ``memory``, sequences are read in lanes and remember this many tokens of their document; else items come in
-    random order, in a batch that may grow to its size.
+    With ``memory``, documents are read in lanes, each with a memory of this many tokens. Otherwise items come in random
+    order, and ``growth`` may increase the batch up to its size.
     """
 
     source: SequenceSource
@@ -202,8 +202,8 @@ class StreamPhase:
     def __post_init__(self) -> None:
         if self.memory and self.growth is not None:
             raise InvalidInput(
-                "sequences with a memory are read in lanes, one for each sequence of a batch, so the batch cannot "
-                "grow: drop its warm-up."
+                "expected a memory or a batch warm-up, got both: sequences with a memory are read in lanes, so the "
+                "batch size must stay the same. Drop the batch warm-up."
             )
 
     def __str__(self) -> str:
@@ -211,12 +211,12 @@ class StreamPhase:
         return f"{self.updates} updates of {self.batch_size}{growth}"
 
     def before(self, update: int) -> int:
-        """Return the number of items before an update."""
+        """Return the number of items read before an update."""
         return update * self.batch_size if self.growth is None else self.growth.before(update, self.batch_size)
 
 
 class PhasedStream:
-    """Sources one after another, each read in passes that follow each other without a break within an update."""
+    """Sources read one after another, each in consecutive passes; an update may span the end of a pass."""
 
     def __init__(self, phases: Sequence[StreamPhase], seed: int) -> None:
         if not phases or any(min(each.updates, each.batch_size, len(each.source)) < 1 for each in phases):
@@ -248,7 +248,7 @@ class PhasedStream:
         return {"phases": phases, "order": PassOrder.name, **remembered}
 
     def read(self, update: int) -> list[EpochSequences]:
-        """Return the sequences of an update, which may be the last of a pass and the first of the next."""
+        """Return the sequences of an update; one element for each pass (or lane) that they come from."""
         if not 0 <= update < self.updates:
             raise InvalidInput(f"expected an update from 0 to {self.updates - 1}, got {update}.")
         number = bisect_right(self._ends, update)
@@ -272,7 +272,7 @@ class _Passes:
 
 
 def _floor_sum(count: int, factor: int, divisor: int) -> int:
-    """Return the sum of ``factor * i // divisor`` over i below ``count``, in steps of Euclid's algorithm."""
+    """Return the sum of ``factor * i // divisor`` for i in range(count), by Euclid's algorithm."""
     total, rest = 0, 0
     while True:
         total += count * (count - 1) // 2 * (factor // divisor) + count * (rest // divisor)

@@ -1,4 +1,4 @@
-"""The length of a pre-training, phase by phase, and its optimizer."""
+"""The length of a pre-training in phases, and its optimizer settings."""
 
 import math
 from bisect import bisect_left
@@ -13,7 +13,7 @@ from bothways.training.options import AdamW, LinearDecay, Optimizer, Schedule
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a training with sequences of one length, special tokens included; the batch may grow to its size."""
+    """A part of a training with one sequence length (special tokens included); the batch may grow to ``batch``."""
 
     updates: int
     batch: int
@@ -22,16 +22,16 @@ class Phase:
 
     @property
     def sequences(self) -> int:
-        """Sequences in all."""
+        """Total number of sequences."""
         return self.updates * self.batch if self.growth is None else self.growth.before(self.updates, self.batch)
 
     @property
     def tokens(self) -> int:
-        """Tokens in all, with full sequences."""
+        """Total number of tokens, if all sequences are full."""
         return self.sequences * self.length
 
     def scaled(self, updates: int, batch: int) -> "Phase":
-        """Return a phase of another size; the first batch and the updates of growth keep their shares."""
+        """Return a phase with other updates and batch size; the batch growth is scaled in proportion."""
         growth = self.growth
         if growth is not None:
             over = max(1, round(growth.updates * updates / self.updates))
@@ -41,7 +41,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class BatchWarmup:
-    """The growth of the batch from ``first`` sequences to its full size, over a number of updates or of tokens.
+    """Growth of the batch from ``first`` sequences to its full size, over a number of updates or tokens.
 
     Raises:
         InvalidInput: A number is below 1, or not exactly one of updates and tokens is given.
@@ -60,10 +60,10 @@ class BatchWarmup:
             )
 
     def growth(self, batch: int, length: float) -> BatchGrowth:
-        """Return the growth in updates of up to ``batch`` sequences of ``length`` tokens."""
+        """Return the growth in updates, for a full batch of ``batch`` sequences of ``length`` tokens each."""
         if self.first > batch:
             raise InvalidInput(
-                f"expected a full batch of at least the {self.first} sequences that it grows from, got {batch}."
+                f"expected a full batch of at least {self.first} sequences, the size of the first batch, got {batch}."
             )
         if self.updates is not None:
             return BatchGrowth(self.first, self.updates)
@@ -72,7 +72,7 @@ class BatchWarmup:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Length and optimizer of a training; one schedule runs over all phases, with ``warmup`` as share of warm-up."""
+    """Length and optimizer of a training; one schedule covers all phases, ``warmup`` is the fraction of warm-up."""
 
     phases: tuple[Phase, ...]
     learning_rate: float
@@ -83,7 +83,7 @@ class Course:
 
     @property
     def updates(self) -> int:
-        """Updates in all."""
+        """Total number of updates."""
         return sum(phase.updates for phase in self.phases)
 
     @property
@@ -98,10 +98,10 @@ class Course:
         warmup: BatchWarmup | None = None,
         real: Mapping[int, float] | None = None,
     ) -> "Course":
-        """Return a course of another length, whose phases keep their shares.
+        """Return a course of another length, with the same proportions of its phases.
 
-        A number of ``tokens`` takes the fewest updates that read that many. ``real`` gives the mean tokens of sequences
-        of a phase, by its length; by default sequences are full.
+        With ``tokens``, it has the fewest updates that read that many. ``real`` maps the length of a phase to the mean
+        number of tokens in its sequences; by default, sequences are full.
         """
         found = {phase.length: float(phase.length) for phase in self.phases} if real is None else real
 
@@ -122,13 +122,13 @@ class Course:
         if growth is not None and growth.updates > most:
             raise InvalidInput(
                 f"the batch warm-up takes {growth.updates:,} updates, but the first phase has only {most:,}: train "
-                "longer or shorten the warm-up."
+                "longer or shorten the batch warm-up."
             )
         return replace(self, phases=phases)
 
 
 def _shared_out(phases: tuple[Phase, ...], updates: int) -> tuple[Phase, ...]:
-    """Divide ``updates`` among the phases by their shares, without phases that get none."""
+    """Divide ``updates`` among the phases in proportion, and drop phases that get none."""
     total = sum(phase.updates for phase in phases)
     ends = [round(updates * done / total) for done in accumulate(phase.updates for phase in phases)]
     counts = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]

@@ -1,4 +1,4 @@
-"""Distillation: training a smaller encoder on the outputs of a larger one for raw text.
+"""Distillation: train a smaller encoder on the outputs of a larger one for raw text.
 
 The kind of teacher determines the loss.
 
@@ -45,7 +45,7 @@ _MASKED_LM: HeadName = "masked_lm"
 
 @dataclass(frozen=True, slots=True)
 class EmbedderTeacher:
-    """A sentence embedder, whose vectors the student learns."""
+    """A sentence embedder as a teacher; the student learns its vectors."""
 
     embedder: TrainedEmbedder
     loss: StateLoss = StateLoss(states=0.0, embeddings=0.0)  # noqa: RUF009 (frozen)
@@ -75,7 +75,7 @@ class EmbedderTeacher:
 
 @dataclass(frozen=True, slots=True)
 class MaskedLMTeacher:
-    """A masked language model; students learn its predictions, last hidden states and masked language modelling."""
+    """A masked language model as a teacher; students learn its predictions and last hidden states, and masked LM."""
 
     model: PretrainedEncoder
     loss: TripleLoss = TripleLoss()  # noqa: RUF009 (frozen)
@@ -83,27 +83,27 @@ class MaskedLMTeacher:
     sentences: ClassVar = False
     micro_batch: ClassVar = 2048  # logits of all tokens take memory
     batch: ClassVar = 32
-    """Default sequences in an update."""
+    """Default batch size in sequences."""
     rate: ClassVar = 1e-4
-    """Peak rate for this batch."""
+    """Peak learning rate for this batch size."""
 
     def distillation(self, student: Student) -> PretrainingModel:
-        """Return the student and this teacher as one model to train."""
+        """Return the model to train, made of the student and this teacher."""
         ours, theirs = (MaskedLM(each.encoder, masked_lm_head(each)) for each in (student.model, self.model))
         return MaskedLMDistillation(ours, theirs, self.loss)
 
     def corruption(self, seed: int) -> Corruption:
-        """Return the corruption of the training's sequences."""
+        """Return the corruption of the training sequences."""
         return Masker(self.model.tokenizer, self.masking, seed)
 
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
-        """Write a student in the form of its teacher."""
+        """Write a student in the format of its teacher."""
         student.write(folder, {"card": dict(card)})
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderTeacher:
-    """An encoder without a head, whose hidden states the student learns."""
+    """An encoder without a head as a teacher; the student learns its hidden states."""
 
     model: PretrainedEncoder
     loss: StateLoss = StateLoss(vectors=0.0)  # noqa: RUF009 (frozen)
@@ -130,13 +130,13 @@ Teacher: TypeAlias = EmbedderTeacher | MaskedLMTeacher | EncoderTeacher
 
 
 def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Teacher:
-    """Open a teacher: a sentence embedder, a masked language model, or another encoder, in this order."""
+    """Open a teacher as a sentence embedder, else as a masked language model, else as an encoder without head."""
     options["dtype"] = "float32"
     backend = reading_as_stored(TorchBackend.open(name_or_path, EMBEDDING.name, **options), options)
     if backend.trained_for not in (None, EMBEDDING.name, _MASKED_LM):
         raise InvalidInput(
             f"expected an encoder, a masked language model or a sentence embedder as a teacher, but "
-            f"{backend.model.name!r} is a model for {backend.trained_for}: use TaskDistiller for models of a task."
+            f"{backend.model.name!r} is a model for {backend.trained_for}: use TaskDistiller for such models."
         )
     if backend.trained_for == EMBEDDING.name or (backend.model.folder / "modules.json").is_file():
         return EmbedderTeacher(open_embedder(EMBEDDING, backend))
@@ -147,7 +147,7 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
 
 
 def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> None:
-    """Raise InvalidInput for a student with another vocabulary than its teacher."""
+    """Raise InvalidInput unless student and teacher have the same vocabulary."""
     ours, theirs = (each.tokenizer.vocabulary() for each in (student, teacher))
     if len(ours) != len(theirs):
         raise InvalidInput(
@@ -162,7 +162,7 @@ def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> 
 
 
 def _within(settings: EmbeddingSettings, student: PretrainedEncoder) -> EmbeddingSettings:
-    """Return an embedder's settings within the limits of a student of another size."""
+    """Return an embedder's settings, reduced to the maximum length and hidden size of a student."""
     limit, dimensions = student.config.max_length, settings.dimensions
     length = settings.max_length if limit is None else min(limit, settings.max_length)
     narrower = dimensions is not None and dimensions >= student.config.hidden
@@ -171,7 +171,7 @@ def _within(settings: EmbeddingSettings, student: PretrainedEncoder) -> Embeddin
 
 
 def _pool_of(model: PretrainedEncoder, settings: EmbeddingSettings) -> Pool:
-    """Return the pooling of an embedder, before the vectors are scaled."""
+    """Return the pooling of an embedder, without scaling to unit length."""
 
     def pooled(hidden_TH: Tensor, packed: Packed) -> Tensor:
         if settings.pooling == "cls" and model.tokenizer.cls_is_last:
@@ -184,8 +184,8 @@ def _pool_of(model: PretrainedEncoder, settings: EmbeddingSettings) -> Pool:
 LENGTH = 128
 """Maximum tokens of a sequence, as in the training of all-MiniLM-L6-v2: a paragraph of prose.
 
-Pieces of a document end with a sentence, so many sequences are shorter. For embedders, seven pieces of eight are read
-sentence by sentence.
+Sequences end at the end of a sentence, so many are shorter. For embedders, seven of eight pieces are split into
+sentences.
 """
 
 UPDATES, WARMUP = 2000, 0.05
@@ -197,8 +197,8 @@ class Distiller:
     """Trains a student on a teacher's outputs for raw text.
 
     The outputs depend on the teacher: the vectors of a sentence embedder, the predictions of a masked language model,
-    or the hidden states of another encoder. To learn one after the other, pass the student of one distiller to another
-    with other weights.
+    or the hidden states of another encoder. To train in several stages, pass the student of one distiller to the next,
+    with other loss weights.
 
     >>> distiller = Distiller.from_pretrained("sentence-transformers/all-MiniLM-L6-v2", layers=3)
     >>> distiller.student.copied
@@ -206,8 +206,8 @@ class Distiller:
 
     Args:
         teacher: The teacher; it is not changed.
-        student: The student, which is trained in place: any encoder with the teacher's vocabulary.
-        length: Tokens of a sequence. Default: 128, or the limit of either model.
+        student: The student, trained in place; any encoder with the teacher's vocabulary.
+        length: Maximum tokens of a sequence. Default: 128, or the limit of either model if lower.
 
     Raises:
         InvalidInput: The student has another vocabulary, or the length is above the limit of a model.
@@ -217,7 +217,7 @@ class Distiller:
         check_vocabulary(student.model, teacher.model)
         limit = min(each.config.max_length or USUAL_LENGTH for each in (teacher.model, student.model))
         if length is not None and not 1 <= length <= limit:
-            raise InvalidInput(f"`length` must be from 1 to {limit} tokens, the limit of both models, got {length}.")
+            raise InvalidInput(f"`length` must be from 1 to {limit} tokens, the limit of the two models, got {length}.")
         self.teacher = teacher
         self.student = student
         self.length = length or min(LENGTH, limit)
@@ -239,8 +239,8 @@ class Distiller:
 
         Args:
             teacher: A folder or a name, see `bothways.load`.
-            layers: Layers of the student; half of the teacher's when None, as in DistilBERT.
-            length: Tokens of a sequence.
+            layers: Number of layers of the student. Default: half of the teacher's, as in DistilBERT.
+            length: Maximum tokens of a sequence.
             revision: The commit of a hub name.
             device: Training device; ``"auto"`` takes a GPU if there is one.
             download: Allow a download from the hub.
@@ -258,17 +258,17 @@ class Distiller:
     ) -> TrainingRecord:
         """Train the student, by default for 2,000 updates.
 
-        A sentence embedder's updates have 16 sequences at a rate of 6e-4 by default, those of other teachers 32 at
-        1e-4. The student before the first update is validated as epoch 0, and kept if no later epoch is better.
+        The default batch size and learning rate are 16 and 6e-4 if the teacher is a sentence embedder, else 32 and
+        1e-4. The initial student is validated as epoch 0, and kept if no later epoch is better.
 
         Args:
             corpus: Training text. A part of its documents is held out for validation.
             batch_warmup: Growth of the batch at the beginning.
-            options: Fields of `TrainingOptions`; the rate follows the square root of the batch size. The length is a
-                number of updates or tokens, not of epochs.
+            options: Fields of `TrainingOptions`. The default learning rate scales with the square root of the batch
+                size. Give the length in updates or tokens, not in epochs.
 
         Raises:
-            InvalidInput: The corpus is empty or of another tokenizer, or an option is invalid.
+            InvalidInput: The corpus is empty or for another tokenizer, or an option is invalid.
         """
         check_no_epochs(options)
         batch = options.get("batch_size") or self.teacher.batch
@@ -288,7 +288,7 @@ class Distiller:
 
     def _run(self, course: Course, warmup: BatchWarmup | None, seed: int) -> CorpusRun:
         model, teacher = self.student.model, self.teacher
-        with seeded(seed):  # projections to a wider teacher are drawn
+        with seeded(seed):  # projections to another width are random
             trained = teacher.distillation(self.student)
 
         def source(corpus: TokenCorpus, length: int) -> CorpusPieces:
@@ -312,7 +312,7 @@ class Distiller:
         return self.student.facts(self.teacher.model)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the student in the form of its teacher: a sentence embedder, a model with its head, or a bare encoder.
+        """Write the student in its teacher's format: a sentence embedder, a model with its head, or a bare encoder.
 
         Raises:
             NotFitted: The student is not trained yet.

@@ -1,4 +1,4 @@
-"""New models: random encoders with heads over any tokenizer, and students, copies of a teacher with fewer layers."""
+"""New models: random encoders with heads for any tokenizer, and students, copies of a teacher with fewer layers."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -21,14 +21,14 @@ from bothways.pretraining.runs import parameters
 from bothways.text import TextTokenizer
 from bothways.training.state import seeded
 
-# Classes of the relation between two segments.
+# Number of classes of the relation between two segments.
 RELATION_CLASSES = 2
 
 _NEW = Absent("the model is new: it has no trained pooler.")
 
 
 def published_settings(scaled: ScaledRecipe) -> tuple[Family, dict[str, object]]:
-    """Return the family and the ``config.json`` of a recipe's model, with its published vocabulary."""
+    """Return the family and the ``config.json`` of a recipe's model, with the published vocabulary size."""
     recipe = scaled.recipe
     found = find_published(FAMILIES.values(), recipe.published)
     if found is None:
@@ -39,18 +39,18 @@ def published_settings(scaled: ScaledRecipe) -> tuple[Family, dict[str, object]]
 
 
 def check_lengths(scaled: ScaledRecipe) -> None:
-    """Refuse a recipe whose sequences are longer than its model's limit."""
+    """Raise InvalidInput if the sequences of a recipe are longer than its model's limit."""
     family, settings = published_settings(scaled)
     limit, longest = family.config(settings).max_length, max(phase.length for phase in scaled.course.phases)
     if limit is not None and longest > limit:
         raise InvalidInput(
             f"expected a length of at most {limit:,} tokens, the limit of the recipe's model, got {longest:,}: choose "
-            "a shorter one."
+            "a shorter length."
         )
 
 
 def settings_over(scaled: ScaledRecipe, tokenizer: TextTokenizer) -> dict[str, object]:
-    """Return the ``config.json`` of a recipe's model over a tokenizer."""
+    """Return the ``config.json`` of a recipe's model, with the vocabulary size and ids of a tokenizer."""
     _, settings = published_settings(scaled)
     ids = {"pad_token_id": tokenizer.pad_id, "cls_token_id": tokenizer.cls_id, "sep_token_id": tokenizer.sep_id}
     ends = {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
@@ -58,9 +58,9 @@ def settings_over(scaled: ScaledRecipe, tokenizer: TextTokenizer) -> dict[str, o
 
 
 def narrowed(settings: Mapping[str, object], keys: ShapeKeys, shares: tuple[float, float]) -> dict[str, object]:
-    """Return the settings of a generator of the same family, with shares of the width and depth.
+    """Return the settings of a smaller generator; ``shares`` are its width and depth as fractions.
 
-    Its heads and its embedding, which may be shared, are as wide as the discriminator's.
+    Its attention heads, and its embedding, which may be shared, are as wide as the discriminator's.
     """
     hidden, layers, heads, inner = (
         int(str(settings[key])) for key in (keys.hidden, keys.layers, keys.heads, keys.inner)
@@ -76,7 +76,7 @@ def narrowed(settings: Mapping[str, object], keys: ShapeKeys, shares: tuple[floa
 def new_model(
     family: Family, settings: Mapping[str, object], tokenizer: TextTokenizer, heads: Sequence[HeadName], *, seed: int
 ) -> PretrainedEncoder:
-    """Return a random encoder with random heads, drawn by the seed, on the CPU and in training mode."""
+    """Return an encoder with heads, initialised randomly by the seed, on the CPU and in training mode."""
     kinds = {name: family.head(name, settings).kind for name in heads}
     with seeded(seed):
         encoder = Encoder(family.config(settings))
@@ -97,10 +97,10 @@ def new_model(
 
 
 def masked_lm_head(model: PretrainedEncoder, name: HeadName = "masked_lm") -> MaskedLMHead:
-    """Return a model's head for vocabulary logits, or raise InvalidInput."""
+    """Return a model's head for logits over the vocabulary, or raise InvalidInput."""
     head = model.heads.get(name)
     if not isinstance(head, MaskedLMHead):
-        raise InvalidInput(f"{model.name} has no {name} head.")
+        raise InvalidInput(f"{model.name} has no {name} head: choose a model with one.")
     return head
 
 
@@ -108,16 +108,16 @@ def masked_lm_head(model: PretrainedEncoder, name: HeadName = "masked_lm") -> Ma
 class Student:
     """A model that learns from a teacher.
 
-    `copied` is the teacher's layer, from 0, that each of its layers was copied from; empty for other students.
+    `copied` has, for each layer of the student, the index of the teacher's layer it was copied from; empty if none was.
     """
 
     model: PretrainedEncoder
     copied: tuple[int, ...] = ()
 
     def learns_from(self, teacher: EncoderConfig) -> tuple[int, ...]:
-        """Return the teacher's layer whose output each layer learns: its original, or an evenly chosen one.
+        """Return, for each layer, the teacher's layer whose output it learns: its original, else evenly spaced ones.
 
-        The last layer always learns the last one, which heads and poolings read.
+        The last layer always learns the teacher's last layer, which heads and poolings read.
         """
         layers = self.model.config.layers
         if self.copied:
@@ -126,7 +126,7 @@ class Student:
         return tuple(max(0, end) for end in ends)
 
     def origin(self, teacher: PretrainedEncoder) -> dict[str, str]:
-        """Return the identity of teacher and student, which a resumed run must share."""
+        """Return the identity of teacher and student, which must be the same in a resumed run."""
         weights = teacher.name if teacher.trainings else fingerprint(teacher.folder)
         return {"teacher": weights, "student": ", ".join(map(str, self.copied)) or self.model.name}
 
@@ -142,11 +142,11 @@ class Student:
 
 
 def evenly_spread(teacher: int, layers: int) -> tuple[int, ...]:
-    """Choose layers at equal distances, the first and the last among them; a single one is the first.
+    """Return evenly spaced layers, including the first and the last; if there is a single one, it is the first.
 
-    These are the layers of the published DistilBERT. The first one reads the embedding and is special in some families:
-    it has no norm before it (ModernBERT), or a convolution beside it (DeBERTa v2). Heads and poolings read the last
-    one.
+    These are the layers of the published DistilBERT. The first layer reads the embedding and is special in some
+    families: it has no norm before it (ModernBERT), or a convolution beside it (DeBERTa v2). Heads and poolings read
+    the last layer.
 
     >>> evenly_spread(12, 6)
     (0, 2, 4, 7, 9, 11)
@@ -154,16 +154,16 @@ def evenly_spread(teacher: int, layers: int) -> tuple[int, ...]:
     (0, 3, 5)
     """
     if not 1 <= layers <= teacher:
-        raise InvalidInput(f"`layers` must be from 1 to {teacher}, the layers of the teacher, got {layers}.")
+        raise InvalidInput(f"`layers` must be from 1 to {teacher}, the number of the teacher's layers, got {layers}.")
     steps = max(1, layers - 1)
     return tuple((2 * number * (teacher - 1) + steps) // (2 * steps) for number in range(layers))
 
 
 def shortened(teacher: PretrainedEncoder, layers: int) -> Student:
-    """Copy a model with fewer layers, and the teacher's embeddings, heads, tokenizer and settings.
+    """Copy a teacher with fewer layers, but the same embeddings, heads, tokenizer and other settings.
 
-    In a family with global and local layers, a layer is copied from the nearest one of its kind. Layers that share
-    weights become fewer steps through the same weights.
+    In a family with global and local attention, a layer is copied from the nearest one of its kind. If layers share
+    weights, the student applies the shared weights fewer times.
     """
     teacher.check_full("distill")
     chosen, family = evenly_spread(teacher.config.layers, layers), teacher.family
@@ -193,14 +193,14 @@ def _of_one_kind(wanted: Sequence[int], teacher: EncoderConfig, student: Encoder
     for place, sees_whole in zip(wanted, student.pattern.seen_whole, strict=True):
         alike = [layer for layer, whole in enumerate(teacher.pattern.seen_whole) if whole == sees_whole]
         if not alike:
-            raise InvalidInput("expected a teacher with a global and a local layer, as the student has.")
+            raise InvalidInput("expected a teacher with global and local attention layers, as in the student.")
         chosen.append(min(alike, key=lambda layer: (layer in chosen, abs(layer - place))))
     return tuple(chosen)
 
 
 def _copied(teacher: Encoder, config: EncoderConfig, chosen: Sequence[int]) -> Encoder:
-    """Copy an encoder with the chosen layers alone, on its device."""
-    with seeded(0):  # the drawn weights are overwritten
+    """Copy an encoder with only the chosen layers, on the same device."""
+    with seeded(0):  # the random weights are overwritten
         student = Encoder(config)
     weights = teacher.state_dict()
     if not isinstance(config.sharing, SharedGroups):

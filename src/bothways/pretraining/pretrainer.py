@@ -57,9 +57,9 @@ _PERMUTED: HeadName = "permutation_lm"
 def assemble(
     recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: torch.device, warmup: BatchWarmup | None = None
 ) -> tuple[CorpusRun, PretrainedEncoder | None]:
-    """Draw a recipe's model, and its generator if it has one, and put the training together.
+    """Create a recipe's model with random weights, and its training run; return the run and the generator, if any.
 
-    The seed draws weights, pairs of segments and targets.
+    The seed determines the weights, pairs of segments and targets.
     """
     family = FAMILIES[recipe.recipe.family]
     _check_heads(family, recipe.task)
@@ -71,12 +71,12 @@ def assemble(
             return assembly.replaced(task)
         case PermutationLanguageModelling() as task:
             return assembly.permuted(task), None
-        case DistilledMaskedLM(masking=masking):  # without a teacher, masked language modelling is left
+        case DistilledMaskedLM(masking=masking):  # without a teacher, only masked language modelling is left
             return assembly.masked(MaskedLanguageModelling(masking)), None
 
 
 def _check_heads(family: Family, task: PretrainingTask) -> None:
-    """Refuse an objective whose head the family lacks, and list the families that have it."""
+    """Raise InvalidInput if the family lacks a head of the objective, listing the families that have it."""
     needed: tuple[HeadName, ...] = ("masked_lm",)
     match task:
         case PermutationLanguageModelling():
@@ -88,7 +88,7 @@ def _check_heads(family: Family, task: PretrainingTask) -> None:
     if missing := [name for name in needed if name not in family.heads]:
         able = [each.title for each in FAMILIES.values() if each.heads.keys() >= {*needed}]
         raise InvalidInput(
-            f"this objective needs a {missing[-1]} head, which {family.title} does not have; use one of: "
+            f"this objective needs a {missing[-1]} head, which {family.title} does not have; use a family that has it: "
             f"{', '.join(able)}."
         )
 
@@ -122,7 +122,7 @@ class _Assembly:
         generator = self._drawn(narrowed(settings, self.recipe.recipe.keys, task.generator), "masked_lm", more=1)
         if stored:
             head = _score_head(model.heads[_REPLACED])
-        else:  # a family without such a head gets ELECTRA's
+        else:  # a family without such a head gets the one of ELECTRA
             with seeded(self.seed):
                 kind = FAMILIES["electra"].head(_REPLACED, settings).kind
                 head = _score_head(new_head(model.config, kind)).to(self.device)
@@ -170,12 +170,12 @@ def _score_head(head: Head) -> ScoreHead:
 
 
 GENERATOR = "generator"
-"""Folder of a generator within that of its encoder."""
+"""Name of the generator's folder within the folder of its encoder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """Result of a run: the trained encoder with its heads, the generator of replaced token detection, and the card."""
+    """Result of a run: the encoder with its heads, the generator of replaced token detection or None, and the card."""
 
     model: PretrainedEncoder
     generator: PretrainedEncoder | None
@@ -183,15 +183,15 @@ class Pretrained:
 
 
 class Pretrainer:
-    """Pre-trains an encoder by a recipe, over any tokenizer.
+    """Pre-trains an encoder from scratch by a recipe, with any tokenizer.
 
     >>> from bothways.pretraining.recipes import find_recipe, scaled
     >>> scaled(find_recipe("electra"), "tiny").course.updates
     2000
 
     Args:
-        recipe: The recipe, at a scale.
-        tokenizer: The tokenizer; it gets the template of the recipe's family.
+        recipe: The recipe, at a scale (see `scaled`).
+        tokenizer: The tokenizer; special tokens are added as in the recipe's family.
         device: Training device; ``"auto"`` takes a GPU if there is one.
 
     Raises:
@@ -208,17 +208,17 @@ class Pretrainer:
     def fit(
         self, corpus: TokenCorpus, *, batch_warmup: BatchWarmup | None = None, **options: Unpack[TrainingArguments]
     ) -> TrainingRecord:
-        """Draw a model and train it; options override the recipe.
+        """Train a new, randomly initialised model; options override the recipe.
 
         Args:
             corpus: Training text. A part of its documents is held out for validation.
             batch_warmup: Growth of the batch at the beginning, instead of the recipe's.
-            options: Fields of `TrainingOptions`; a batch size other than the recipe's also changes its rate, and an
-                optimizer replaces the recipe's with all its values. The length is a number of updates or tokens, not of
-                epochs.
+            options: Fields of `TrainingOptions`. A batch size other than the recipe's also changes the learning rate;
+                an ``optimizer`` replaces the recipe's, including its weight decay. Give the length in updates or
+                tokens, not in epochs.
 
         Raises:
-            InvalidInput: The corpus is empty, of another tokenizer or has too few documents for the recipe, or an
+            InvalidInput: The corpus is empty, for another tokenizer or has too few documents for the recipe, or an
                 option is invalid.
             UnsupportedConfig: A setting of the recipe is not supported.
         """
@@ -247,7 +247,7 @@ class Pretrainer:
         return {"recipe": self.recipe.recipe.name, "parameters": parameters(self.fitted.model)}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write encoder, heads and tokenizer in the ecosystem's layout, and a generator in a folder within.
+        """Write encoder, heads and tokenizer in the layout of transformers, and a generator in a subfolder.
 
         Raises:
             NotFitted: No model is pre-trained yet.

@@ -1,4 +1,4 @@
-"""Recipes of pre-training: the published trainings of encoders, and smaller versions of them.
+"""Recipes of pre-training: how published encoders were trained, and smaller versions of these trainings.
 
 A `PretrainingRecipe` is data: an architecture, an objective, and a `Course` (length and optimizer settings) at the
 published scale. `scaled` returns the recipe at a size that one machine can train.
@@ -20,7 +20,7 @@ from bothways.training.options import AdamW, Lamb, StableDecay
 class MaskedLanguageModelling:
     """Masked language modelling, alone or with a relation between two segments.
 
-    A decoder adds absolute positions just below the head (DeBERTa).
+    A `decoder` adds absolute positions just below the head (DeBERTa).
     """
 
     masking: Masking = field(default_factory=Masking)
@@ -30,10 +30,10 @@ class MaskedLanguageModelling:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedTokenDetection:
-    """Replaced token detection: a generator fills masks, and the encoder detects its tokens.
+    """Replaced token detection: a generator fills masks, and the encoder detects which tokens were replaced.
 
-    `generator` has the generator's width and depth as shares of the encoder's; `weight` is the weight of the encoder's
-    loss, where the generator's loss has weight 1.
+    `generator` has the generator's width and depth as fractions of the encoder's; `weight` is the weight of the
+    encoder's loss, and the generator's loss has weight 1.
     """
 
     masking: Masking = field(default_factory=lambda: Masking(masked=0.85, random=0.0))
@@ -44,10 +44,10 @@ class ReplacedTokenDetection:
 
 @dataclass(frozen=True, slots=True)
 class PermutationLanguageModelling:
-    """Permutation language modelling with two streams over pairs of segments; one token in `partial` is a target.
+    """Permutation language modelling with two streams on pairs of segments; one in `partial` tokens is a target.
 
-    `memory` is the maximum number of tokens of its document that a sequence remembers. One half of an update then reads
-    documents forward and the other backward; with 0 sequences come in random order.
+    `memory` is the maximum number of tokens, already read from its document, that a sequence attends to. With a memory,
+    half of a batch reads documents forward and half backward; with 0, sequences come in random order.
     """
 
     partial: int = 6
@@ -56,9 +56,9 @@ class PermutationLanguageModelling:
 
 @dataclass(frozen=True, slots=True)
 class DistilledMaskedLM:
-    """Masked language modelling beside a teacher's predictions and hidden states.
+    """Masked language modelling, with a teacher's predictions and hidden states as further targets.
 
-    The weights are for the teacher's predictions, masked language modelling, and the cosine of last hidden states.
+    `weights` are those of the teacher's predictions, masked language modelling, and the cosine of last hidden states.
     """
 
     masking: Masking = field(default_factory=Masking)
@@ -73,7 +73,7 @@ PretrainingTask: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ShapeKeys:
-    """Names of the settings of a family's shape in ``config.json``; some families have a separate embedding width."""
+    """Names of a family's size settings in ``config.json``; `embedding` is None without a separate embedding width."""
 
     hidden: str = "hidden_size"
     layers: str = "num_hidden_layers"
@@ -84,7 +84,7 @@ class ShapeKeys:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Size of an encoder; the width of the embedding counts in families with a separate one."""
+    """Size of an encoder; `embedding` is used only in families with a separate embedding width."""
 
     hidden: int
     layers: int
@@ -93,14 +93,14 @@ class Shape:
     embedding: int
 
     def settings(self, keys: ShapeKeys) -> dict[str, object]:
-        """Return the entries of ``config.json``."""
+        """Return the size as entries of ``config.json``."""
         named = {keys.hidden: self.hidden, keys.layers: self.layers, keys.heads: self.heads, keys.inner: self.inner}
         return {**named, **({} if keys.embedding is None else {keys.embedding: self.embedding})}
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The corpus of a published pre-training; ``gigabytes`` of plain text are None if tokens were published instead."""
+    """The corpus of a published pre-training; ``gigabytes`` of plain text is None if only tokens were published."""
 
     name: str
     gigabytes: float | None
@@ -111,8 +111,8 @@ class Corpus:
 class PretrainingRecipe:
     """The published pre-training of an encoder.
 
-    `source` names the paper and the section or table of the figures, `published` a model of the catalogue with the
-    encoder's shape, `keys` the family's settings; `remarks` are differences from the published training.
+    `source` names the paper and the section or table of the figures, `published` a catalogued model of the encoder's
+    size, and `keys` the family's size settings; `remarks` are differences from the published training.
     """
 
     name: RecipeName
@@ -128,7 +128,7 @@ class PretrainingRecipe:
     remarks: tuple[str, ...] = ()
 
 
-# Tokens are words times 1.3, about right for English and these vocabularies; a word has 6 bytes.
+# Estimates: 1.3 tokens per word, for English and these vocabularies, and 6 bytes per word.
 _BOOKS_AND_WIKIPEDIA = Corpus("BooksCorpus and English Wikipedia, 3.3 billion words", 16, 4.3e9)
 _ROBERTA_TEXTS = Corpus("BooksCorpus, Wikipedia, CC-News, OpenWebText and Stories", 160, 3.5e10)
 
@@ -145,7 +145,7 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
             course=Course((Phase(900_000, 256, 128), Phase(100_000, 256, 512)), 1e-4, 0.01),
             tokenizer="wordpiece",
             corpus=_BOOKS_AND_WIKIPEDIA,
-            remarks=("Masks are static: each text was written ten times with masks of its own.",),
+            remarks=("Masks are static; the published data held each text ten times, with different masks.",),
         ),
         PretrainingRecipe(
             name="roberta",
@@ -233,8 +233,8 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
             corpus=Corpus("BooksCorpus, Wikipedia, Giga5, ClueWeb 2012-B and Common Crawl", 126, 3.289e10),
             keys=ShapeKeys("d_model", "n_layer", "n_head", "d_inner"),
             remarks=(
-                "Updates read on by whole sequences; the published code by the first half of each (reuse_len 256), so "
-                "that every token is in two.",
+                "Each update advances by a whole sequence; in the published code by half of one (reuse_len 256), so "
+                "that every token is read twice.",
             ),
         ),
         PretrainingRecipe(
@@ -249,8 +249,8 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
             corpus=_BOOKS_AND_WIKIPEDIA,
             keys=ShapeKeys("dim", "n_layers", "n_heads", "hidden_dim"),
             remarks=(
-                "Three epochs; the number of updates and the length follow from the corpus and are approximate.",
-                "Without a teacher masked language modelling is learnt alone: bothways distill takes one.",
+                "The published training had 3 epochs; updates and length are estimated from the size of the corpus.",
+                "Without a teacher, only masked language modelling is left: use bothways distill with one.",
             ),
         ),
         PretrainingRecipe(
@@ -262,7 +262,7 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
             task=MaskedLanguageModelling(Masking(fraction=0.3)),
             course=Course(
                 (
-                    # 1.7 trillion tokens, the batch growing from 768 over 50 billion of them.
+                    # 1.7 trillion tokens; the batch grows from 768 sequences during the first 50 billion.
                     Phase(368_000, 4608, 1024, BatchWarmup(768, tokens=50_000_000_000).growth(4608, 1024)),
                     *(Phase(424_000, 72, 8192), Phase(85_000, 72, 8192)),
                 ),
@@ -274,8 +274,8 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
             tokenizer="bpe",
             corpus=Corpus("web pages, code and scientific text, 2 trillion tokens", None, 2e12),
             remarks=(
-                "StableAdamW and a lower rate for the long sequences are left out here: AdamW takes one schedule over "
-                "all phases.",
+                "AdamW with one schedule over all phases replaces StableAdamW and the lower rate for the long "
+                "sequences.",
             ),
         ),
     )
@@ -299,7 +299,7 @@ _CUTS: Mapping[str, _Cut] = {
 
 @dataclass(frozen=True, slots=True)
 class ScaledRecipe:
-    """A recipe at a scale; the shape is None for the published one."""
+    """A recipe at a scale; ``shape`` is None for the published size."""
 
     recipe: PretrainingRecipe
     scale: RecipeScale
@@ -316,10 +316,10 @@ class ScaledRecipe:
         length: int | None = None,
         warmup: BatchWarmup | None = None,
     ) -> "ScaledRecipe":
-        """Return the recipe with other numbers of updates or tokens in all, sequences in a batch, and tokens in one.
+        """Return the recipe with other total ``updates`` or ``tokens``, batch size, or sequence length.
 
-        The phases keep their shares of the updates; with another ``length`` there is a single phase. The rate follows
-        the batch, see `rate_for`.
+        The phases keep their shares of the updates; with a new ``length`` there is a single phase. A new ``batch``
+        changes the learning rate, see `rate_for`.
         """
         phases, rate = self.course.phases, self.course.learning_rate
         if length is not None:
@@ -330,9 +330,9 @@ class ScaledRecipe:
         return replace(self, course=course.lasting(updates=updates, tokens=tokens, warmup=warmup))
 
     def rate_for(self, batch: int) -> float:
-        """Return the peak rate for another batch size, by the square root of the ratio.
+        """Return the peak learning rate for another batch size, scaled by the square root of the ratio.
 
-        Adam's steps do not grow with the gradients, so the linear rule does not hold for it (Malladi et al. 2022,
+        Adam's steps do not grow with the gradients, so linear scaling does not suit it (Malladi et al. 2022,
         arXiv:2205.10287); You et al. 2019 (arXiv:1904.00962, section 4.3) use the same rule for LAMB.
         """
         return self.course.learning_rate * math.sqrt(batch / self.course.phases[0].batch)
@@ -349,7 +349,7 @@ def find_recipe(name: str) -> PretrainingRecipe:
 def scaled(recipe: PretrainingRecipe, scale: RecipeScale) -> ScaledRecipe:
     """Return a recipe at a scale.
 
-    Smaller scales have one phase, a smaller batch with its rate, and 6 % of warm-up; the rest is as published.
+    Smaller scales have one phase, a smaller batch with its own rate, 6 % warm-up, and below ``"base"`` a smaller model.
     """
     if scale == "published":
         return ScaledRecipe(recipe, scale, None, recipe.task, recipe.course)

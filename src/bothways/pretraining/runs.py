@@ -20,24 +20,24 @@ from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.state import TrainingRecord
 
-# Maximum number of skipped updates, whose loss or gradient is not finite.
+# Maximum number of updates skipped because their loss or gradient is not finite.
 _MAX_SKIPPED = 10
 
-# Items whose tokens are counted to convert tokens into updates.
+# Number of items sampled to estimate the tokens per update.
 _SAMPLED = 2048
 
-# Validations of a run, and maximum updates between two.
+# Number of validations of a run, and maximum number of updates between two.
 _PARTS, _MAX_UPDATES = 10, 1000
-# Held-out tokens: a hundredth of those read in training, within limits, and at most a share of the corpus.
+# Held-out tokens: 1 / _OF_READ of the training tokens, within limits, and at most a fraction of the corpus.
 _OF_READ, _MIN_HELD, _HELD_TOKENS, _MAX_HELD = 100, 20_000, 200_000, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusRun:
-    """A training run on a corpus, whose `source` cuts it into sequences of a length.
+    """A training run on a corpus; `source` cuts the corpus into sequences of a given length.
 
-    `trained` has all trained parts and their losses, `memory` is the number of tokens of its document that a sequence
-    remembers, `warmup` replaces the course's growth of the batch, and `baseline` is the model before the first update.
+    `trained` has all trained parts and their losses; `memory` is the number of earlier tokens of its document that a
+    sequence attends to; `warmup` replaces the batch growth of the course; `baseline` is the initial model.
     """
 
     model: PretrainedEncoder
@@ -55,7 +55,7 @@ class CorpusRun:
         return train(objective, replace(training, updates=updates, total_tokens=None), self.model, origin=origin)
 
     def _objective(self, corpus: TokenCorpus, training: TrainingOptions) -> tuple[PretrainingObjective, int]:
-        """Return the objective on a corpus and its updates; held-out documents are cut as in the last phase."""
+        """Return the objective and the number of updates; held-out documents are cut as in the last phase."""
         sources = {length: self.source(corpus, length) for length in {each.length for each in self.course.phases}}
         counted = training.total_tokens is not None or self.warmup is not None
         real = {length: mean_tokens(source) for length, source in sources.items()} if counted else None
@@ -82,13 +82,13 @@ class CorpusRun:
 
 
 def mean_tokens(source: SequenceSource) -> float:
-    """Return the mean number of tokens of an item, special ones included, over up to 2,048 evenly spaced items."""
+    """Return the mean tokens per item (special ones included), estimated from up to 2,048 evenly spaced items."""
     places = np.unique(np.linspace(0, len(source) - 1, _SAMPLED).astype(np.int64))
     return sum(len(each.ids) for each in source.read(places, 0)) / max(1, len(places))
 
 
 def check_no_epochs(options: TrainingArguments) -> None:
-    """Refuse a number of epochs, since a corpus is read for a number of updates."""
+    """Raise InvalidInput if ``epochs`` is set, since the length of corpus runs is given in updates or tokens."""
     if options.get("epochs") is not None:
         raise InvalidInput(
             "expected a number of updates or tokens, got epochs: pass updates=<number> or total_tokens=<number>."
@@ -96,7 +96,7 @@ def check_no_epochs(options: TrainingArguments) -> None:
 
 
 def course_options(course: Course, given: TrainingArguments) -> TrainingOptions:
-    """Return the given options, completed by the course's."""
+    """Return the training options: the given ones, else those of the course."""
     usual: TrainingArguments = {
         "learning_rate": course.learning_rate,
         "optimizer": course.optimizer,
@@ -111,7 +111,7 @@ def course_options(course: Course, given: TrainingArguments) -> TrainingOptions:
 
 
 def card_of(corpus: TokenCorpus, record: TrainingRecord) -> dict[str, object]:
-    """Return the card of a model trained on a corpus."""
+    """Return the model card of a model trained on a corpus."""
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     kept = next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), None)
     return {

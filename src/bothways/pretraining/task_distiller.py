@@ -1,4 +1,4 @@
-"""Task distillation: train a smaller classifier or tagger on a larger one's predictions, from texts without labels."""
+"""Task distillation: train a smaller classifier or tagger on a larger one's predictions for unlabelled texts."""
 
 import math
 from collections.abc import Iterable
@@ -36,10 +36,10 @@ UPDATES, BATCH = 2000, 32
 
 
 class TaskDistiller:
-    """Distills a classifier of texts or pairs, a regression, or a tagger into a smaller model.
+    """Distills a classifier or regressor of texts or pairs, or a tagger, into a smaller model.
 
     The student learns the teacher's predictions and the hidden states that its head reads. Calibration, coverage and
-    out-of-domain detection are fitted anew on held-out rows, if those have labels.
+    out-of-domain detection are fitted anew on held-out rows if these have labels.
 
     >>> distiller = TaskDistiller.from_pretrained("runs/news", layers=3)  # doctest: +SKIP
     >>> distiller.fit("texts.txt.gz", validation="validation.jsonl")  # doctest: +SKIP
@@ -47,7 +47,7 @@ class TaskDistiller:
 
     Args:
         teacher: A trained model; it is not changed.
-        student: The encoder to train in place: any with the teacher's vocabulary.
+        student: The encoder to train in place; any encoder with the teacher's vocabulary.
         loss: Weights of the parts of the loss.
 
     Raises:
@@ -70,7 +70,7 @@ class TaskDistiller:
 
         Args:
             teacher: A folder or a name, see `bothways.load`.
-            layers: Layers of the student; half of the teacher's when None.
+            layers: Number of layers of the student. Default: half of the teacher's.
             options: Options to open the teacher, see `bothways.load`.
 
         Raises:
@@ -91,7 +91,7 @@ class TaskDistiller:
     ) -> TrainingRecord:
         """Train the student, by default for 2,000 updates of 32 texts.
 
-        The student before the first update is validated as epoch 0, and kept if no later epoch is better.
+        The initial student is validated as epoch 0, and kept if no later epoch is better.
 
         Args:
             data: Inputs of the teacher's task: a file, rows or a list. Labels are not used.
@@ -123,7 +123,7 @@ class TaskDistiller:
         return record
 
     def _student(self) -> TorchBackend:
-        """Return the student's encoder with the teacher's way of reading texts."""
+        """Return the student's encoder with the teacher's text options, within the student's length limit."""
         teacher, model = with_weights(self.teacher.backend, "distil"), self.student.model
         reading, limit = teacher.reading, model.config.max_length
         if limit is not None and limit < reading.max_length:
@@ -151,7 +151,7 @@ class TaskDistiller:
 
 
 def task_to_distill(folder: Path, name: str) -> str | None:
-    """Return the task to distill a teacher for; None to distill it as an encoder."""
+    """Return the task of a teacher for `TaskDistiller`; None for an encoder, which `Distiller` takes."""
     task = stored_task(folder)
     if task is None and not (folder / "modules.json").is_file():
         task = task_of_heads(folder)

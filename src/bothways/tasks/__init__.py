@@ -1,7 +1,6 @@
-"""Understanding tasks on top of an encoder: fit, predict, evaluate, save.
+"""Tasks on top of an encoder, such as classification and tagging: fit, predict, evaluate, save.
 
-The classes are imported when they are first used (PEP 562), so that the declarations of tasks can be read without
-torch.
+Classes are imported on first use (PEP 562), so the declarations of tasks can be read without torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""An opened model as tasks see it: tokenizer, text options, and the runner. Loads no torch."""
+"""The interface of tasks to an opened model: tokenizer, text options and runner. Does not import torch."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 # Window length of models that have no limit of their own.
 USUAL_LENGTH = 512
 
-# Texts tokenised at a time, so that only the compact form of all of them is in memory.
+# Texts tokenised at a time; after each block, only the compact form of its windows stays in memory.
 BLOCK = 1024
 
 
 class OpenOptions(TypedDict, total=False):
-    """Options of finding a checkpoint, of its device, and of reading texts.
+    """Options for finding a checkpoint, for its device, and for reading texts.
 
     Attributes:
         max_length: Maximum tokens per window. Default: as trained, else the model's limit.
-        on_overflow: Treatment of longer texts: read in overlapping windows (``"window"``, the default), refused
+        on_overflow: Treatment of longer texts: split into overlapping windows (``"window"``, the default), refused
             (``"error"``), or truncated (``"truncate"``).
         stride: Tokens shared by neighbouring windows. Default: a quarter of a window without its special tokens.
         revision: Commit of a model on the hub. Default: the commit that the download resolved.
@@ -47,8 +47,8 @@ class OpenOptions(TypedDict, total=False):
         dtype: Precision of the encoder's weights: ``float32``, ``bfloat16``, ``float16`` or ``float64``. None (the
             default) is bfloat16 on a GPU that supports it, else float32. ``auto`` also computes the matrix products of
             inference in bfloat16 on a CPU with bfloat16 instructions, and reports the chosen precision. Models are
-            always trained and saved in float32. Whether a GPU multiplies float32 in TF32 is torch's setting,
-            ``torch.set_float32_matmul_precision``.
+            always trained and saved in float32. ``torch.set_float32_matmul_precision`` decides whether a GPU uses TF32
+            for float32.
         download: Whether the model may be downloaded from the hub.
         allow_pickle: Whether a ``.bin`` file may be read, after a scan.
     """
@@ -67,8 +67,8 @@ class OpenOptions(TypedDict, total=False):
 class Backend(ABC):
     """An opened model: weights in torch (`tasks.torch_backend`), or an ONNX graph (`tasks.onnx_backend`).
 
-    Its ``options`` are the task's own ones of `from_pretrained` (the ``open_options`` of its spec); the ``budget`` of a
-    batch is lowered when memory runs out. ``has_weights`` is False for an export.
+    ``options`` are the task's own options of `from_pretrained` (its ``spec.open_options``). ``budget``, the tokens per
+    batch, is lowered when memory runs out. ``has_weights`` is False for an ONNX graph.
     """
 
     reading: TextOptions
@@ -96,7 +96,7 @@ class Backend(ABC):
     @property
     @abstractmethod
     def runner(self) -> TextRunner:
-        """The runner of this model: it tokenises texts and computes the head's outputs for their windows."""
+        """The runner, which tokenises texts and computes the head's outputs for their windows."""
 
     @abstractmethod
     def score_count(self, head: HeadName) -> int | None:
@@ -106,8 +106,8 @@ class Backend(ABC):
     def with_trained_head(self, task: str, head: HeadName, layers: int, *, per_token: bool) -> Self:
         """Return the model with its trained head of this name, ready for inference.
 
-        ``layers`` is the number of layers whose hidden states are appended to the scores of each window. A damaged
-        head, or a graph with another number of outputs, is a `CorruptCheckpoint`.
+        ``layers`` is the number of layers whose hidden states are appended to the scores of each window. Raises
+        `CorruptCheckpoint` if the head is damaged or the graph has the wrong number of outputs.
         """
 
     @property
@@ -117,7 +117,7 @@ class Backend(ABC):
         return task if isinstance(task, str) else None
 
     def not_fitted(self, task: str, head: str) -> NotFitted:
-        """Return the error for using the model for a task that needs another head than it has."""
+        """Return the error for a model without the trained head that a task needs."""
         if self.trained_for not in (None, task):
             return NotFitted(
                 f"{self.name!r} was trained for {self.trained_for} and not for {task}: open it with "
@@ -135,7 +135,7 @@ def exported(backend: Backend) -> ExportedModel | None:
 
 
 def stored_windows(backend: Backend, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
-    """Tokenise texts a block at a time and keep them compactly; with ``offsets``, also keep the tokens' positions.
+    """Tokenise texts, block by block, into a compact store; ``offsets`` keeps the tokens' positions in the texts too.
 
     Warns:
         TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
@@ -152,7 +152,7 @@ def stored_windows(backend: Backend, texts: Sequence[Text], *, offsets: bool = F
 
 
 def stored_reading(reading: TextOptions) -> dict[str, object]:
-    """Return the options of reading texts, for ``bothways.json``."""
+    """Return the text options as entries of ``bothways.json``."""
     return {
         "max_length": reading.max_length,
         "on_overflow": reading.on_overflow,
@@ -164,7 +164,7 @@ def stored_reading(reading: TextOptions) -> dict[str, object]:
 def text_options(
     extras: Extras, config: EncoderConfig, tokenizer: TextTokenizer, task: str, options: OpenOptions
 ) -> TextOptions:
-    """Return the options of reading texts for a task: explicit, stored or default ones, in this order."""
+    """Return the text options of a task: the explicit ones, else the stored ones, else the defaults."""
     limit = config.max_length or USUAL_LENGTH
     max_length, stride = options.get("max_length"), options.get("stride")
     if max_length is not None and not 1 <= max_length <= limit:
@@ -178,11 +178,11 @@ def text_options(
     if stride is None:
         special = tokenizer.special_count(pair=True)  # a pair has the most special tokens
         stride = kept_stride(at_most("stride", stored.stride, before), length, before, special)
-    # A model of another task may have read the words of a text joined by single spaces: its offsets would refer to that
-    # joined text.
+    # Another task may have stored ``as_words``, which joins words by single spaces: offsets would refer to the joined
+    # text.
     return TextOptions(length, overflow, stride, as_words=stored.as_words and stored.task == task)
 
 
 def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:
-    """Return a stored stride; None if it is too long for windows that are shorter now than ``before``."""
+    """Return the stored stride; None if windows are shorter than ``before`` and the stride no longer fits."""
     return None if stored is not None and length < before and stored >= length - special else stored

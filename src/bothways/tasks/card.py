@@ -1,4 +1,4 @@
-"""The card of a saved model of any task: data, seed, metrics with intervals, limits."""
+"""The card of a saved model: its data, training, metrics with intervals, and limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DataUsed:
 
 @dataclass(frozen=True, slots=True)
 class CardMetrics:
-    """Metrics on held-out rows, None if there are too few to measure anything, and their limits in sentences."""
+    """Metrics on held-out rows (None if there are too few rows), and their limits as sentences."""
 
     metrics: Report | None
     limits: tuple[str, ...]
@@ -52,10 +52,9 @@ def data_part(rows: int, store: WindowStore) -> dict[str, object]:
 def written_card(
     model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, measured: CardMetrics, of: str = VALIDATION
 ) -> dict[str, object]:
-    """Return the card of a model that was just trained; ``of`` is the noun for the measured rows.
+    """Return the card of a model that was just trained; ``of`` is the noun phrase for the measured rows.
 
-    If the base model was trained further before, ``trained_before`` in the card counts these trainings; their data are
-    not known.
+    ``trained_before`` in the card counts earlier trainings of the base model, whose data are unknown.
     """
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     parts = {"training": data.training} | ({} if data.validation is None else {"validation": data.validation})
@@ -75,18 +74,17 @@ def written_card(
 
 
 def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, object]:
-    """Return the card's metrics and limits; ``of`` is the noun for the measured rows."""
+    """Return the card's metrics and limits; ``of`` is the noun phrase for the measured rows."""
     metrics = measured.metrics
     numbers = None if metrics is None else {"of": of, "n": metrics.n, **flat_estimates(metrics.estimates)}
     return {"metrics": numbers, "limits": list(measured.limits)}
 
 
 def training_baseline(card: Mapping[str, object]) -> TrainingBaseline | None:
-    """Return the baseline of a training with its metrics; None if unknown.
+    """Return the baseline of a training and its metrics; None if the card has none.
 
     The baseline was measured on the held-out rows, as epoch 0, or by cross-validation if no rows were held out.
-
-    Cards of other versions, or edited ones, may lack any part of it.
+    Edited cards and cards of other versions may lack any part of it.
     """
     match card:
         case {"baseline": {"name": name, "metrics": {**metrics}}} if name:
@@ -103,39 +101,39 @@ def training_baseline(card: Mapping[str, object]) -> TrainingBaseline | None:
 
 
 def optimistic(rows: str, chose: str) -> str:
-    """Return a sentence saying that the metrics are optimistic, as the rows also decided something in the training.
+    """Return a warning that metrics are optimistic, since the same rows decided something in the training.
 
-    ``rows`` is their noun (texts, questions, rows), ``chose`` the decision, such as the epoch to keep.
+    ``rows`` is the noun for the rows (texts, questions, rows), and ``chose`` names the decision, such as "the epoch".
     """
     return (
-        f"The metrics are a little optimistic: the {rows} that they are of also chose {chose}. Evaluate the model on "
-        f"{rows} that it has never met."
+        f"The metrics are slightly optimistic, since the same {rows} also decided {chose}. Evaluate the model on "
+        f"{rows} that it has never seen."
     )
 
 
 def unmeasured(why: str) -> str:
-    """Return a sentence saying why the card has no metrics."""
-    return f"The card has no metrics: {why}. Evaluate the model on rows that it has never met."
+    """Return a sentence that explains why the card has no metrics."""
+    return f"The card has no metrics: {why}. Evaluate the model on rows that it has never seen."
 
 
 EPOCH_AND_CALIBRATION = "the epoch to keep and the calibration"
 LIKE_THESE = "Metrics and probabilities hold for texts like the held-out rows."
 COVERAGE_IS_APPROXIMATE = (
-    "Coverage was learnt from the rows that also chose the epoch to keep and the calibration, so it is approximate: "
-    "new rows may be covered a little less often than asked for."
+    "Coverage is approximate, since it was fitted on the rows that also decided the epoch to keep and the calibration: "
+    "new rows may be covered slightly less often than requested."
 )
 BALANCED = (
-    "All labels counted alike in the training, so rare ones are given more often than rows have them, and their "
-    "probabilities are too high as far as the calibration does not correct that."
+    "All labels had the same weight in training, so rare labels are predicted too often, and their probabilities are "
+    "too high unless the calibration corrects that."
 )
-NOTICES_NOTHING = "The model does not notice texts that are unlike those of its training."
+NOTICES_NOTHING = "The model does not detect texts that are unlike its training texts."
 OUT_OF_DOMAIN_LIMIT = "The out-of-domain threshold was fitted to"
 
 
 def with_threshold(fitted: TrainedT, name: str, scores: Sequence[Scores[object]]) -> TrainedT:
     """Return a model with the out-of-domain threshold that best separates held-out from out-of-domain rows.
 
-    ``name`` is its name in messages. A model without a detector is refused with a `NotCalibrated`.
+    ``name`` is the model's name in messages. Raises `NotCalibrated` if the model has no detector.
     """
     from bothways.confidence.fitting import separating
 
@@ -156,6 +154,6 @@ def card_with_threshold(card: Card, confidence: Confidence, rows: int) -> dict[s
         return dict(card)
     fitted = {name: confidence.to_card()[name] for name in ("out_of_domain", "out_of_domain_threshold")}
     limits = [limit for limit in card.get("limits", ()) if not limit.startswith(OUT_OF_DOMAIN_LIMIT)]
-    limit = f"{OUT_OF_DOMAIN_LIMIT} {rows:,} rows from elsewhere: how well it separates these is an optimistic figure."
+    limit = f"{OUT_OF_DOMAIN_LIMIT} {rows:,} out-of-domain rows: metrics on the same rows are optimistic."
     learnt = {**card["confidence"], **fitted, "out_of_domain_rows": rows}
     return {**card, "confidence": learnt, "limits": [*limits, limit]}

@@ -1,7 +1,7 @@
-"""Columns: which parts of a row hold an input and its label, and which Python values are an input.
+"""Column names of inputs and labels in rows of data, and checks of inputs that are Python values.
 
-Each task has a frozen dataclass of column names. A saved model keeps it in its card, and reads these columns later
-unless told otherwise.
+Each task has a frozen dataclass of column names. A saved model stores its column names in its card, and reads these
+columns by default.
 """
 
 from abc import ABC, abstractmethod
@@ -15,14 +15,14 @@ from bothways.errors import InvalidInput, UnreadColumn, shown
 InputT = TypeVar("InputT")
 
 Card: TypeAlias = Mapping[str, Any]
-"""The record that a model keeps of its training, as JSON values."""
+"""A model's record of its training, as JSON values."""
 
 
 class ColumnNames(Protocol[InputT]):
     """A frozen dataclass of column names, which reads inputs from rows and from Python values.
 
-    ``one`` is the noun for a single input in messages, such as ``"a text"``. Values that are not inputs are refused
-    with an `InvalidInput` that names the row or the number of the value.
+    ``one`` is the noun phrase for a single input in messages, such as ``"a text"``. Methods raise `InvalidInput` for
+    values that are not inputs; the message names the row or the position of the value.
     """
 
     one: ClassVar[str]
@@ -31,13 +31,13 @@ class ColumnNames(Protocol[InputT]):
         """Return the input of a row."""
 
     def check(self, number: int, value: object) -> InputT:
-        """Check that a caller's value is an input, and return it; ``number`` counts from 0."""
+        """Return a caller's value as a checked input; ``number`` is its position, from 0."""
 
     def is_one(self, value: object) -> bool:
-        """Return True for a single input, False for many."""
+        """Return True for a single input, False for a batch."""
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return rows, as a file would have them, for texts typed on a command line; refuse too few or too many."""
+        """Return texts from a command line as rows of a file; raise `InvalidInput` for too few or too many texts."""
 
     @property
     def input_columns(self) -> tuple[str, ...]:
@@ -45,14 +45,14 @@ class ColumnNames(Protocol[InputT]):
 
     @property
     def truth(self) -> str:
-        """Column of the truth: the label, the tags, the answers."""
+        """Column of the ground truth: the label, the tags or the answers."""
 
     def labelled_row(self, value: InputT, label: object) -> dict[str, object]:
         """Return the row of an input and its label."""
 
 
 AnyColumns: TypeAlias = ColumnNames[Any]
-"""Columns of some task."""
+"""Columns of any task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ class TextColumns(RawTextColumns):
         return {**typed_texts(self.text, [value])[0], self.label: label}
 
 
-# --- two texts that belong together ---
+# --- inputs of two texts ---
 
 
 @dataclass(frozen=True, slots=True)
 class TwoTexts:
-    """Nouns for two texts in messages: for both together, the Python value that holds them, and each of them."""
+    """Nouns for messages: an input of two texts (``whole``), its Python value (``form``), each text (``parts``)."""
 
     whole: str
     form: str
@@ -135,16 +135,16 @@ def is_two_texts(value: object) -> bool:
 
 
 def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
-    """Return a tuple, or a list as JSON has it, of two texts as a tuple; refuse other values and empty texts.
+    """Return a tuple or list of two texts as a tuple; raise `InvalidInput` for other values and for blank texts.
 
-    Messages count the ``number`` of the value from 1.
+    ``number`` is the position of the value, from 0; messages count from 1.
     """
     name = f"{kind.whole} {number + 1}"
     match value:
         case tuple((str(first), str(second))) | list([str(first), str(second)]):
             pass
         case _:
-            raise InvalidInput(f"{name} must be {kind.form}, but it is {_shown(value)}.")
+            raise InvalidInput(f"{name} must be {kind.form}, got {_shown(value)}.")
     for part, text in zip(kind.parts, (first, second), strict=True):
         if not text.strip():
             whose = name if part == kind.whole else f"the {part} of {name}"
@@ -154,7 +154,7 @@ def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TwoTextColumns:
-    """Columns of two texts and of the truth: the fields of a dataclass, in this order."""
+    """Columns of two texts and of their label: subclasses are dataclasses with these three fields, in this order."""
 
     names: ClassVar[TwoTexts]
 
@@ -215,11 +215,11 @@ class PairColumns(TwoTextColumns):
 def batch_of(columns: AnyColumns, value: object) -> tuple[list[Any], bool]:
     """Return the argument of `predict` as a list, and True if it was a single input.
 
-    Many inputs are a list, a tuple, a generator, a NumPy array, a Series or another column, or a table of rows.
+    A batch is a list, a tuple, a generator, a NumPy array, a Series or another column, or a table of rows.
     """
     if columns.is_one(value):
         return [value], True
-    many = "such tuples" if columns.one.startswith("a tuple") else "such"
+    many = "such tuples" if columns.one.startswith("a tuple") else "them"
     listed, alone = as_batch(value, columns.one, many)
     if alone:
         raise InvalidInput(f"expected {columns.one}, or a list of {many}, got {type(value).__name__}: {shown(value)}")
@@ -227,7 +227,7 @@ def batch_of(columns: AnyColumns, value: object) -> tuple[list[Any], bool]:
 
 
 def parse(columns: ColumnNames[InputT], value: object) -> tuple[list[InputT], bool]:
-    """Return the inputs of a call as a list, each checked, and True if it was a single input."""
+    """Return the checked inputs of a call as a list, and True if the call had a single input."""
     if columns.is_one(value):
         return [columns.check(0, value)], True
     return list(inputs_of(columns, batch_of(columns, value)[0])), False
@@ -239,7 +239,7 @@ def inputs_of(columns: ColumnNames[InputT], values: Iterable[object]) -> Iterato
 
 
 def input_of(columns: ColumnNames[InputT], number: int, value: object) -> InputT:
-    """Return an item of a batch as an input; ``number`` counts from 0. Mappings are rows, such as of a DataFrame."""
+    """Return an item of a batch as a checked input; mappings are read as rows. ``number`` counts from 0."""
     match value:
         case Row():
             return columns.read(value)
@@ -250,7 +250,7 @@ def input_of(columns: ColumnNames[InputT], number: int, value: object) -> InputT
 
 
 def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, object]]:
-    """Return rows as if the texts came from a file with these columns."""
+    """Return one row per text, with the text in the first column and the other columns empty."""
     first, *others = columns
     return [{first: text, **dict.fromkeys(others, "")} for text in texts]
 
@@ -259,7 +259,7 @@ def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, 
 
 
 class JointColumns(ABC):
-    """Columns of several models that predict together, each of which reads its own ``input_columns``."""
+    """Columns of several models that predict together; each model reads its own ``input_columns``."""
 
     input_columns: ClassVar[None] = None
 
@@ -270,9 +270,9 @@ class JointColumns(ABC):
 
     @abstractmethod
     def renamed(self, names: Mapping[str, object]) -> Self:
-        """Return the columns with new names for some parts, in all models that read these parts.
+        """Return the columns with new values of some column arguments, in all models that have these arguments.
 
-        A part that no model reads is refused with an `UnreadColumn`.
+        Raises `UnreadColumn` for an argument that no model has.
         """
 
 
@@ -285,7 +285,7 @@ def column_names(columns: object) -> tuple[str, ...]:
 
 
 def renamed(columns: InputT, names: Mapping[str, object]) -> InputT:
-    """Return columns with some names changed; None leaves a name as it is. Unknown parts are an `UnreadColumn`."""
+    """Return columns with some names changed; None keeps a name. Raise `UnreadColumn` for an unknown argument."""
     if isinstance(columns, JointColumns):
         return columns.renamed(names)
     usual = {each.name: getattr(columns, each.name) for each in fields(columns)}  # type: ignore[arg-type]
@@ -304,7 +304,7 @@ def column_settings(columns: Any) -> dict[str, object]:  # noqa: ANN401 (any dat
 
 
 def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
-    """Return the columns that a card names, else the usual ones; refuse entries that are not names."""
+    """Return the columns stored in a card, else ``usual``; raise `CorruptCheckpoint` for invalid entries."""
     from bothways.checkpoints.schema import damaged
 
     stored = card.get("columns")

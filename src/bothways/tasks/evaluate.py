@@ -1,4 +1,4 @@
-"""Functions of trained models of any task: comparison, operating points, out-of-domain evaluation, empty rows."""
+"""Functions for trained models of any task: comparison, operating points, out-of-domain evaluation."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class BinaryOutputs(Protocol):
-    """Outputs that may belong to a binary classifier, with the names of its ``two_classes``; else these are empty."""
+    """Outputs with the names of the ``two_classes`` of a binary classifier; empty for other models."""
 
     @property
     def two_classes(self) -> tuple[str, ...]: ...
 
 
 def stated_probabilities(outputs: AnyOutputs, scores: Sequence[Scores[object]]) -> NDArray[np.float64]:
-    """Return the probabilities of the labels of scored rows (N, C), calibrated if the model is."""
+    """Return the label probabilities of scored rows (N, C), calibrated if the model is calibrated."""
     return outputs.row_target.probabilities(logits_of_all(scores), outputs.confidence.calibration)
 
 
@@ -46,7 +46,7 @@ def predict_or_none(
     **options: Unpack[PredictArguments],
 ) -> Iterator[PredictionT | None]:
     """Yield a prediction for each row, as `Task.predict_stream` does, but None for a row without a text."""
-    read, has_text = model.fitted.columns.read, deque[bool]()  # of each row that was read and not answered yet
+    read, has_text = model.fitted.columns.read, deque[bool]()  # for each row without a prediction yet
 
     def checked(row: Row) -> Row:
         read(row)
@@ -68,7 +68,7 @@ def compare(
     """Return metrics of two models, their differences with paired intervals, and significance tests.
 
     Each model reads the columns that it was trained on, and uses its own calibrated probabilities. Taggers with
-    different schemes are compared by their spans alone, without the accuracy of words.
+    different schemes are compared only by their spans, not by the accuracy of word tags.
 
     Args:
         first: A model.
@@ -90,8 +90,8 @@ def compare(
                 pass
             case _:
                 kind = type(model).__name__
-                raise InvalidInput(f"expected models whose answers can be right or wrong, got a {kind}.")
-    # Checked before minutes of predicting, so that it is not reported as an error in the data.
+                raise InvalidInput(f"expected models whose predictions are right or wrong, got a {kind}.")
+    # Checked before predicting, which may take minutes.
     comparison.check_labels(first.fitted.outputs.comparable, second.fitted.outputs.comparable)
     scored = [(each.fitted.outputs, each.score(data, show_progress=show_progress)) for each in (first, second)]
     ours, theirs = (outputs.outcomes(rows.scores, rows.truth) for outputs, rows in scored)
@@ -112,7 +112,7 @@ def operating_points(
 
     Args:
         model: A binary classifier.
-        rows: Its scored rows.
+        rows: Rows that the model has scored.
         at_precision: Minimum precision.
         at_recall: Minimum recall.
         label: The positive class. Default: the one with fewer rows.
@@ -148,7 +148,7 @@ def check_class(model: AnyTask, label: str | None = None) -> tuple[str, ...]:
         raise InvalidInput(f"precision and recall at a threshold need a binary classifier; {model.name!r} {has}.")
     if label is not None and label not in names:
         raise InvalidInput(
-            f"expected a class of {names[0]!r} and {names[1]!r}, got {label!r}.{did_you_mean(label, names)}"
+            f"expected the class {names[0]!r} or {names[1]!r}, got {label!r}.{did_you_mean(label, names)}"
         )
     return names
 

@@ -1,4 +1,4 @@
-"""An exported model as tasks see it: an ONNX graph computes, and torch need not be installed."""
+"""The backend of exported models, which runs an ONNX graph and needs no torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OnnxBackend(Backend):
 
     @classmethod
     def open(cls, located: LocatedModel, task: str, options: OpenOptions) -> OnnxBackend:
-        """Open an exported model for a task, see `tasks.opening.open_backend`; refuse another device or precision."""
+        """Open an exported model for a task; raise `InvalidInput` if the options ask for a GPU or another precision."""
         device, dtype = str(options.get("device", "auto")), options.get("dtype")
         if device not in ("auto", "cpu") or str(dtype).removeprefix("torch.") not in ("None", "auto", "float32"):
             raise InvalidInput(
@@ -77,8 +77,8 @@ class OnnxBackend(Backend):
         if (rows.width, rows.per_token) != (width, per_token):
             unit = "token" if per_token else "window"
             raise CorruptCheckpoint(
-                f"the graph of {self.name!r} must give {width} numbers for each {unit} to answer {task}, but it gives "
-                f"{rows.width}: its files do not belong together. Export the model again."
+                f"expected the graph of {self.name!r} to return {width} numbers per {unit} for {task}, got "
+                f"{rows.width}: its files are from different exports. Export the model again."
             )
         return self
 
@@ -88,7 +88,7 @@ class OnnxBackend(Backend):
         made = self.trained_for or (f"a model with a {self.files.rows.head} head" if self.files.rows.head else "")
         return NotFitted(
             f"expected an exported model for {task}, got {self.name!r}, exported from {made or 'an embedder'}: "
-            "export a model that was trained for it."
+            f"export a model that was trained for {task}."
         )
 
     def __getstate__(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Opening a model for a task: one with weights, or an ONNX export, for which torch need not be installed."""
+"""Open a model for a task: a checkpoint with weights, or an ONNX export, which needs no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LabelArguments(OpenOptions, total=False):
 
 
 class OpenArguments(OpenOptions, total=False):
-    """Options of `from_pretrained` for all tasks: `OpenOptions`, and those that only some tasks have in their spec."""
+    """Options of `from_pretrained` for all tasks: `OpenOptions`, and options that only some tasks declare."""
 
     labels: Sequence[str] | None
     merge: Merge | None
@@ -36,7 +36,7 @@ class OpenArguments(OpenOptions, total=False):
 
 
 def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Backend:
-    """Open a model for a task: one with weights, or an exported one. Errors are those of `bothways.load`."""
+    """Open a model for a task: a checkpoint or an export. Raises the same errors as `bothways.load`."""
     if is_exported(located.folder):
         from bothways.tasks.onnx_backend import OnnxBackend
 
@@ -47,7 +47,7 @@ def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Back
 
 
 def with_weights(backend: Backend, verb: str) -> TorchBackend:
-    """Return an opened model that has weights; for an export, ``verb`` says in an error what they are needed for."""
+    """Return a backend that has weights; the error for an export says what they are needed for (``verb``)."""
     if not backend.has_weights:
         raise no_weights(backend.name, verb)
     from bothways.tasks.torch_backend import TorchBackend

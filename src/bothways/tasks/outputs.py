@@ -1,7 +1,7 @@
-"""Outputs of a head on top of an encoder: from rows of logits to scores, predictions and outcomes. Loads no torch.
+"""The meaning of a head's outputs: from rows of logits to scores, predictions and outcomes. Does not import torch.
 
-Outputs are immutable values, and their methods are pure functions: none runs a model, and none changes anything.
-Anything that only training needs belongs to the task's `bothways.tasks.heads.learner.Learner`.
+Outputs are immutable values, and their methods are pure functions that do not run a model. Code that only training
+needs belongs to the task's `bothways.tasks.heads.learner.Learner`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ PredictionT = TypeVar("PredictionT")
 
 
 class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
-    """The outputs of a head, with the confidence fitted on held-out rows: a frozen dataclass.
+    """The meaning of a head's outputs, with the confidence fitted on held-out rows; subclasses are frozen dataclasses.
 
-    ``head`` is its name in the family's tables, ``head_title`` its noun in messages. ``per_token`` is True if it reads
-    each token, ``reads_words`` if an input is a list of words, which are read with single spaces between them;
-    ``layers`` is the number of layers whose hidden states are appended to the logits of each window.
+    ``head`` is the head's name in `bothways.families`, and ``head_title`` the noun for it in messages. ``per_token`` is
+    True if the head has outputs for each token, and ``reads_words`` if an input is a list of words, which are joined by
+    single spaces. ``layers`` is the number of layers whose hidden states are appended to the logits of each window.
     """
 
     head: ClassVar[HeadName]
@@ -63,16 +63,16 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
     @property
     @abstractmethod
     def row_target(self) -> Target:
-        """The target of one row of scores: of a text, a word, a question, a context."""
+        """The target of one row of scores, such as the label of a text or the tag of a word."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the outputs; empty without names."""
+        """Names of the outputs; empty if they have none."""
         return self.row_target.labels
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """All possible names in predictions; two models can be compared only if these are the same."""
+        """All names that predictions can have; two models are comparable only if these are the same."""
         return self.labels
 
     def with_confidence(self, confidence: Confidence) -> Self:
@@ -86,10 +86,10 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @abstractmethod
     def encode(self, examples: Sequence[Example[Any]]) -> TruthT:
-        """Return the truth of labelled inputs; refuse a label that did not occur in training."""
+        """Return the encoded truth of labelled inputs; raise `InvalidInput` for a label that training did not have."""
 
     def texts(self, value: InputT) -> tuple[Text, ...]:
-        """Return the texts of an input that the tokenizer reads: one, or one for each choice."""
+        """Return the texts of an input for the tokenizer: one, or one per choice in multiple choice."""
         return (cast("Text", value),)
 
     @abstractmethod
@@ -112,7 +112,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @classmethod
     def check_untrained(cls, backend: Backend) -> None:
-        """Refuse a checkpoint without a trained head if the task cannot start a new one, or if an option needs one."""
+        """Raise an error if a checkpoint has no trained head, but the task or an option needs one."""
         del backend
 
     @classmethod
@@ -121,26 +121,26 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
         """Return the outputs of a trained head of ``size`` outputs in a checkpoint.
 
         The backend has the task's options of `from_pretrained`. If this package trained the head for this task
-        (``ours``), ``bothways.json`` has further settings. Unknown labels and options that do not fit are refused, and
-        damaged settings are a `CorruptCheckpoint`.
+        (``ours``), ``bothways.json`` has further settings. Raises `InvalidInput` for labels or options that do not fit
+        the head, and `CorruptCheckpoint` for damaged settings.
         """
 
     def settings(self) -> Mapping[str, object]:
         """Return settings for ``config.json``; the value None removes a setting.
 
-        By default, those of another task's head, for which the model was fine-tuned before, are removed.
+        By default, the label settings of a head that the model was fine-tuned with before are removed.
         """
         return dict.fromkeys(("id2label", "label2id", "num_labels", "problem_type"))
 
     @abstractmethod
     def write(self, folder: Path) -> dict[str, object]:
-        """Write arrays into a folder, and return settings for ``bothways.json``."""
+        """Write the outputs' arrays into a folder, and return their settings for ``bothways.json``."""
 
 
 AnyOutputs: TypeAlias = Outputs[Any, Any, Any, Any]
 
 PlacedOutputs: TypeAlias = Outputs[Any, Any, PlacesT, Any]
-"""Outputs whose scores have places of a type."""
+"""Outputs whose `Scores.places` have this type."""
 
 OutputsT = TypeVar("OutputsT", bound=AnyOutputs, default=AnyOutputs, covariant=True)
 
@@ -162,7 +162,7 @@ class TrainedModel(Protocol):
     def backend(self) -> Backend: ...
 
     @property
-    def outputs(self) -> Any: ...  # noqa: ANN401 (an `Outputs`, or what answers for several models or tasks)
+    def outputs(self) -> Any: ...  # noqa: ANN401 (an `Outputs`, or its counterpart for several models or tasks)
 
     @property
     def columns(self) -> Any: ...  # noqa: ANN401 (a `ColumnNames`, also of several models)
@@ -189,7 +189,7 @@ def score_blocks(
     total: int | None = None,
     show_progress: bool | None = None,
 ) -> Iterator[Sequence[Scores[object]]]:
-    """Yield the scores of inputs block by block, in order and in flat memory, while the next block is tokenised."""
+    """Yield the scores of inputs block by block, in order and in constant memory; show the progress."""
     with progress(description, total, show=show_progress) as bar:
         for scores in fitted.score_blocks(inputs, options):
             yield scores
@@ -229,8 +229,8 @@ def logits_of_all(scores: Iterable[Scores[object]]) -> NDArray[np.float64]:
 def scores_of_others(
     fitted: TrainedModel, name: str, others: Source, show_progress: bool | None
 ) -> list[Scores[object]]:
-    """Return the scores of out-of-domain rows; refuse a model without a detector before they are read."""
-    fitted.outputs.confidence.detector(name)  # refused before the texts are read
+    """Return the scores of out-of-domain rows; raise `NotCalibrated` if the model has no detector."""
+    fitted.outputs.confidence.detector(name)  # raised before the texts are read
     inputs = map(fitted.columns.read, data.read_rows(others))
     return score_inputs(fitted, [*inputs], description="reading out-of-domain rows", show_progress=show_progress)
 
@@ -241,11 +241,11 @@ class TrainedHead(Generic[OutputsT]):
 
     Attributes:
         spec: The declarations of its task.
-        backend: The model.
+        backend: The opened encoder and head, or graph.
         outputs: The meaning of the head's outputs.
-        columns: Columns of the parts of a row.
+        columns: Names of the columns to read.
         card: The model's record of its training.
-        issues: Held-out labels that contradict the most confident wrong predictions; not saved, as they quote the data.
+        issues: Confident predictions that contradict held-out labels; not saved, as they quote the data.
     """
 
     spec: TaskSpec
@@ -266,7 +266,7 @@ class TrainedHead(Generic[OutputsT]):
         return self.outputs.facts()
 
     def write(self, folder: Path) -> None:
-        """Write the model in the ecosystem's layout into an existing folder."""
+        """Write the model in the layout of transformers into an existing folder."""
         outputs, backend = self.outputs, with_weights(self.backend, "save")
         extras = {"task": self.spec.name, **outputs.write(folder), "card": dict(self.card)}
         backend.write(folder, outputs.head, outputs.settings(), extras)
@@ -275,7 +275,7 @@ class TrainedHead(Generic[OutputsT]):
 def open_head(spec: TaskSpec, backend: Backend) -> TrainedHead | None:
     """Return the trained head in a checkpoint; None if it was not trained for the task.
 
-    An export of another task is refused.
+    Raises `NotFitted` for an export of another task.
     """
     kind, ours = outputs_type(spec), backend.trained_for == spec.name
     # The head of another task may have the same shape and mean something else.
@@ -311,7 +311,7 @@ def check_merge(value: object) -> Merge:
 def merge_windows(
     rows_WK: NDArray[np.floating], lengths_W: NDArray[np.int64], merge: Merge, outputs: int
 ) -> NDArray[np.float64]:
-    """Merge the rows of a text's windows, C logits (``outputs``) followed by hidden states, into one (K)."""
+    """Merge the rows of a text's windows (W, K) into one (K); a row has ``outputs`` logits, then hidden states."""
     rows = rows_WK.astype(np.float64)
     merged_K: NDArray[np.float64]
     match merge:

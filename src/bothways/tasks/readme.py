@@ -23,8 +23,8 @@ PLACE = "path/to/this/folder"
 
 _MOST_LABELS = 40
 
-# The class of an encoder without its head, and code that computes the logits of a head which reads the texts of a pair
-# separately (`bothways.encoder.heads`).
+# The class that opens an encoder without a head, and code for the logits of a head that also reads each text of a pair
+# by itself (`bothways.encoder.heads`).
 _ENCODER = "AutoModel"
 _COMPARING = """\
 import torch
@@ -67,10 +67,10 @@ _METRICS = {
 
 
 def write_readme(folder: Path, kind: str, spec: TaskSpec) -> None:
-    """Write the card of a model whose other files are already in the folder; the folder's path is not part of it.
+    """Write the card of a model whose other files are already in the folder; it does not contain the folder's path.
 
-    ``kind`` is the class that opens it, such as ``"TextClassifier"``. For a model of several tasks, the specs of its
-    heads take the place of ``spec``.
+    ``kind`` is the class that opens the model, such as ``"TextClassifier"``. For a model of several tasks, the specs of
+    its heads are used instead of ``spec``.
     """
     content = read_json(folder / OURS)
     found = {str(head["name"]): head for head in map(_mapping, _list(content.get("heads")))} or {"": content}
@@ -86,9 +86,9 @@ def write_readme(folder: Path, kind: str, spec: TaskSpec) -> None:
 
 
 def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, TaskSpec]:
-    """Return the tasks; a classifier on an embedder gets the class that opens it in other libraries.
+    """Return the specs, with another ``opens_as`` for a classifier on a sentence embedder.
 
-    That is sentence-transformers' class, or for pairs the plain encoder.
+    It is opened with the class of sentence-transformers, or for pairs with that of the plain encoder.
     """
     path = folder / "config.json"  # ensembles have none
     if not path.is_file() or (pooling := read_json(path).get(HEAD_POOLING)) is None:
@@ -103,7 +103,7 @@ def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, Task
 def _front(cards: Iterable[Mapping[str, object]], kind: str, specs: Mapping[str, TaskSpec]) -> str:
     """Return the metadata for the hub.
 
-    A local folder is not a base model for the hub, and some metrics have no name there.
+    A base model in a local folder, and metrics that the hub has no name for, are left out.
     """
     cards = list(cards)
     hub = _hub(specs)
@@ -214,7 +214,7 @@ def _data(card: Mapping[str, object]) -> Iterator[str]:
                     sums.append(f"{_named(key)} {_code(value)}")
         yield f"- {_line(name)}: {'; '.join([', '.join(counts), *sums])}"
     if "validation" in card:
-        yield f"- where the validation rows are from: {_line(card['validation'])}"
+        yield f"- source of the validation rows: {_line(card['validation'])}"
 
 
 def _metrics(metrics: Mapping[str, object]) -> Iterator[str]:
@@ -242,17 +242,17 @@ def _calibration(spec: TaskSpec, part: Mapping[str, object], card: Mapping[str, 
         yield f"- Probabilities are {f'calibrated by {_named(str(method))}' if method else 'not calibrated'}."
     if thresholds := [each for each in _list(part.get("thresholds")) if _is_number(each)]:
         low, high = (f"{end:.4g}" for end in (min(thresholds), max(thresholds)))
-        own = f"a probability of its own on, from {low} to {high}" if low != high else f"a probability of {low} on"
-        yield f"- A label is given from {own}."
+        own = f"its own threshold, from {low} to {high}" if low != high else low
+        yield f"- A label is predicted if its probability is at least {own}."
     rows = {**_mapping(card.get("confidence")), **card}.get("coverage_from_rows")
     if _is_number(rows):
-        yield f"- Answers can be asked for with a given coverage, which was learnt from {rows:,} rows."
+        yield f"- Predictions can guarantee a coverage, which was fitted on {rows:,} rows."
     detection = _mapping(part.get("out_of_domain"))
     if _is_number(threshold := detection.get("threshold")):
         kind = _named(str(detection.get("kind")))
-        yield f"- Texts unlike those of the training are flagged as out of domain by {kind}, threshold {threshold:.4g}."
+        yield f"- Texts unlike the training texts are flagged as out of domain by {kind}, threshold {threshold:.4g}."
     if _is_number(threshold := part.get("no_answer_threshold")):
-        yield f"- It gives no answer where none scores above {threshold:.4g}."
+        yield f"- It returns no answer unless one scores above {threshold:.4g}."
 
 
 def _training(card: Mapping[str, object]) -> Iterator[str]:
@@ -289,7 +289,7 @@ def _list(value: object) -> list[object]:
 
 
 def _mapping(value: object) -> Mapping[str, object]:
-    """Return the value if it is an object, else an empty one: cards of other versions, or edited ones, may lack it."""
+    """Return a stored object; empty for anything else, as someone may have edited the card."""
     match value:
         case Mapping():
             return value
@@ -314,7 +314,7 @@ def _line(text: object) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a text unchanged, within a code fence that is longer than any in it."""
+    """Return a text as inline code, between more backticks than any run of backticks in it."""
     text = " ".join(text.split())
     runs = [len(run) for run in re.findall("`+", text)]
     fence = "`" * (max(runs, default=0) + 1)

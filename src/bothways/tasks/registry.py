@@ -1,6 +1,6 @@
 """All tasks by name, and the task of a model in a folder. The class of a task is imported on first use.
 
-A new task is one line of `SPECS`.
+To add a task, add its spec to `SPECS`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ SPECS: Mapping[str, TaskSpec] = {
 
 
 def check_open_options(model: str, task: str, options: Mapping[str, object]) -> None:
-    """Refuse options for opening a model that its task does not have, and those that no task has (TypeError)."""
+    """Raise `InvalidInput` for options that the model's task does not have, or TypeError if no task has them."""
     from bothways.tasks.backend import OpenOptions
 
     kind = SPECS[task].open_options if task in SPECS else NoOptions
@@ -45,13 +45,13 @@ def check_open_options(model: str, task: str, options: Mapping[str, object]) -> 
             if not any(name in {each.name for each in fields(spec.open_options)} for spec in SPECS.values()):
                 raise TypeError(f"opening a model got an unexpected keyword argument {name!r}.")
         raise InvalidInput(
-            f"{named} can be given for {models_with('open_options', foreign[0])}, but {model!r} is a model for {task}, "
-            f"which has no {named}: leave them out."
+            f"{named} can only be given for {models_with('open_options', foreign[0])}, but {model!r} is a model for "
+            f"{task}, which has no {named}: leave {named} out."
         )
 
 
 def models_with(declaration: str, option: str) -> str:
-    """Name the models whose tasks declare an option: ``models that tag words or answer questions``.
+    """Return a phrase for the models whose tasks declare an option: ``models that tag words or answer questions``.
 
     ``declaration`` is the kind of options, such as ``"predict_options"``.
     """
@@ -61,7 +61,7 @@ def models_with(declaration: str, option: str) -> str:
 
 
 def models(specs: Iterable[TaskSpec]) -> str:
-    """Name the models of some tasks in a message."""
+    """Return a phrase for the models of these tasks, for messages."""
     *others, last = dict.fromkeys(spec.does for spec in specs)
     return f"models that {' or '.join([', '.join(others), last] if others else [last])}"
 
@@ -81,7 +81,7 @@ def stored_task(folder: Path) -> str | None:
 
 
 def task_of_heads(folder: Path) -> str | None:
-    """Return the task of the first head in ``config.json`` that has a task."""
+    """Return the task of the first architecture in ``config.json`` that has one; None if none has."""
     from bothways.checkpoints.files import read_json
     from bothways.families import family_of
 

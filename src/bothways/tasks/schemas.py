@@ -1,4 +1,4 @@
-"""JSON schemas (draft 2020-12) of a task's inputs and predictions, made from its dataclasses. Loads no torch.
+"""JSON schemas (draft 2020-12) of a task's inputs and predictions, made from its dataclasses. Does not import torch.
 
 Types and bounds come from annotations (`annotated_types`), descriptions from docstrings.
 """
@@ -29,8 +29,8 @@ class Schemas:
     """The JSON schemas of a task, or of a trained model.
 
     Attributes:
-        input: Schema of an input: a row as an object, as in JSON Lines, or its parts alone.
-        options: Schema of the options of a prediction; null stands for None.
+        input: Schema of an input: a row as an object, as in JSON Lines, or its values without column names.
+        options: Schema of the options of `predict`; null stands for None.
         prediction: Schema of a prediction, as returned by `to_dict`.
     """
 
@@ -57,7 +57,7 @@ def variants(kind: object) -> tuple[type, ...]:
 def prediction_schema(*kinds: type) -> Schema:
     """Return the schema of a prediction with the fields of all variants; for optional fields see `TaskPrediction`."""
     parts = _parts(*kinds)
-    # An optional part is left out instead of being null.
+    # Optional fields are omitted instead of being null.
     given = {name: {} if default is not None else {"type": part["type"][0]} for name, (part, default) in parts.items()}
     properties = {name: part | given[name] for name, (part, _) in parts.items()}
     return _object(kinds[0], properties, [name for name in parts if not given[name]]) | _CLOSED
@@ -87,7 +87,7 @@ def _title(kind: type) -> Schema:
 
 
 def _forms(kind: type, columns: AnyColumns) -> Iterator[Schema]:
-    """Yield the schema of an input's parts alone, and that of a row, which may have further columns."""
+    """Yield the schemas of an input: its values without column names, and a row, which may have further columns."""
     parts, named = {name: schema for name, (schema, _) in _parts(kind).items()}, column_settings(columns)
     yield next(iter(parts.values())) if len(parts) == 1 else _title(kind) | _tuple_of(list(parts.values()))
     properties: dict[str, Schema] = {}

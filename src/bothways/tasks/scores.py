@@ -1,8 +1,8 @@
 """The scores of an input: the outputs of a head, before any decision.
 
-Predictions, reports, comparisons, ensembles, multi-task models and out-of-domain detection all read this value.
+Predictions, reports, comparisons, ensembles, multi-task models and out-of-domain detection are all computed from it.
 
-Shapes: R rows of an input (1 for a whole text, its words, its candidate spans, its choices), C outputs, L layers, H
+Shapes: R rows of an input (1 for a whole text, else one per word, candidate span or choice), C outputs, L layers, H
 hidden.
 """
 
@@ -27,12 +27,12 @@ Count: TypeAlias = Annotated[int, Ge(0)]
 Probability: TypeAlias = Annotated[float, Ge(0), Le(1)]
 
 JSON_NAME = "json_name"
-"""Metadata key of a field's name in JSON, if that differs from the field's own name."""
+"""Metadata key for the JSON name of a field, if it differs from the field's own name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokensRead:
-    """The number of tokens of a text that were read.
+    """The windows that a text was read in, and the tokens that were not read.
 
     Attributes:
         windows: Number of overlapping windows that the text was read in.
@@ -45,9 +45,9 @@ class TokensRead:
 
 @dataclass(frozen=True, slots=True)
 class TaskPrediction:
-    """The base of predictions and of their parts, which are frozen dataclasses.
+    """Base class of predictions and of their parts; subclasses are frozen dataclasses.
 
-    `to_dict` puts the fields of `TokensRead` beside the prediction's own, and leaves out optional fields that are None.
+    `to_dict` adds the fields of `TokensRead` to those of the prediction, and omits optional fields that are None.
     """
 
     def to_dict(self) -> dict[str, object]:
@@ -95,8 +95,8 @@ class Scores(Generic[PlacesT]):
         logits_RC: Uncalibrated logits, float64.
         places: The parts of the input that the rows belong to, such as words or spans; None for a whole text.
         read: How much of the input was read.
-        features_LH: Hidden states that an out-of-domain detector reads, the last layer first; None without.
-        votes: Share of an ensemble's members that call the input out of domain; None if no member has a detector.
+        features_LH: Hidden states for an out-of-domain detector, the last layer first; None without a detector.
+        votes: Share of an ensemble's detectors that call the input out of domain; None if no member has a detector.
     """
 
     logits_RC: NDArray[np.float64]
@@ -108,7 +108,7 @@ class Scores(Generic[PlacesT]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredRows:
-    """The scores of labelled rows, and their truth as the task's outputs encode it."""
+    """The scores of labelled rows, and their truth as encoded by the task's outputs."""
 
     scores: tuple[Scores[object], ...]
     truth: Any
@@ -120,19 +120,19 @@ class ScoredRows:
 
 
 def texts_read(reads: Iterable[TokensRead]) -> TextsRead:
-    """Return the windows and dropped tokens of all texts in a report."""
+    """Return the counts of windows and dropped tokens for a report."""
     listed = list(reads)
     return TextsRead.of([each.windows for each in listed], [each.dropped_tokens for each in listed])
 
 
 def most_read(reads: Iterable[TokensRead]) -> TokensRead:
-    """Return the largest numbers of windows and of dropped tokens among models that read the same input."""
+    """Return the maximum of windows and of dropped tokens over models that read the same input."""
     listed = list(reads)
     return TokensRead(max(each.windows for each in listed), max(each.dropped_tokens for each in listed))
 
 
 def warn_of_cut(read: TextsRead) -> None:
-    """Warn with `TextsTruncated` if texts were truncated; for functions whose result does not report it."""
+    """Warn with `TextsTruncated` if texts were truncated; for functions whose results do not show it."""
     if read.cut:
         message = f"{read.cut:,} of {read.texts:,} texts were cut: {read.dropped_tokens:,} tokens were not read."
         warnings.warn(TextsTruncated(message), stacklevel=3)

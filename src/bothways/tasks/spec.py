@@ -1,4 +1,4 @@
-"""Declarations of tasks: name, columns, options and an example. Loads no torch.
+"""Declarations of tasks: name, columns, options and an example. Does not import torch.
 
 The methods (`bothways.tasks.task.Task`) and the command line are made from these declarations.
 """
@@ -35,7 +35,7 @@ SENTENCE_TRANSFORMER = "SentenceTransformer"
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A regular expression that must match somewhere in a text; annotates a type, as `annotated_types` does."""
+    """Annotation of a type (see `annotated_types`) with a regular expression that must match somewhere in the text."""
 
     regex: str
 
@@ -84,7 +84,7 @@ class PredictOptions:
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """Descriptions of the lists in predictions, which do not fit into the cells of a table."""
+        """Descriptions of the lists in predictions that do not fit into table cells."""
         return ()
 
     @property
@@ -95,12 +95,12 @@ class PredictOptions:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """Names and calls under which the hub and other libraries know the models of a task.
+    """Facts about the models of a task for the hub and for other libraries.
 
     Attributes:
-        pipeline: The hub's name of the task.
+        pipeline: The hub's name for the task.
         asked: An example input in Python.
-        opens_as: The class of transformers, or of sentence-transformers, that opens the model; empty without one.
+        opens_as: The class of transformers, or of sentence-transformers, that opens the model; empty if none does.
         call: Arguments for that library's tokenizer; empty if the call takes more than one line.
         gives_logits: True if the model is a classifier stored as an encoder and a linear map.
     """
@@ -129,9 +129,8 @@ class TaskSpec:
     Attributes:
         name: Name of the task in ``bothways.json``, on the command line and in messages.
         home: The task's class as ``"module:Class"``; imported on first use.
-        columns: The usual column names.
-        input: Dataclass of the parts of an input, with the names of their columns; a union if there are alternative
-            sets of parts.
+        columns: The default column names.
+        input: Dataclass of the parts of an input, with their column names as fields; a union if there are alternatives.
         prediction: The task's prediction as ``"module:Class"``, a `bothways.tasks.scores.TaskPrediction`, or a union of
             them.
         summary: One line for help.
@@ -152,13 +151,13 @@ class TaskSpec:
         combiner: The combiner for ensembles as ``"module:Class"``, see `bothways.tasks.heads.combination.Combiner`;
             empty if models of the task cannot be combined.
         cut: The text of a pair that is split into windows if the pair is too long.
-        head: Name of the pretrained head that makes a checkpoint from elsewhere usable for this task.
-        kinds: Columns of other kinds of rows that the task can be trained on.
+        head: Name of the pretrained head with which checkpoints of other libraries can be used for this task.
+        kinds: Columns of other data formats that the task can be trained on.
         notes: Lines of help on the format of the data, below the example.
         comparable: True if predictions are right or wrong, so that two models can be compared.
         number_column: Argument of `fit` that names the label column of a regression; None if there is none.
         hub: Facts for model cards on the hub; None if the hub has no such task.
-        held_out: Noun phrase for the training rows that are held out without validation data.
+        held_out: Noun phrase for the rows that are held out of the training data if there are no validation data.
     """
 
     name: str
@@ -189,7 +188,7 @@ class TaskSpec:
 
 
 class PredictArguments(TypedDict, total=False):
-    """Options of the predictions of all tasks; the spec of a task names its own."""
+    """Options of `predict` for all tasks; the spec of a task declares which ones it has."""
 
     calibrated: bool | None
     coverage: float | None
@@ -203,7 +202,7 @@ class PredictArguments(TypedDict, total=False):
 
 
 class DataArguments(TypedDict, total=False):
-    """Columns, and options of reading labelled data, for all tasks; the spec of a task names its own."""
+    """Columns, and options for reading labelled data, for all tasks; the spec of a task declares which ones it has."""
 
     text: str | tuple[str, ...] | None
     text_a: str | None
@@ -227,7 +226,7 @@ class DataArguments(TypedDict, total=False):
 if TYPE_CHECKING:
 
     class FitArguments(TrainingArguments, DataArguments, total=False):
-        """Columns and options of `fit` for all tasks; the spec of a task names its own."""
+        """Columns and options of `fit` for all tasks; the spec of a task declares which ones it has."""
 
         target: TargetKind | None
         class_weights: ClassWeights | None
@@ -239,22 +238,22 @@ if TYPE_CHECKING:
 
 
 def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: tuple[str, ...] = ()) -> OptionsT:
-    """Return the options of a call as a value.
+    """Return the options of a call as a ``kind``.
 
-    Messages name the ``call``, such as ``"TextClassifier.predict()"``, and its other ``known`` arguments. An unknown
-    argument is a TypeError, a value out of range an `InvalidInput`.
+    Messages name the ``call``, such as ``"TextClassifier.predict()"``, and its other ``known`` arguments. Raises
+    TypeError for an unknown argument, and `InvalidInput` for a value out of range.
     """
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     for name in given:
         if name not in names:
             raise TypeError(
-                f"{call} got an unexpected keyword argument {name!r}. Known are: {', '.join((*names, *known))}."
+                f"{call} got an unexpected keyword argument {name!r}. Known: {', '.join((*names, *known))}."
             )
     return kind(**given)
 
 
 def options_of(kind: type[OptionsT], options: object) -> OptionsT:
-    """Return options, or columns, as the dataclass of a task; the defaults for None."""
+    """Return options or columns, checked to be a ``kind``; the defaults for None."""
     given = kind() if options is None else options
     if not isinstance(given, kind):
         raise TypeError(f"expected {kind.__name__}, got {type(given).__name__}")
@@ -263,7 +262,7 @@ def options_of(kind: type[OptionsT], options: object) -> OptionsT:
 
 @cache
 def attribute_docs(kind: type) -> Mapping[str, str]:
-    """Return the documentation of each attribute in the docstrings of a dataclass and its bases, each on one line."""
+    """Return the description of each attribute, on one line, from the docstrings of a dataclass and its bases."""
     from docstring_parser import google
 
     texts: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""The class of every task: opening, training, predicting, evaluating and saving.
+"""The base class of all tasks: open, train, predict, evaluate and save.
 
 A task is data plus a few functions: its declarations (`TaskSpec`), the meaning of its scores (`Outputs`), and its
-training. A fit works on a copy and replaces the model at its end, so a training that fails changes nothing. Predictions
-are made by an immutable value (`TrainedModel`).
+training. `Task.fit` trains a copy and replaces the model at the end, so a training that fails changes nothing.
+Predictions are made by an immutable value (`TrainedModel`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
     @property
     def fitted(self) -> TrainedT:
-        """The trained model as a value.
+        """The trained model, an immutable value.
 
         Raises:
             NotFitted: The model was not trained for this task.
@@ -85,7 +85,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         """The encoder and its tokenizer.
 
         Raises:
-            InvalidInput: It is an ONNX export, which has no weights.
+            InvalidInput: The model is an ONNX export, which has no weights.
         """
         return with_weights(self.backend, "use").model
 
@@ -120,7 +120,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
                 task's own options (its ``spec.open_options``).
 
         Raises:
-            InvalidInput: An option is out of its range, or the outputs of a trained head have no names.
+            InvalidInput: An option is out of its range, or a trained head has no label names.
             CorruptCheckpoint: A file is damaged. Also raises everything that `bothways.load` raises.
         """
         opening: OpenOptions = options
@@ -134,7 +134,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             allow_pickle=opening.get("allow_pickle", False),
         )
         exported = is_exported(located.folder)
-        if not exported:  # an export computes nothing while it is opened, and torch need not be installed
+        if not exported:  # an export is opened without torch
             require_torch("opening a model with weights")
         with nullcontext() if exported else loading():
             backend = cls._backend(located, opening)
@@ -165,10 +165,10 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
         Raises:
             InvalidInput: The data or an option is not usable; the message names the row.
-            TypeError: An option is not known.
+            TypeError: An option is unknown.
         """
         from bothways.tasks.heads.splits import TrainingData
-        from bothways.training.loop import train  # no prediction needs the loop
+        from bothways.training.loop import train  # only training needs the loop
 
         backend = with_weights(self.backend, "train")
         columns, own, training = fit_options(self, options)
@@ -180,16 +180,16 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
                 self._fitted = fitted = ready.finish(record)
-            self._opened = fitted.backend  # releases the model before the fit
+            self._opened = fitted.backend  # frees the memory of the previous model
         return record
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model in the ecosystem's layout, whole or not at all.
+        """Save the model in the layout of transformers and sentence-transformers; a failed save leaves no files.
 
         Raises:
-            NotFitted: The model was not trained for this.
+            NotFitted: The model was not trained for this task.
             OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing was left behind.
+            OutOfDisk: The disk is full.
         """
         from bothways.tasks.readme import write_readme
 
@@ -216,16 +216,16 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         """Return a prediction for one input, or a list of them for many, in order.
 
         Args:
-            inputs: One input of the task, or many: a list, a tuple, a generator, a NumPy array, a Series; a DataFrame
-                or a Dataset is read by the columns of the training.
+            inputs: One input of the task, or many: a list, a tuple, a generator, a NumPy array, a Series; of a
+                DataFrame or a Dataset, the columns used in training are read.
             show_progress: Force the progress bar on or off.
             options: Options of the prediction, see the task's ``spec.predict_options``.
 
         Raises:
-            NotFitted: The model was not trained for this.
-            NotCalibrated: An option needs a confidence fitted on held-out rows, and there were none.
-            InvalidInput: An input is empty or not what the task reads.
-            TextTooLong: A text is too long and the policy is ``"error"``.
+            NotFitted: The model was not trained for this task.
+            NotCalibrated: An option needs calibration or coverage, which were not fitted.
+            InvalidInput: An input is empty or has the wrong type.
+            TextTooLong: A text is too long, and ``on_overflow`` is ``"error"``.
         """
         fitted, given = self.fitted, self._predict_options(options)
         listed, single = parse(fitted.columns, inputs)
@@ -246,10 +246,10 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         show_progress: bool | None = None,
         **options: Unpack[PredictArguments],
     ) -> Iterator[PredictionT]:
-        """Yield predictions for an iterable of any length, in order and in flat memory.
+        """Yield predictions for an iterable of any length, in order and in constant memory.
 
         Args:
-            inputs: Inputs of the task, or rows of a file as `bothways.data.read_rows` gives them.
+            inputs: Inputs of the task, or rows of a file from `bothways.data.read_rows`.
             total: Number of inputs for the progress bar, if known.
             show_progress: Force the progress bar on or off.
             options: As for `predict`.
@@ -259,7 +259,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
     def predict_proba(
         self, inputs: Iterable[object], *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
     ) -> NDArray[np.float64]:
-        """Return the probabilities of labels (N, C) for many inputs; columns are in the order of `labels`.
+        """Return the label probabilities of many inputs (N, C); the columns are in the order of `labels`.
 
         Args:
             inputs: A list, a tuple, an array, a Series.
@@ -280,7 +280,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
                     rows.append([found[label] for label in labels])
                 case _:
                     kind = type(self).__name__
-                    raise InvalidInput(f"a {kind} has no probability for each label of an input: use predict.")
+                    raise InvalidInput(f"expected a model with label probabilities, got a {kind}: use predict.")
         return np.array(rows).reshape(-1, len(labels))
 
     def _predict_options(self, options: Mapping[str, object]) -> PredictOptions:
@@ -313,7 +313,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
         Args:
             data: A file, or rows.
-            seed: Seed for the words that masked language modelling hides; other tasks draw nothing.
+            seed: Seed of the masks in masked language modelling; other tasks ignore it.
             show_progress: Force the progress bar on or off.
             options: Columns by their names (default: those of the training), and the task's ``spec.data_options``.
         """
@@ -346,7 +346,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         """Return metrics on labelled rows, with 95 % bootstrap intervals.
 
         Args:
-            data: A file, rows, or rows that `score` has scored.
+            data: A file, rows, or the result of `score`.
             calibrated: False evaluates uncalibrated probabilities. Default: calibrated if the model is.
             resamples: Bootstrap resamples for the intervals.
             seed: Seed of the bootstrap, and of `score`.
@@ -354,7 +354,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             options: As for `score`.
 
         Raises:
-            NotFitted: The model was not trained for this.
+            NotFitted: The model was not trained for this task.
             InvalidInput: The data are not usable, or contain a label that did not occur in training.
         """
         if not isinstance(data, ScoredRows):
@@ -369,7 +369,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         return replace(report, baseline=training_baseline(self.card))
 
     def fit_threshold(self, others: Source, *, show_progress: bool | None = None) -> None:
-        """Move the out-of-domain threshold to the point that best separates held-out rows from out-of-domain rows.
+        """Set the out-of-domain threshold to the value that best separates held-out rows from out-of-domain rows.
 
         Args:
             others: Out-of-domain rows, in the columns of the training; their labels are not read.
@@ -396,13 +396,13 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the outputs; empty without names."""
+        """Names of the outputs; empty if they have none."""
         labels: tuple[str, ...] = self.fitted.outputs.labels
         return labels
 
     @property
     def columns(self) -> Any:  # noqa: ANN401 (the task's own)
-        """The columns of a row's parts: as in training, or the usual ones."""
+        """The names of the columns to read: those of the training, else the defaults."""
         return self.spec.columns if self._fitted is None else self._fitted.columns
 
     @property
@@ -418,7 +418,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         """Return the same model with other columns.
 
         Raises:
-            UnreadColumn: The model reads no such part of a row.
+            UnreadColumn: The model has no column argument of this name.
         """
         columns, unknown = self._columns_of(self.fitted.columns, names)
         return self._with(replace(self.fitted, columns=renamed(columns, unknown)))  # type: ignore[type-var]
@@ -435,10 +435,10 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
 
 HeadTask: TypeAlias = Task[Any, Any, TrainedHead[Any]]
-"""A model of a task that is solved by a head above the encoder."""
+"""A model of a task with a head on top of the encoder."""
 
 AnyTask: TypeAlias = Task[Any, Any, Any]
-"""A model of some task, an ensemble, or a model of several tasks."""
+"""A model of any task, an ensemble, or a model of several tasks."""
 
 
 def fit_options(task: AnyTask, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:

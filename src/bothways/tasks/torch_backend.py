@@ -1,4 +1,4 @@
-"""A checkpoint as tasks see it: the encoder on a device, the head on top of it, and a runner for both.
+"""The backend of checkpoints with weights: the encoder on a device, a head on top of it, and a runner for both.
 
 Shapes: B sequences of a batch, T tokens of a batch, C outputs, L layers, H hidden.
 """
@@ -70,7 +70,7 @@ class HeadModel(nn.Module):
 
 @dataclass(frozen=True)
 class TorchBackend(Backend):
-    """A checkpoint with its encoder on a device (``shared`` by heads of several tasks or not), and its head, if any."""
+    """A checkpoint: its encoder on a device (``shared`` if several tasks have heads on it), and its head, if any."""
 
     files: Checkpoint
     model: PretrainedEncoder
@@ -121,7 +121,7 @@ class TorchBackend(Backend):
 
     @property
     def head_model(self) -> HeadModel:
-        """Encoder and head; a `NotFitted` without a head."""
+        """Encoder and head; raises `NotFitted` if there is no head."""
         if self.network is None:
             raise self.not_fitted("this task", "head")
         return self.network
@@ -144,9 +144,9 @@ class TorchBackend(Backend):
         return replace(self, network=HeadModel(network.encoder, network.head, layers).eval())
 
     def write(self, folder: Path, head: HeadName, settings: Mapping[str, object], extras: Mapping[str, object]) -> None:
-        """Write encoder and head in the ecosystem's layout into an existing folder.
+        """Write encoder and head in the layout of transformers into an existing folder.
 
-        ``settings`` are those of the head for ``config.json``, where None removes one; ``extras`` are the entries of
+        ``settings`` are the head's entries of ``config.json`` (None removes an entry), and ``extras`` the entries of
         ``bothways.json`` besides the text options.
         """
         model = self.model
@@ -162,7 +162,7 @@ class TorchBackend(Backend):
         model.check_full("train")
         trainings = max(model.trainings, 1) if resumed else model.trainings + 1
         encoder = model.in_full(model.encoder) if model.rounded else deepcopy(model.encoder)
-        # The pooler is not trained, but is saved.
+        # The pooler is saved, but not trained.
         pooler = model.in_full(model.pooler) if isinstance(model.pooler, Pooler) else model.pooler
         model = replace(
             model, encoder=encoder, pooler=pooler, rounded=False, multiplies_bfloat16=False, trainings=trainings
@@ -190,7 +190,7 @@ def stored_head(backend: TorchBackend, head: HeadName) -> dict[str, Tensor]:
     return head_tensors(model.family.head(head, model.settings).rows, model.config, backend.head_model.head)
 
 
-# --- classifiers above sentence embedders; see `bothways.families.family` ---
+# --- classifiers on top of sentence embedders; see `bothways.families.family` ---
 
 
 def embeds_by_mean(backend: TorchBackend) -> bool:
@@ -202,11 +202,11 @@ def embeds_by_mean(backend: TorchBackend) -> bool:
 
 
 def reads_mean(backend: TorchBackend) -> bool:
-    """Return True if a classifier would read the mean of the tokens, and could also read a pair's texts separately."""
+    """Return True if a classifier reads the mean of the token states, and can also read the texts of a pair apart."""
     return backend.model.settings.get(HEAD_POOLING) == MEAN and not backend.tokenizer.cls_is_last
 
 
 def above_embedder(backend: TorchBackend, *, pairs: bool) -> TorchBackend:
-    """Return the backend with a classifier that reads the embedder's vectors, for pairs also of each text alone."""
+    """Return the backend with settings for a classifier on mean vectors; with ``pairs``, also of each text alone."""
     tokenizer = backend.tokenizer
     return backend.with_settings(pair_settings(tokenizer.cls_id, tokenizer.sep_id) if pairs else {HEAD_POOLING: MEAN})

@@ -1,6 +1,6 @@
-"""The training loop: an objective in, a trained model and a record out.
+"""The training loop: trains the module of an objective and returns a record of the run.
 
-The loop depends on no task, text or encoder, only on `bothways.training.objective.Objective`. It does the rest:
-optimizer, schedule, clipping, early stopping, interruption, logging, exact resume. Import from the modules: options
-and schedules need no torch.
+The loop knows no task, text or encoder, only `bothways.training.objective.Objective`. It handles the optimizer,
+schedule, clipping, early stopping, interruption, logging and exact resume. Import from the modules, since options and
+schedules need no torch.
 """

@@ -1,17 +1,17 @@
-"""Checkpoints of a run: everything that an exact continuation needs, without pickle.
+"""Checkpoints of a run: everything needed to resume it exactly, without pickle.
 
-A checkpoint is a folder ``checkpoint-<number>`` that appears by one rename, so the newest folder is complete whenever
-the process is killed. Only then is the previous one removed::
+A checkpoint is written under a temporary name and renamed to ``checkpoint-<number>`` when it is complete, so a killed
+process leaves a complete one. The previous checkpoint is removed after the rename::
 
     checkpoint-00000007/
         weights.safetensors       the current weights
         kept.safetensors          the weights of the kept epoch, after the first epoch
         optimizer.safetensors     "<kind>/<parameter>": the moments and step counters of the optimizer
-        carried.safetensors       tensors that an update leaves for the next one, if any
-        state.json                position, losses, validations, random generators, settings, identity
+        carried.safetensors       tensors that an update passes on to the next one, if any
+        state.json                progress, losses, validations, random states, settings, identity
         checksums.json            SHA-256 of each of these files
 
-Several processes write the tensors in parts instead, see `bothways.training.shared_checkpoints`.
+With several processes, each writes its part of the tensors, see `bothways.training.shared_checkpoints`.
 """
 
 import dataclasses
@@ -44,10 +44,11 @@ _CARRIED = "carried.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class TrainingCheckpoint:
-    """Everything that an exact continuation needs.
+    """Everything needed to resume a run exactly.
 
-    `kept` has the weights of the kept epoch (without validation, of the latest), None in the first epoch; `random` is
-    of the first process, `others` of the others by rank. `carried` is of this process when saving, of all when loading.
+    `kept` has the weights of the kept epoch (the latest without validation), None in the first epoch. `random` is the
+    state of process 0, `others` those of the other processes. `carried` has one process's tensors when saving, and all
+    processes' when loading.
     """
 
     weights: Weights
@@ -61,15 +62,15 @@ class TrainingCheckpoint:
 
 
 class CheckpointFolder:
-    """The folder of a run's newest checkpoint, created with the first one."""
+    """The folder of a run's newest checkpoint, created when the first one is saved."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self._path = path
         found = self._complete()
         if found and not resume:
             raise OutputExists(
-                f"the folder {str(path)!r} has checkpoints of an earlier run. Resume it, choose another folder, or "
-                "remove them."
+                f"the folder {str(path)!r} holds checkpoints of an earlier run. Resume that run (resume=True, "
+                "--resume), choose another folder, or remove the checkpoints."
             )
         # A killed process may have left an incomplete checkpoint, or a complete older one.
         remove_leftovers(path, rf"{_PREFIX}\d+")
@@ -93,7 +94,7 @@ class CheckpointFolder:
 
     @contextmanager
     def next_one(self) -> Iterator[Path]:
-        """Yield a folder that becomes the newest checkpoint; then remove the previous one."""
+        """Yield a folder that becomes the newest checkpoint on exit; then the previous one is removed."""
         before = self._complete()
         number = int(before[-1].name.removeprefix(_PREFIX)) + 1 if before else 1
         with new_folder(self._path / f"{_PREFIX}{number:08d}") as folder:
@@ -120,7 +121,7 @@ class CheckpointFolder:
 
 
 def differences(first: Mapping[str, object], second: Mapping[str, object]) -> Iterator[tuple[str, object, object]]:
-    """Yield the names of different conditions with both values, ``"absent"`` for a missing one."""
+    """Yield each condition that differs as (name, first, second); a missing value is ``"absent"``."""
     one, other = (dict(_flat(json.loads(json.dumps(each)))) for each in (first, second))
     for name in sorted(one.keys() | other.keys()):
         if name not in one or name not in other or one[name] != other[name]:
@@ -128,32 +129,32 @@ def differences(first: Mapping[str, object], second: Mapping[str, object]) -> It
 
 
 def recorded_arithmetic() -> dict[str, object]:
-    """Return the settings that affect the last bits of a sum on a CPU: threads split it, and libraries order it."""
+    """Return the settings that affect rounding on a CPU: the number of threads and the matrix library."""
     return {"threads": torch.get_num_threads(), "matrix_product": matrix_product().library}
 
 
 def check_conditions(stored: Mapping[str, object], now: Mapping[str, object]) -> None:
-    """Raise InvalidInput, naming each difference, unless a run is resumed under its checkpoint's conditions."""
-    # Runs of several processes do not record their arithmetic, and are not compared with the arithmetic of others.
+    """Raise InvalidInput, listing the differences, unless a run has the same conditions as its checkpoint."""
+    # Runs of several processes do not record these two, so they are compared only if both runs have them.
     unrecorded = {"threads", "matrix_product"} - (stored.keys() & now.keys())
     kept = ({name: value for name, value in each.items() if name not in unrecorded} for each in (stored, now))
     found = [f"{name} was {before!r} and is now {after!r}" for name, before, after in differences(*kept)]
     if found:
         raise InvalidInput(
-            f"this run cannot be resumed, it is not the one that was checkpointed: {'; '.join(found)}. "
+            f"this run cannot be resumed, because it differs from the run of the checkpoint: {'; '.join(found)}. "
             "Resume under the same conditions, or start again (--overwrite, or another checkpoint folder)."
         )
 
 
 def check_alike(workers: Workers, conditions: Mapping[str, object]) -> None:
-    """Raise InvalidInput, naming each difference, unless all processes of a run train under the same conditions."""
+    """Raise InvalidInput, listing the differences, unless all processes of a run have the same conditions."""
     first, *others = workers.gather(conditions)
     for rank, each in enumerate(others, start=1):
         found = [f"{name} is {here!r} in the first and {there!r}" for name, here, there in differences(first, each)]
         if found:
             raise InvalidInput(
-                f"all processes of a run must train the same, but process {rank} differs: {'; '.join(found)}. "
-                "Start all of them with the same command, code and data."
+                f"all processes of a run must have the same settings and data, but process {rank} differs: "
+                f"{'; '.join(found)}. Start all of them with the same command, code and data."
             )
 
 
@@ -166,7 +167,7 @@ def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str,
 
 
 def describe(folder: Path, checkpoint: TrainingCheckpoint, *, in_parts: bool) -> None:
-    """Write everything but the tensors, which follow whole or in parts."""
+    """Write the state file of a checkpoint; the caller writes the tensors, whole or in parts."""
     values = {
         "format": _IN_PARTS if in_parts else _FORMAT,
         "state": dataclasses.asdict(checkpoint.state),
@@ -183,7 +184,7 @@ def seal(folder: Path) -> None:
 
 
 def tensors_of(checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
-    """Return all tensors of a checkpoint in one table, for writing in parts."""
+    """Return all tensors of a checkpoint by ``"<table>/<name>"``, for writing in parts."""
     tables: dict[str, Mapping[str, Tensor]] = {
         "weights": checkpoint.weights,
         "kept": checkpoint.kept or {},
@@ -218,20 +219,20 @@ def _whole_tables(folder: Path, checksums: Collection[str], *, kept: bool) -> di
     files = {"weights": _WEIGHTS, "optimizer": _OPTIMIZER} | ({"kept": _KEPT} if kept else {})
     if {*checksums} - {_CARRIED} != {STATE, *files.values()}:
         listed = ", ".join(sorted([*files.values(), STATE]))
-        raise CorruptCheckpoint(f"{_CHECKSUMS} must list {listed} after {'an' if kept else 'no'} epoch.")
+        raise CorruptCheckpoint(f"{_CHECKSUMS} must list {listed} in the {'later epochs' if kept else 'first epoch'}.")
     files |= {"carried": _CARRIED} if _CARRIED in checksums else {}
     return {"carried": {}, **{table: read_safetensors(folder / file) for table, file in files.items()}}
 
 
 def _tables_in_parts(folder: Path, checksums: Collection[str], *, kept: bool) -> dict[str, Weights]:
-    """Read the tensors written by several processes, and join their parts."""
-    # Only here: runs of one process do without torch.distributed.
+    """Read the tensors that several processes wrote in parts, and join the parts."""
+    # Imported here, since runs of one process do not need torch.distributed.
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
 
     if {path.name for path in folder.glob("*.safetensors")} != {*checksums} - {STATE}:
-        raise CorruptCheckpoint(f"{_CHECKSUMS} must list exactly its safetensors files.")
+        raise CorruptCheckpoint(f"{_CHECKSUMS} must list exactly the safetensors files of its folder.")
     reader = HuggingFaceStorageReader(str(folder))
     stored = reader.read_metadata().state_dict_metadata
     tensors = {

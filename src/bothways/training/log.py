@@ -1,6 +1,6 @@
-"""The log of a run (JSON Lines, each line flushed at once), experiment trackers, and measures of updates.
+"""The log of a run (JSON Lines, each line flushed at once), experiment trackers, and statistics of updates.
 
-A tracker (TensorBoard, MLflow, Weights & Biases, trackio) is configured as its own documentation says, by environment
+Trackers (TensorBoard, MLflow, Weights & Biases, trackio) are configured as in their own documentation, by environment
 variables such as ``MLFLOW_TRACKING_URI`` and ``WANDB_PROJECT``.
 """
 
@@ -30,7 +30,7 @@ class Tracker:
     close: Callable[[], object]
 
     def write(self, values: Mapping[str, object]) -> None:
-        """Log the numbers of an event in the training log; those of a validation get the prefix ``validation/``."""
+        """Log the numbers of a training log event, with the prefix ``train/`` or ``validation/``."""
         metrics, update = values.get("metrics"), values.get("update")
         prefix, found = ("validation/", metrics) if isinstance(metrics, Mapping) else ("train/", values)
         numbers = {
@@ -43,7 +43,7 @@ class Tracker:
 
 
 def open_tracker(name: TrackerName, settings: Mapping[str, object]) -> Tracker:
-    """Start a run of a tracker with the settings of a training."""
+    """Start a tracker run and log the settings of the training."""
     match name:
         case "tensorboard":
             from torch.utils.tensorboard import SummaryWriter
@@ -75,9 +75,9 @@ def open_tracker(name: TrackerName, settings: Mapping[str, object]) -> Tracker:
 
 
 class TrainingLog:
-    """Writes one JSON object a line; without a path it writes nothing. An existing file is replaced.
+    """Writes one JSON object per line to ``path``, or nothing if it is None. An existing file is replaced.
 
-    A resumed run keeps ``keep_lines`` lines, the number at its checkpoint, so that nothing is logged twice.
+    A resumed run keeps the first ``keep_lines`` lines, written before its checkpoint, so no update is logged twice.
     """
 
     def __init__(self, path: Path | None, *, keep_lines: int = 0, tracker: Tracker | None = None) -> None:
@@ -106,7 +106,7 @@ class TrainingLog:
         except OSError as error:
             if error.errno in OUT_OF_ROOM:
                 raise OutOfDisk(
-                    f"no space left for the training log {self._path} ({error.strerror}): free some and resume."
+                    f"no space left for the training log {self._path} ({error.strerror}): free disk space, then resume."
                 ) from error
             raise
         self.lines += 1
@@ -124,7 +124,7 @@ class TrainingLog:
 
 
 def _truncate(path: Path, keep_lines: int) -> int:
-    """Truncate the file after ``keep_lines`` complete lines; return how many there were."""
+    """Truncate the file after ``keep_lines`` complete lines; return the number of lines kept."""
     kept = 0
     with path.open("rb+") as stream:
         end = 0
@@ -139,7 +139,7 @@ def _truncate(path: Path, keep_lines: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUpdate:
-    """The measures of one update: its mean loss per unit, and the norm of its gradient before clipping."""
+    """Statistics of one update; the loss is the mean per unit, the gradient norm is taken before clipping."""
 
     update: int
     loss: float
@@ -158,13 +158,13 @@ class MeasuredUpdate:
         name, value = ("gradient norm", self.gradient_norm) if math.isfinite(self.loss) else ("loss", self.loss)
         return TrainingDiverged(
             f"the {name} of update {self.update} is {value} (learning rate {self.learning_rate:g}): training diverged, "
-            "and the model has the weights kept so far. Lower the learning rate, lengthen the warm-up or clip harder "
-            "(max_gradient_norm); if it is update 1, look for bad values in the data."
+            "and the model was reset to the last kept weights. Lower the learning rate or max_gradient_norm, or "
+            "lengthen the warm-up; if this is update 1, check the data for bad values."
         )
 
 
 class Meter:
-    """Collects the updates between two lines of the log."""
+    """Collects the statistics of the updates between two lines of the log."""
 
     def __init__(self) -> None:
         self._unread: list[Step] = []
@@ -177,7 +177,7 @@ class Meter:
         self._unread.append(step)
 
     def read(self) -> list[MeasuredUpdate]:
-        """Return the updates since the last call, with one synchronisation with the device."""
+        """Return the updates since the last call, synchronising with the device once."""
         if not self._unread:
             return []
         unread, self._unread = self._unread, []

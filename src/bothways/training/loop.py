@@ -2,7 +2,7 @@
 
 It trains the module of an `Objective` with AdamW or LAMB: warm-up and schedule, gradient accumulation, clipping,
 optional bfloat16 autocast, early stopping, choice of the epoch to keep, Ctrl-C, JSON Lines log, exact resume. It runs
-in one process, or in several with a device each (`bothways.training.workers`), of which the first writes.
+in one process, or in several with one device each (`bothways.training.workers`); only the first writes files.
 """
 
 import dataclasses
@@ -61,26 +61,26 @@ def train(
     *,
     origin: Mapping[str, str] | None = None,
 ) -> TrainingRecord:
-    """Train ``objective.module`` in place and leave it in ``eval()`` mode with the weights to keep.
+    """Train ``objective.module`` in place and leave it in ``eval()`` mode with the kept weights.
 
-    These are the weights of the latest epoch whose validation score is within a standard error of the highest
-    (`kept_of`); epoch 0 is the initial module if the objective has a baseline. Without validation, the last weights
-    stay. Ctrl-C or SIGTERM ends the run after the current update (immediately during validation), writes a checkpoint
-    if there is a folder for it, and leaves the kept weights, or the last ones if nothing was validated; a second signal
-    does not wait for the update. A failed run leaves the kept weights (without validation, those of the latest epoch),
-    and in its first epoch the initial ones. The global random generators are seeded and restored afterwards.
+    They are the weights of the latest epoch whose validation score is within a standard error of the highest
+    (`kept_of`), or the last ones if nothing was validated. With a baseline, the initial module is epoch 0.
+    Ctrl-C or SIGTERM ends the run after the current update (during validation, immediately) and writes a checkpoint if
+    ``checkpoints`` is set; a second signal does not wait for the update. If the run fails, the module gets the weights
+    of the kept epoch (without validation, of the latest), or the initial ones in the first epoch. The global random
+    generators are seeded for the run and restored afterwards.
 
     Args:
         objective: Model, data and loss.
         options: The options of the run. Without ``model``, they must be complete (`options.resolved`).
-        model: The encoder that is trained, from which missing options follow.
-        origin: Identity of the module before the training; only a run with the same origin resumes a checkpoint.
-            Default: the weights of ``model`` on disk.
+        model: The encoder that is trained; determines options that are None.
+        origin: Identity of the initial module; a checkpoint is resumed only with the same origin. Default: the weights
+            of ``model`` on disk.
 
     Raises:
         TrainingDiverged: A loss, gradient or score is not finite, and ``keep_diverged`` is false.
         OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
-        OutOfDisk: A checkpoint could not be written; the one before is intact.
+        OutOfDisk: A checkpoint could not be written; the previous one is intact.
     """
     if model is not None:
         options = _resolved(objective, options, model)
@@ -95,7 +95,7 @@ def train(
             stack.callback(folder.close)
         stack.enter_context(seeded(options.seed + workers.rank))
         share(objective.module, workers)
-        if workers.count == 1:  # processes sum dense gradients only
+        if workers.count == 1:  # several processes can sum only dense gradients
             stack.enter_context(sparse_tables(objective.module))
         if options.activation_checkpointing:
             stack.enter_context(activation_checkpointing(objective.module))
@@ -169,10 +169,10 @@ class _Run(Generic[Payload]):
             objective.carry({})
 
     def conditions(self) -> dict[str, object]:
-        """Return the conditions that a resumed run must share."""
+        """Return the settings and identity that a resumed run must share with its checkpoint."""
         identity = {**self._origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
         conditions = {"settings": recorded_options(self.options), "identity": identity, "device": self.device.type}
-        if self.device.type == "cpu" and self.workers.count == 1:  # several processes never repeat it
+        if self.device.type == "cpu" and self.workers.count == 1:  # runs of several processes are not bit-exact
             conditions |= recorded_arithmetic()
         return conditions
 
@@ -193,13 +193,13 @@ class _Run(Generic[Payload]):
         else:  # another number of processes: dropout has no state to continue
             torch.manual_seed(self.options.seed + self.workers.rank + checkpoint.state.updates)
         self.state = checkpoint.state
-        if checkpoint.kept is not None:  # in its first epoch a run falls back to the initial weights
+        if checkpoint.kept is not None:  # else the run falls back to the initial weights
             self.kept = checkpoint.kept
         self._started = time.perf_counter() - self.state.seconds
         return self.state.updates
 
     def to_the_end(self, resumed_from: int | None) -> bool:
-        """Train until epochs or patience are used up, or an interruption; return True after an interruption."""
+        """Train until the last epoch, early stopping or an interruption; return True if interrupted."""
         if resumed_from is None:
             self.log.write("start", updates=self.total, settings=recorded_options(self.options))
         else:
@@ -226,7 +226,7 @@ class _Run(Generic[Payload]):
         return interrupted
 
     def _epochs(self) -> bool:
-        """Train the remaining epochs; return True if an interruption came before the last was finished."""
+        """Train the remaining epochs; return True if interrupted before the end of the last one."""
         try:
             if self.objective.baseline is not None and not self.state.updates and not self.state.validations:
                 self._validate_start(self.objective.baseline)
@@ -242,12 +242,12 @@ class _Run(Generic[Payload]):
     def fall_back(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the kept weights if the run fails; an exit callback of the stack."""
+        """Restore the kept weights if the run fails (an ``ExitStack`` callback)."""
         del kind, trace
         if error is None:
             return
         if self.layout.sharded and not isinstance(error, TrainingDiverged):
-            return  # the other processes hold the rest of the weights, and may not have failed
+            return  # the other processes hold the rest of the weights and may still be running
         restore_weights(self.module, self.kept)
         self._leave()
         if isinstance(error, TrainingDiverged):
@@ -301,7 +301,7 @@ class _Run(Generic[Payload]):
         self._checkpoint()
 
     def _check_interrupts(self) -> None:
-        """Stop if a signal was held back, all processes after the same update."""
+        """Stop if any process received a signal; all processes stop after the same update."""
         if self.workers.count == 1:
             self.interrupts.check()
             return
@@ -336,7 +336,7 @@ class _Run(Generic[Payload]):
             self.log.write("skipped", update=one.update, **found)
 
     def _report(self) -> None:
-        """Summarise the updates since the last report in the log and beside the bar."""
+        """Write a summary of the updates since the last report to the log and the progress bar."""
         self._read()
         summary = self._meter.summary()
         if summary is not None:
@@ -353,7 +353,7 @@ class _Run(Generic[Payload]):
         self._meter.go_on()
 
     def _validate(self) -> None:
-        """End the epoch: validate, and keep the weights if it is the epoch to keep."""
+        """End the epoch: validate, and copy the weights if this is now the epoch to keep."""
         validation = self._validation()
         state = self.state
         if validation is not None:
@@ -368,7 +368,7 @@ class _Run(Generic[Payload]):
         self._meter.go_on()
 
     def _validation(self, validate: Callable[[], Validation | None] | None = None) -> Validation | None:
-        """Validate the module, or call ``validate``; the time does not count as training."""
+        """Validate the module, or call ``validate``; the time does not count as training time."""
         self._meter.pause()
         random = RandomState.capture()
         self.module.eval()
@@ -384,8 +384,8 @@ class _Run(Generic[Payload]):
         state = self.state
         if not math.isfinite(validation.score):
             raise TrainingDiverged(
-                f"expected a finite validation score, got {validation.score} in epoch {epoch}. Look at the metrics and "
-                "the validation data."
+                f"expected a finite validation score, got {validation.score} in epoch {epoch}. Check the metrics "
+                "and the validation data."
             )
         score, standard_error = float(validation.score), float(validation.standard_error)
         entry = EpochValidation(epoch, state.updates, score, dict(validation.metrics), standard_error=standard_error)
@@ -420,7 +420,7 @@ class _Run(Generic[Payload]):
 
 
 def train_within(objective: Objective[Payload], options: TrainingOptions, model: "PretrainedEncoder") -> None:
-    """Train an objective as a part of another training: without logs and checkpoints, to its end or not at all."""
+    """Train an objective within another training, without log or checkpoints; raise if it is interrupted."""
     alone = dataclasses.replace(options, log=None, log_to=None, checkpoints=None, checkpoint_every_updates=None)
     record = train(objective, dataclasses.replace(alone, resume=False, keep_diverged=False), model)
     if record.interrupted:
@@ -441,7 +441,7 @@ def _resolved(objective: Objective[Payload], options: TrainingOptions, model: "P
 
 
 def _weights_on_disk(model: "PretrainedEncoder") -> dict[str, str]:
-    """Identify a starting model by its weights on disk, which may lie in another folder when the run is resumed."""
+    """Identify a starting model by its weights, so that its folder may be moved before the run is resumed."""
     folder = model.folder
     weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name
     return {"starting model (its weights)": weights}

@@ -20,7 +20,7 @@ Payload = TypeVar("Payload")
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch(Generic[Payload]):
-    """The units that pass through the model at once: `weight` examples or target tokens, of `tokens` read tokens."""
+    """Units (examples or target tokens) of one forward pass: `weight` is their number, `tokens` the input tokens."""
 
     payload: Payload
     weight: float
@@ -34,9 +34,9 @@ def micro_batch_tokens(tokens: int, device: torch.device) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Update(Generic[Payload]):
-    """One optimizer step.
+    """The data of one optimizer step.
 
-    Its gradient is that of (sum of losses) / (sum of weights), so micro-batches change the memory, not the result.
+    Its gradient is that of (sum of losses) / (sum of weights), so the division into micro-batches affects memory only.
     """
 
     micro_batches: tuple[MicroBatch[Payload], ...]
@@ -54,9 +54,9 @@ class Update(Generic[Payload]):
 class Baseline:
     """The model before the first update, validated as epoch 0 and kept unless a later epoch is good enough.
 
-    A later epoch must be better by `margin` standard errors: -1 if it may be that much worse, 0 if training can harm
-    the initial model, 1 if little data make the baseline more likely to be good. `validate` measures a baseline that is
-    not the initial module itself.
+    A later epoch must be better by `margin` standard errors: -1 lets it be that much worse, 0 is for initial models
+    that training can harm, 1 for small data, where the baseline is likely to be good. `validate` validates a baseline
+    that is not the initial module itself.
     """
 
     name: str
@@ -69,11 +69,11 @@ class Objective(Protocol[Payload]):
 
     @property
     def baseline(self) -> Baseline | None:
-        """The model before the first update; None if its weights are of no use."""
+        """The model before the first update, to be validated; None to skip it."""
 
     @property
     def min_updates(self) -> int:
-        """Minimum number of updates of a training without a chosen length."""
+        """Minimum number of updates if neither epochs, updates nor tokens are given."""
 
     @property
     def module(self) -> nn.Module:
@@ -83,21 +83,21 @@ class Objective(Protocol[Payload]):
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
         """Everything besides the settings that determines the run: data digest, batch size, loss...
 
-        Checkpoints store it; a run is resumed only under the same identity.
+        Checkpoints store it; a run is resumed only with the same identity.
         """
 
     def updates_per_epoch(self) -> int:
-        """Return the number of updates per epoch, by which the schedule is planned."""
+        """Return the number of updates per epoch, which determines the length of the schedule."""
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Payload]]:
         """Yield the updates of ``epoch`` (from 0), starting with number ``start`` (from 0).
 
-        Their order depends only on a seed and ``epoch``, and does not touch the global random generators, so that a
-        resumed run equals an uninterrupted one.
+        Their order depends only on a seed and ``epoch``, not on the global random generators, so a resumed run equals
+        an uninterrupted one.
         """
 
     def loss(self, payload: Payload) -> Tensor:
-        """Return the scalar SUM of the losses of the micro-batch's units."""
+        """Return the sum (not the mean) of the losses of the micro-batch's units, a scalar."""
 
     def validate(self) -> Validation | None:
         """Validate after an epoch, in ``eval()`` mode without gradients; return None without validation rows."""
@@ -105,21 +105,21 @@ class Objective(Protocol[Payload]):
 
 @runtime_checkable
 class Recurrent(Protocol):
-    """An `Objective` whose updates leave tensors for the next one, which checkpoints store."""
+    """An `Objective` that carries tensors from each update to the next; checkpoints store them."""
 
     def carried(self) -> Mapping[str, Tensor]:
-        """Return the tensors of the last update, by names that are unique over processes."""
+        """Return the tensors carried from the last update; names are unique over all processes."""
 
     def carry(self, carried: Mapping[str, Tensor]) -> None:
-        """Restore the tensors of an update, of all processes."""
+        """Restore carried tensors; ``carried`` has those of all processes."""
 
 
 @runtime_checkable
 class JointLoss(Protocol[Payload]):
-    """An `Objective` whose loss joins all units of an update, such as a contrastive loss."""
+    """An `Objective` whose loss depends on all units of an update together, such as a contrastive loss."""
 
     def joined(self, update: Update[Payload]) -> Update[Payload]:
-        """Prepare an update before its losses are computed, in ``train()`` mode and the training's precision.
+        """Prepare an update before its losses are computed; called in ``train()`` mode, under autocast if it is on.
 
         The sum of `loss` over the returned micro-batches has the value and gradient of the joint loss times the
         update's weight. Random numbers drawn here belong to the update, so a resumed run stays exact.

@@ -1,21 +1,21 @@
-"""One step of an optimizer: gradients of all micro-batches, clipping, and rate and weight decay per parameter.
+"""Optimizer steps: gradient accumulation, clipping, and learning rate and weight decay per parameter.
 
 Each of several processes takes a part of the micro-batches; gradients are summed over all processes before the step.
 
 Weight decay is decoupled from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 2) and applies to
-weight matrices and embeddings only; biases and the gains of norms, all tensors of fewer than two dimensions, have none.
+weight matrices and embeddings only. Tensors of fewer than two dimensions (biases, gains of norms) have no decay.
 
-With a layer-wise decay, the rate of a parameter is that of the schedule times the decay to the power of its distance
-from the head, as in the published code of ELECTRA (Clark et al. 2020, arXiv:2003.10555; google-research/electra,
+With layer-wise decay, a parameter's learning rate is the schedule's rate times decay ** distance, with the distance
+from the head as in the published code of ELECTRA (Clark et al. 2020, arXiv:2003.10555; google-research/electra,
 model/optimization.py):
 
     head                        0
-    norm behind the last layer  1
-    layer l of L, from 1        L + 2 - l, so 2 for the last one
+    norm after the last layer   1
+    layer l = 1 ... L           L + 2 - l, so 2 for the last one
     embedding                   L + 2
 
-ELECTRA has nothing at distance 1. Positions that all layers share and a convolution beside the first layer (DeBERTa)
-have the distance of the embedding. Weights that several layers share (ALBERT) have the distance of the last of them.
+ELECTRA has nothing at distance 1. Position embeddings shared by all layers and a convolution beside the first layer
+(DeBERTa) have the distance of the embedding. Weights shared by several layers (ALBERT) have that of the last layer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ from bothways.training.objective import JointLoss, MicroBatch, Objective, Payloa
 from bothways.training.options import AdamW, TrainingOptions, rate_fraction, warmup_updates
 from bothways.training.workers import WholeParameters, Workers, divided_like, whole
 
-# Device types for which torch has a fused AdamW. On two CPU cores it takes 11 ms for the 22.6 M parameters of a MiniLM,
+# Device types with a fused AdamW in torch. A step over the 22.6 M parameters of a MiniLM on two CPU cores takes 11 ms,
 # against 46 ms for foreach and 43 ms for the plain loop.
 _FUSED = ("cpu", "cuda")
 _STEP = "step"
@@ -44,7 +44,7 @@ _KINDS = {"exp_avg", "exp_avg_sq", _STEP}
 
 @dataclass(frozen=True, slots=True)
 class ParameterGroup:
-    """Names of parameters that share weight decay and learning rate (a factor of the schedule's)."""
+    """Names of parameters with the same weight decay and ``rate``, a factor of the scheduled learning rate."""
 
     names: tuple[str, ...]
     weight_decay: float
@@ -54,10 +54,10 @@ class ParameterGroup:
 def parameter_groups(
     module: nn.Module, weight_decay: float, layer_decay: float | None = None
 ) -> tuple[ParameterGroup, ...]:
-    """Group the trainable parameters of a module: those with weight decay, then those without, the head first.
+    """Group the trainable parameters of a module: those with weight decay first, then by distance from the head.
 
-    A parameter tied to two names appears once. ``layer_decay`` is the factor of the rate from one layer to the one
-    below it; None for one rate.
+    A parameter tied to two names appears once. ``layer_decay`` is the factor by which the learning rate falls from a
+    layer to the one below it; None: the same rate everywhere.
     """
     trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
     if not trained:
@@ -74,10 +74,10 @@ def parameter_groups(
 
 
 def distances(module: nn.Module) -> Mapping[nn.Parameter, int]:
-    """Return the distance from the head of each encoder parameter; of two encoders, the smaller one."""
+    """Return each encoder parameter's distance from the head; the smaller one if two encoders share it."""
     encoders = [each for each in module.modules() if isinstance(each, Encoder)]
     if not encoders:
-        raise InvalidInput("layer_decay needs an encoder whose layers are trained, got none: leave layer_decay out.")
+        raise InvalidInput("layer_decay needs a module with an encoder, got none: leave layer_decay out.")
     found: dict[nn.Parameter, int] = {}
     for encoder in encoders:
         last = len(encoder.steps) // encoder.inner
@@ -90,11 +90,11 @@ def distances(module: nn.Module) -> Mapping[nn.Parameter, int]:
 
 class _AdamW(torch.optim.AdamW):
     found_inf: Tensor | None = None
-    """The fused kernels skip the step if it is 1."""
+    """The fused kernels skip the step if this is 1."""
 
 
 class NamedOptimizer:
-    """AdamW or LAMB over the parameter groups of a module, whose state is a flat table of named tensors."""
+    """AdamW or LAMB over the parameter groups of a module; its state is a flat mapping of named tensors."""
 
     def __init__(self, module: nn.Module, options: TrainingOptions) -> None:
         named = dict(module.named_parameters())
@@ -115,15 +115,15 @@ class NamedOptimizer:
         )
 
     def clip(self, max_norm: float | None) -> Tensor:
-        """Scale the gradients down to a joint 2-norm of ``max_norm``; return the norm before that, on the device."""
+        """Clip the joint 2-norm of the gradients to ``max_norm``; return the norm before clipping, on the device."""
         return clip_gradients(self._rows.compact(), max_norm)
 
     def step(self, learning_rate: float, finite: Tensor | None = None) -> None:
-        """Take a step with a rate at distance 0, unless ``finite`` is False on the device; then free the gradients."""
+        """Take a step unless ``finite`` is False, and free the gradients; the head has ``learning_rate``."""
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = learning_rate * rate
         if self._fused and isinstance(self._optimizer, _AdamW):
-            # The fused kernels read it on the device.
+            # The fused kernels read this on the device, without synchronisation.
             self._optimizer.found_inf = None if finite is None else (~finite).float()
         if finite is None or self._fused or finite:
             self._rows.spread()
@@ -136,7 +136,7 @@ class NamedOptimizer:
         self._optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state tensors, not copied, as ``"<kind>/<parameter name>"``."""
+        """Return the state tensors (not copies) by ``"<kind>/<parameter name>"``."""
         return {
             f"{kind}/{name}": value
             for name, parameter in zip(self.names, self.parameters, strict=True)
@@ -144,17 +144,17 @@ class NamedOptimizer:
         }
 
     def load(self, state: dict[str, Tensor], updates: int) -> None:
-        """Load the result of `state` after ``updates`` updates."""
+        """Load a `state` that was taken after ``updates`` updates."""
         loaded: dict[nn.Parameter, dict[str, Tensor]] = {}
         named = dict(zip(self.names, self.parameters, strict=True))
         for key, value in state.items():
             kind, _, name = key.partition("/")
             if name not in named or (kind != _STEP and value.shape != named[name].shape):
                 raise CorruptCheckpoint(
-                    f"the optimizer state {key!r} of shape {tuple(value.shape)} fits no trained parameter. "
-                    "Resume with the model that wrote the checkpoint."
+                    f"the optimizer state {key!r} of shape {tuple(value.shape)} matches no trained parameter. "
+                    "Resume with the model that was checkpointed."
                 )
-            # Only the fused kernel needs its step counters on the parameter's device.
+            # Step counters stay on the CPU, except for the fused kernels.
             device = named[name].device if self._fused or kind != _STEP else torch.device("cpu")
             part = value if kind == _STEP else divided_like(value, named[name])
             loaded.setdefault(named[name], {})[kind] = part.to(device, copy=True)
@@ -163,8 +163,8 @@ class NamedOptimizer:
             if values.keys() != _KINDS or step is None or step.numel() != 1 or float(step) not in range(updates + 1):
                 raise CorruptCheckpoint(
                     f"the optimizer state of a parameter of shape {tuple(parameter.shape)} must have {sorted(_KINDS)}, "
-                    f"the last one at most {updates}, but it has {sorted(values)} and {step}. Remove the folder of the "
-                    "checkpoints and train again."
+                    f"with a step of at most {updates}, but it has {sorted(values)}, with step {step}. Remove the "
+                    "checkpoint folder and train again."
                 )
         self._optimizer.state.clear()
         for parameter, values in loaded.items():
@@ -172,7 +172,7 @@ class NamedOptimizer:
 
 
 def clip_gradients(gradients: Sequence[Tensor], max_norm: float | None) -> Tensor:
-    """Scale gradients in place to a joint 2-norm of at most ``max_norm``; return the norm before, on their device."""
+    """Clip the joint 2-norm of gradients in place; return the norm before clipping, on their device."""
     norm = whole(torch.nn.utils.get_total_norm(gradients))
     if max_norm is not None:
         # As in torch.nn.utils.clip_grad_norm_, which takes parameters and would miss the rows of sparse gradients.
@@ -182,10 +182,10 @@ def clip_gradients(gradients: Sequence[Tensor], max_norm: float | None) -> Tenso
 
 
 class _Lamb(torch.optim.Optimizer):
-    """LAMB (You et al. 2019, arXiv:1904.00962, algorithm 2): Adam's step, scaled per tensor by the size of its weights.
+    """LAMB (You et al. 2019, arXiv:1904.00962, algorithm 2): Adam's step, scaled per tensor by the norm of its weights.
 
-    It allows a large learning rate with updates of thousands of sequences. Tensors of fewer than two dimensions (biases
-    and the gains of norms) are not scaled, as in the code of ALBERT, which was pre-trained with it.
+    It allows a large learning rate with batches of thousands of sequences. Tensors of fewer than two dimensions (biases
+    and gains of norms) are not scaled, as in the code of ALBERT, which was pre-trained with LAMB.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], betas: tuple[float, float], eps: float) -> None:
@@ -223,7 +223,7 @@ class _Lamb(torch.optim.Optimizer):
         torch._foreach_div_(moves, [1 - beta1**step for step in done])
         torch._foreach_add_(moves, parameters, alpha=group["weight_decay"])
         for parameter, move in zip(parameters, moves, strict=True):
-            if parameter.ndim >= 2:  # |weights| / |step|, 1 if one of them is zero
+            if parameter.ndim >= 2:  # |weights| / |step|, or 1 if either is zero
                 weights, length = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(move)
                 ratio = weights / length.clamp(min=1e-38)
                 move.mul_(torch.where((weights > 0) & (length > 0), ratio, torch.ones_like(weights)))
@@ -239,10 +239,10 @@ class _Lamb(torch.optim.Optimizer):
 
 @contextmanager
 def sparse_tables(module: nn.Module) -> Iterator[None]:
-    """Let embedding tables on a CPU give sparse gradients while the block runs.
+    """Use sparse gradients for embedding tables on a CPU while the block runs.
 
-    A batch touches a few hundred rows of a table of tens of thousands, yet a dense gradient is allocated and zeroed
-    whole in every step: 85 ms of a 690 ms step for MiniLM with 32 sentences.
+    A batch touches a few hundred rows of a table of tens of thousands, yet a whole dense gradient is allocated
+    and zeroed in every step: 85 ms of a 690 ms step for MiniLM with 32 sentences.
     """
     tables = [
         part
@@ -259,7 +259,7 @@ def sparse_tables(module: nn.Module) -> Iterator[None]:
 
 
 class RowGradients:
-    """Turns sparse gradients of parameters into dense ones, in buffers that are reused and zeroed row by row."""
+    """Turns sparse gradients into dense ones, in reused buffers of which only the filled rows are zeroed."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = parameters
@@ -267,7 +267,7 @@ class RowGradients:
         self._touched: dict[nn.Parameter, Tensor] = {}
 
     def compact(self) -> list[Tensor]:
-        """Return views of the values of all gradients; for a sparse one, each of its rows once."""
+        """Return the values of all gradients as views; rows of sparse gradients are summed to one each."""
         for parameter in self._parameters:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.coalesce()
@@ -275,7 +275,7 @@ class RowGradients:
         return [gradient.values() if gradient.is_sparse else gradient for gradient in gradients]
 
     def spread(self) -> None:
-        """Replace each sparse gradient by an equal dense one."""
+        """Replace each sparse gradient by the equal dense one."""
         for parameter in self._parameters:
             gradient = parameter.grad
             if gradient is None or not gradient.is_sparse:
@@ -286,13 +286,13 @@ class RowGradients:
                 self._buffers[parameter] = torch.zeros_like(parameter)
             buffer = self._buffers[parameter]
             buffer.index_copy_(0, rows, gradient.values())
-            # A sparse gradient may not be replaced by a dense one in one assignment.
+            # torch refuses to replace a sparse gradient by a dense one in one assignment.
             parameter.grad = None
             parameter.grad = buffer
             self._touched[parameter] = rows
 
     def clear(self) -> None:
-        """Zero the rows that `spread` filled, before the gradients are freed."""
+        """Zero the rows that `spread` filled; call this before the gradients are freed."""
         for parameter, rows in self._touched.items():
             self._buffers[parameter].index_fill_(0, rows, 0.0)
         self._touched.clear()
@@ -300,7 +300,7 @@ class RowGradients:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Results of one step, numbered from 1; mean loss per unit and gradient norm before clipping lie on the device."""
+    """One step, counted from 1: mean loss per unit and norm before clipping are tensors on the device."""
 
     update: int
     loss: Tensor
@@ -311,7 +311,7 @@ class Step:
 
 
 class Stepper:
-    """Takes the steps of a run of ``total`` updates."""
+    """Runs the optimizer steps of a training of ``total`` updates."""
 
     def __init__(
         self, optimizer: NamedOptimizer, options: TrainingOptions, total: int, workers: Workers, layout: WholeParameters
@@ -333,20 +333,20 @@ class Stepper:
             raise InvalidInput("this GPU only emulates bfloat16, which is slow: train with precision='float32'.")
 
     def step(self, objective: Objective[Payload], update: Update[Payload], done: int) -> Step:
-        """Take step ``done + 1``."""
+        """Run one step after ``done`` steps."""
         options, weight = self._options, update.weight
         if not weight > 0.0:
             raise InvalidInput(f"expected an update with a weight above 0, got {weight} in update {done + 1}.")
         learning_rate = self._peak_rate * rate_fraction(options.schedule, done, warmup=self._warmup, total=self._total)
         loss = self._backward(objective, update, weight)
         gradient_norm = self._optimizer.clip(options.max_gradient_norm)
-        # Decided on the device, without synchronisation.
+        # Computed on the device, without synchronisation.
         finite = (gradient_norm + loss).isfinite() if options.skipped_updates else None
         self._optimizer.step(learning_rate, finite)
         return Step(done + 1, loss, gradient_norm, learning_rate, weight, update.tokens)
 
     def _backward(self, objective: Objective[Payload], update: Update[Payload], weight: float) -> Tensor:
-        """Compute the gradients of the update's mean loss, by micro-batches; return the mean on its device."""
+        """Compute the gradients of the update's mean loss, one micro-batch at a time; return it on the device."""
         total = torch.zeros((), device=self._device)
         if isinstance(objective, JointLoss):
             with self._fitting(max(micro_batch.tokens for micro_batch in update.micro_batches)), self._precision():
@@ -366,9 +366,9 @@ class Stepper:
         return total
 
     def _own(self, update: Update[Payload]) -> Iterator[tuple[MicroBatch[Payload], float]]:
-        """Yield the micro-batches of this process, each with the factor of its loss.
+        """Yield the micro-batches of this process, each with a factor of its loss.
 
-        Sharded processes must compute equally many, so one without a last micro-batch repeats another with factor 0.
+        Sharded processes must compute the same number, so a process with one fewer repeats the last with factor 0.
         """
         own = update.micro_batches[self._workers.rank :: self._workers.count]
         yield from ((each, 1.0) for each in own)
@@ -376,7 +376,7 @@ class Stepper:
             yield update.micro_batches[-1], 0.0
 
     def _add_up(self, total: Tensor) -> None:
-        """Sum gradients and loss over the processes; a parameter has a gradient if it has one in any process."""
+        """Sum gradients and loss over the processes; a missing gradient counts as 0 if another process has one."""
         parameters = self._optimizer.parameters
         known = torch.tensor([float(each.grad is not None) for each in parameters])
         self._workers.add([known])
@@ -397,6 +397,6 @@ class Stepper:
             if not is_out_of_memory(error):
                 raise
             raise OutOfMemory(
-                f"a training batch of {tokens:,} tokens does not fit into the memory of {self._device}. Lower its "
-                f"token budget, for instance max_tokens={max(1, tokens // 2)}, or max_length."
+                f"a training batch of {tokens:,} tokens does not fit into the memory of {self._device}. Lower the "
+                f"token budget, for instance to max_tokens={max(1, tokens // 2)}, or lower max_length."
             ) from error

@@ -1,4 +1,4 @@
-"""The options of a training run, checked on construction, its optimizers and schedules. Loads no torch."""
+"""Options of a training run, checked on construction; optimizers and schedules. Does not import torch."""
 
 import dataclasses
 import math
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LinearDecay:
-    """A straight line from the peak down to ``floor`` (a fraction of the peak)."""
+    """Linear decay from the peak rate to ``floor``, a fraction of the peak."""
 
     floor: float = 0.0
 
@@ -30,7 +30,7 @@ class LinearDecay:
 
 @dataclass(frozen=True, slots=True)
 class CosineDecay:
-    """Half a cosine from the peak down to ``floor`` (Loshchilov & Hutter 2016, arXiv:1608.03983, eq. 5, one run)."""
+    """Cosine decay from the peak rate to ``floor`` (Loshchilov & Hutter 2016, arXiv:1608.03983, eq. 5, one run)."""
 
     floor: float = 0.0
 
@@ -43,7 +43,7 @@ class CosineDecay:
 
 @dataclass(frozen=True, slots=True)
 class ConstantRate:
-    """The peak rate throughout."""
+    """A constant rate, the peak."""
 
     def fraction(self, progress: float) -> float:  # noqa: ARG002 (one signature for the whole axis)
         """Return 1."""
@@ -52,23 +52,23 @@ class ConstantRate:
 
 @dataclass(frozen=True, slots=True)
 class StableDecay:
-    """The peak rate, then a decay to 0 in the last updates as 1 - sqrt(x), with x the share of them already done.
+    """The peak rate, then a decay to 0: 1 - sqrt(x), where x is the fraction of the decay's updates already done.
 
-    With the warm-up it is trapezoidal (Zhai et al. 2021, arXiv:2106.04560; the decay: Haegele et al. 2024,
+    With a warm-up, the schedule is trapezoidal (Zhai et al. 2021, arXiv:2106.04560; the decay: Haegele et al. 2024,
     arXiv:2405.18392, eq. 4).
 
     Attributes:
-        decay: Share of the updates after the warm-up in which the rate decays.
+        decay: Fraction of the updates after the warm-up during which the rate decays.
     """
 
     decay: float = 0.1
 
     def __post_init__(self) -> None:
         if not 0.0 < self.decay <= 1.0:
-            raise InvalidInput(f"the decay of a schedule must be a share of its updates in (0, 1], got {self.decay!r}.")
+            raise InvalidInput(f"`decay` must be a fraction of the updates in (0, 1], got {self.decay!r}.")
 
     def fraction(self, progress: float) -> float:
-        """Return the fraction of the peak rate after a share of the updates that follow the warm-up."""
+        """Return the fraction of the peak rate; ``progress`` is the share of updates done after the warm-up."""
         return 1.0 - math.sqrt(max(0.0, 1.0 - (1.0 - progress) / self.decay))
 
 
@@ -78,7 +78,7 @@ Schedule = LinearDecay | CosineDecay | ConstantRate | StableDecay
 def warmup_updates(total: int, fraction: float) -> int:
     """Return the number of warm-up updates: ``fraction`` of ``total``, rounded up, but never all.
 
-    The first one has rate 0, so a run of one update would learn nothing.
+    The first warm-up update has rate 0, so a run of one update would learn nothing.
     """
     return min(math.ceil(total * fraction), total - 1)
 
@@ -92,7 +92,7 @@ def rate_fraction(schedule: Schedule, update: int, *, warmup: int, total: int) -
 
 def _check_floor(floor: float) -> None:
     if not 0.0 <= floor < 1.0:
-        raise InvalidInput(f"the floor of a schedule must be a fraction of the peak rate in [0, 1), got {floor!r}.")
+        raise InvalidInput(f"`floor` must be a fraction of the peak rate in [0, 1), got {floor!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class _Adam:
         fit = len(self.betas) == 2 and all(_is_number(beta) and beta < 1.0 for beta in self.betas)
         _check(self, "betas", fit, "two numbers in [0, 1)")
         _check(self, "eps", _is_number(self.eps) and self.eps > 0.0, "a finite number above 0")
-        _check(self, "weight_decay", _is_number(self.weight_decay), "0 or more, and finite")
+        _check(self, "weight_decay", _is_number(self.weight_decay), "a finite number of at least 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class AdamW(_Adam):
 
 @dataclass(frozen=True, slots=True)
 class Lamb(_Adam):
-    """AdamW with each tensor's step scaled by the size of its weights, for updates of thousands of rows.
+    """AdamW with each tensor's step scaled by the norm of its weights, for batches of thousands of rows.
 
     You et al. 2019, arXiv:1904.00962, algorithm 2.
 
@@ -139,15 +139,15 @@ class Lamb(_Adam):
 Optimizer = AdamW | Lamb
 Precision = Literal["float32", "bfloat16"]
 
-# The default length in epochs; small data have small updates.
+# Default number of epochs; default batch sizes: small data sets get smaller batches.
 EPOCHS = 3
 SMALL_DATA_ROWS, SMALL_BATCH, USUAL_BATCH = 2000, 16, 32
 
-# The default learning rate: wider encoders need smaller steps.
+# Default learning rate: wider encoders need smaller steps.
 NARROW, RATE_OF_NARROW, RATE_OF_WIDE = 512, 1e-4, 3e-5
 
-# The options that decide the course of a run, in the order of logs, cards and checkpoints. A checkpoint is resumed only
-# under the same values. Batch size and token budget belong to the identity of the objective.
+# Options that affect the result of a run, in the order of logs, cards and checkpoints. A checkpoint is resumed only
+# with the same values. Batch size and token budget belong to the identity of the objective.
 _RECORDED = (
     "epochs",
     "updates",
@@ -200,49 +200,49 @@ class TrainingArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingOptions:
-    """The options of a training run, whatever task is trained.
+    """The options of a training run, for any task.
 
     Attributes:
         epochs: Passes over the training data. The latest epoch within a standard error of the best validation score is
-            kept (for masked language models, the best). Default: 3. On small data, a head is trained for at least 150
-            updates (on long texts, for 600,000 tokens) in epochs of 15 updates. On a sentence embedder,
-            training begins with a contrastive warm-up: 20 updates with up to 100 texts (then only 20 of training
-            follow), 40 with up to 2,000.
-        updates: Optimizer steps in total, instead of a number of epochs; the last epoch may end early.
-        total_tokens: Tokens to read in total, instead of epochs or updates: as many updates as read them on average.
-            Special tokens count; there is no padding.
-        optimizer: `AdamW`, or `Lamb` for updates of thousands of rows, with their moments and weight decay.
-        learning_rate: Peak of the schedule. Default: 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
-        layer_decay: Factor of the learning rate from one layer to the one below it, such as 0.8; a head has the full
-            rate. Default: the same rate everywhere.
-        batch_size: Rows in one update. Default: 32, for heads 16 up to 2,000 training rows.
+            kept (for masked language models, the best epoch). Default: 3. On small data, a head is trained for at least
+            150 updates (on long texts, 600,000 tokens) in epochs of 15 updates. If the encoder is a sentence embedder,
+            training begins with a contrastive warm-up: 20 updates for up to 100 texts (followed by only 20
+            training updates), 40 updates for up to 2,000 texts.
+        updates: Total number of optimizer steps, instead of epochs; the last epoch may be incomplete.
+        total_tokens: Total number of training tokens, instead of epochs or updates; converted to updates by the mean
+            tokens per update. Special tokens count; there is no padding.
+        optimizer: `AdamW`, or `Lamb` for batches of thousands of rows, with their betas and weight decay.
+        learning_rate: Peak learning rate. Default: 1e-4 for hidden sizes up to 512, 3e-5 above.
+        layer_decay: Factor by which the learning rate falls from each layer to the one below it, such as 0.8; a head
+            has the full rate. Default: the same rate everywhere.
+        batch_size: Rows per update. Default: 32, or 16 for heads with up to 2,000 training rows.
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
-        schedule: Learning rate after the warm-up.
-        warmup_fraction: Share of all updates in which the rate rises from 0 to the peak.
-        max_gradient_norm: Maximum 2-norm of an update's gradient, to which it is scaled down; None for no limit.
+        schedule: Learning rate schedule after the warm-up.
+        warmup_fraction: Fraction of all updates during which the learning rate rises from 0 to its peak.
+        max_gradient_norm: Maximum 2-norm of an update's gradient; larger ones are scaled down. None: no limit.
         patience: Stop after this many epochs in a row without a better validation score. Default: never.
-        precision: ``"bfloat16"`` runs the loss under autocast; parameters and optimizer stay float32. A CPU accepts it,
-            and gains only if it has bfloat16 instructions (AMX or AVX512-BF16). None: bfloat16 on a GPU that has it,
+        precision: ``"bfloat16"`` computes the loss under autocast; parameters and optimizer stay float32. On a CPU it
+            is faster only with bfloat16 instructions (AMX or AVX512-BF16). None: bfloat16 on a GPU that supports it,
             else float32.
-        max_tokens: Token budget of one forward and backward pass; larger batches are accumulated. On a CPU at
-            most 1,024 are computed at once by a head and by pre-training, which is as fast and takes less memory.
-        activation_checkpointing: Keep only each layer's input for the backward pass, which computes the layer again
-            (gradient checkpointing in transformers): the same gradients in a fifth to a third more time, and an eighth
-            to a third of the memory of activations. It pays on a GPU, with long texts and with deep encoders; a CPU
-            computes few tokens at once.
-        log_every_updates: Updates per line of the log; on a GPU, losses are read that often.
-        checkpoint_every_updates: Write a checkpoint also after this many updates; None writes one per epoch only.
-        log: JSON Lines file for the log of the run; an existing one is replaced, except by a resumed run.
+        max_tokens: Token budget of one forward and backward pass; larger batches use gradient accumulation. On a CPU,
+            heads and pre-training use at most 1,024, which is as fast and takes less memory.
+        activation_checkpointing: Keep only each layer's input for the backward pass, which recomputes the layer (as
+            gradient checkpointing in transformers). Gradients are the same, time grows by a fifth to a third, and
+            activations take an eighth to a third of the memory. Use it on a GPU for long texts and deep encoders; a CPU
+            computes few tokens at once, so it gains little.
+        log_every_updates: Updates per line of the log. On a GPU, losses are copied to the host only that often.
+        checkpoint_every_updates: Updates between checkpoints within an epoch. None: only one after each epoch.
+        log: JSON Lines file for the log of the run. An existing file is replaced; a resumed run continues it.
         log_to: Also log the run to this experiment tracker, which must be installed and is configured by its own
             environment variables.
-        checkpoints: Folder for the newest checkpoint, written after each epoch and every ``checkpoint_every_updates``.
+        checkpoints: Folder of the newest checkpoint, written after each epoch and every ``checkpoint_every_updates``.
         resume: Continue from the newest checkpoint; without one, start afresh.
-        keep_diverged: If the run diverges after a finished epoch, end it with the weights kept so far instead of
-            raising `TrainingDiverged`; ``diverged`` in the record gives the reason.
-        skipped_updates: Updates to skip at most because their loss or gradient is not finite; one more is a divergence.
-        shard: Divide parameters, gradients and the optimizer's moments among the processes of a run (FSDP2), for models
-            that are too large for one device.
-        show_progress: Force the progress bar on or off; None shows it on a terminal only.
+        keep_diverged: If the run diverges after the first epoch, end it with the last kept weights instead of raising
+            `TrainingDiverged`; ``diverged`` in the record gives the reason.
+        skipped_updates: Maximum number of updates skipped because of a loss or gradient that is not finite.
+        shard: Shard parameters, gradients and optimizer moments over the processes of a run (FSDP2), for models too
+            large for one device.
+        show_progress: Force the progress bar on or off. None: show it on a terminal only.
 
     Raises:
         InvalidInput: A value is out of its range.
@@ -282,7 +282,7 @@ class TrainingOptions:
         if self.total_tokens is not None and (self.epochs is not None or self.updates is not None):
             given = {"epochs": self.epochs, "updates": self.updates, "total_tokens": self.total_tokens}
             listed = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
-            raise InvalidInput(f"expected one of epochs, updates and total_tokens, got {listed}: give one length.")
+            raise InvalidInput(f"expected only one of epochs, updates and total_tokens, got {listed}: drop the others.")
         self._check("seed", self.seed < 2**32, "less than 2**32 (numpy's limit)")
         for name in ("learning_rate", "max_gradient_norm"):
             value = getattr(self, name)
@@ -293,8 +293,8 @@ class TrainingOptions:
         self._check("warmup_fraction", _is_number(self.warmup_fraction, 1.0), "a fraction from 0 to 1")
         for name, choices in (("precision", get_args(Precision)), ("log_to", get_args(TrackerName))):
             self._check(name, getattr(self, name) in (None, *choices), f"one of {choices}, or None")
-        self._check("optimizer", isinstance(self.optimizer, Optimizer), f"AdamW(...) or Lamb(...) of {__name__}")
-        schedules = f"LinearDecay(...), CosineDecay(...), ConstantRate() or StableDecay(...) of {__name__}"
+        self._check("optimizer", isinstance(self.optimizer, Optimizer), f"AdamW(...) or Lamb(...) from {__name__}")
+        schedules = f"LinearDecay(...), CosineDecay(...), ConstantRate() or StableDecay(...) from {__name__}"
         self._check("schedule", isinstance(self.schedule, Schedule), schedules)
         for name in ("log", "checkpoints"):
             self._check(name, isinstance(getattr(self, name), str | os.PathLike | None), "a path, or None")
@@ -307,7 +307,7 @@ class TrainingOptions:
                 f"pip install {self.log_to}"
             )
         if self.resume and self.checkpoints is None:
-            raise InvalidInput("resume needs the folder of the checkpoints: pass checkpoints=<folder>.")
+            raise InvalidInput("resume=True needs a checkpoint folder: pass checkpoints=<folder>.")
 
     def _check_integer(self, name: str, minimum: int, *, optional: bool = False) -> None:
         value = getattr(self, name)
@@ -320,7 +320,7 @@ class TrainingOptions:
 
 
 def rows_in_update(options: TrainingOptions, rows: int | None = None) -> int:
-    """Return the batch size; if it is None, choose it by the number of training rows."""
+    """Return the batch size; if it is None, the default for the number of training rows."""
     if options.batch_size is not None:
         return options.batch_size
     return SMALL_BATCH if rows is not None and rows <= SMALL_DATA_ROWS else USUAL_BATCH
@@ -335,19 +335,19 @@ def resolved(
     min_updates: int = 0,
     tokens_per_update: float | None = None,
 ) -> TrainingOptions:
-    """Choose epochs, learning rate and precision if they are None; turn a number of tokens into one of updates.
+    """Set epochs, learning rate and precision if they are None, and convert total tokens to updates.
 
-    If no length is given, it is at least 3 epochs and ``min_updates``. A number of tokens needs the average
+    The default length is 3 epochs, or more if ``min_updates`` need them. ``total_tokens`` needs the mean
     ``tokens_per_update``.
     """
     rate, precision, epochs, updates = options.learning_rate, options.precision, options.epochs, options.updates
     if options.total_tokens is not None:
         if tokens_per_update is None:
-            raise InvalidInput("this training takes a number of epochs or updates, not total_tokens.")
+            raise InvalidInput("total_tokens is not supported for this training: pass epochs or updates.")
         updates = max(1, math.ceil(options.total_tokens / tokens_per_update))
     if updates is not None:
         if epochs is not None:
-            raise InvalidInput(f"expected epochs or updates, got both: {epochs} and {updates}.")
+            raise InvalidInput(f"expected epochs or updates, got both: {epochs} and {updates}. Pass only one.")
         epochs = -(-updates // max(1, updates_per_epoch))
     if epochs is None:
         epochs = max(EPOCHS, -(-min_updates // max(1, updates_per_epoch)))
@@ -363,7 +363,7 @@ def resolved(
 
 
 def recorded_options(options: TrainingOptions) -> dict[str, object]:
-    """Return the options that determine the course of a run as JSON values, except for the objective's own."""
+    """Return the options that affect the result of a run as JSON values, without those of the objective."""
     optimizer = options.optimizer
     parts = {
         "optimizer": optimizer.name,

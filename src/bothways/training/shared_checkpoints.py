@@ -1,10 +1,10 @@
 """Checkpoints that the processes of a run write together, in the background.
 
-torch.distributed.checkpoint writes safetensors, each process its part; any number of processes can read them::
+Each process writes its part as safetensors (torch.distributed.checkpoint); any number of processes can read them::
 
     checkpoint-00000007/
         shard-00001-model-*.safetensors   "weights/<name>", "kept/<name>", "optimizer/<kind>/<name>", "carried/<name>":
-                                          each a part of a tensor, with its offsets in the header
+                                          each is a part of a tensor, with its offsets in the header
         shard-00002-model-*.safetensors   the parts of the second process
         state.json, checksums.json        as in `bothways.training.checkpoints`
 """
@@ -28,10 +28,10 @@ from bothways.training.workers import PATIENCE, Workers, naming_losses
 
 
 class SharedCheckpoints:
-    """The folder of the newest checkpoint of several processes.
+    """The folder of the newest checkpoint of a run of several processes.
 
-    The first process tidies the folder before the others look. A checkpoint appears when all processes have written
-    their parts, and only then is the previous one removed. Every method may raise `WorkerLost`.
+    The first process cleans up the folder before the others read it. A checkpoint appears when all processes have
+    written their parts; then the previous one is removed. Every method may raise `WorkerLost`.
     """
 
     def __init__(self, path: Path, *, resume: bool, workers: Workers) -> None:
@@ -46,7 +46,7 @@ class SharedCheckpoints:
         self._pending: Future[Any] | None = None
 
     def save(self, checkpoint: TrainingCheckpoint) -> None:
-        """Copy a checkpoint to memory and start writing it; all processes must call this together."""
+        """Copy a checkpoint in memory and write it in the background; all processes must call this together."""
         self.settle()
         self._opened = opened = ExitStack()
         with ExitStack() as failing:
@@ -69,7 +69,7 @@ class SharedCheckpoints:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        # In the first process, the exit stack removes a failed checkpoint.
+        # The first process removes a failed checkpoint when it leaves the exit stack.
         with disk_errors(self._path, self._path), self._opened:
             try:
                 with naming_losses():
@@ -78,14 +78,14 @@ class SharedCheckpoints:
                 raise next(iter(error.failures.values()))[0] from error
 
     def close(self) -> None:
-        """Wait for pending writes; ignore their errors, since the run has failed already."""
+        """Wait for pending writes and ignore their errors, which only a failed run still has."""
         with suppress(Exception):
             self.settle()
         distributed.destroy_process_group(self._group)
 
 
 class _PartsWriter(HuggingFaceStorageWriter):
-    """Writes the parts of all processes into one folder, then publishes it in the first process."""
+    """Writes the parts of all processes to one folder, which the first process then publishes."""
 
     def __init__(self, folder: Path, publish: Callable[[], None]) -> None:
         super().__init__(path=str(folder), save_distributed=True)

@@ -1,4 +1,4 @@
-"""The course of a run: its record, its state between two updates, and the global random generators."""
+"""Records of a run, its state between two updates, and the state of the global random generators."""
 
 import dataclasses
 import math
@@ -20,9 +20,9 @@ class EpochValidation:
     """The validation after one epoch.
 
     Attributes:
-        epoch: Counted from 1; 0 before the first update.
-        update: Updates done by then.
-        score: Score of the validation; higher is better.
+        epoch: Counted from 1; 0 for the initial model.
+        update: Number of updates before the validation.
+        score: Validation score; higher is better.
         standard_error: Standard error of the score, estimated on the held-out rows; 0 if unknown. For epoch 0, the
             amount by which a later epoch may be worse; negative if it must be better.
     """
@@ -39,25 +39,25 @@ class EpochValidation:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """The course of a training run.
+    """The record of a training run.
 
     Attributes:
         losses: Mean loss per unit (example or target token) of each update that was not skipped.
         validations: One for each validated epoch.
-        kept_epoch: Epoch, from 1, of the model's weights (see `kept_of`); 0 for the initial weights. None if nothing
-            was validated: the model has the last weights, after a divergence those of the latest epoch.
-        updates: Optimizer steps.
-        tokens: Tokens read in training.
-        seconds: Wall time of training, validation and checkpoints, without the pause before a resumption.
+        kept_epoch: Epoch of the model's weights, counted from 1 (see `kept_of`); 0 for the initial weights. None if
+            nothing was validated; the weights are then the last ones, or those of the latest epoch after a divergence.
+        updates: Number of optimizer steps.
+        tokens: Number of training tokens read.
+        seconds: Wall time of training, validation and checkpoints, without pauses between interruption and resumption.
         stopped_early: True if patience ended the run.
         interrupted: True if Ctrl-C or SIGTERM ended the run, or arrived after the last update.
-        resumed_from: Updates of the checkpoint that this run resumed; None for a fresh run.
+        resumed_from: Number of updates at the checkpoint that this run resumed; None for a new run.
         settings: The options of the run.
-        epochs: Finished epochs, their validation included.
-        diverged: Message about the loss, gradient or score that was not finite and ended the run; else None.
+        epochs: Number of finished (and validated) epochs.
+        diverged: Error message if a loss, gradient or score was not finite and ended the run; else None.
         baseline: Name of the initial model, if it was validated (as epoch 0).
         signal: Number of the signal that interrupted the run, or None.
-        skipped: Skipped updates, whose loss or gradient was not finite.
+        skipped: Number of updates skipped because their loss or gradient was not finite.
     """
 
     losses: tuple[float, ...]
@@ -83,7 +83,7 @@ class TrainingRecord:
 
     def to_dict(self) -> dict[str, object]:
         """Return the record as JSON values; a metric that is not finite becomes None."""
-        # asdict would copy the settings without naming the schedule's class.
+        # asdict would lose the class of the schedule.
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "signal"}
         return {
             **values,
@@ -94,17 +94,17 @@ class TrainingRecord:
 
 
 def highest_of(validations: list[EpochValidation]) -> EpochValidation | None:
-    """Return the validation with the highest score, the earliest of equals."""
+    """Return the validation with the highest score; of equal ones, the earliest."""
     return max(validations, key=lambda validation: validation.score, default=None)
 
 
 def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
-    """Return the latest validation within a standard error of the highest score, and of epoch 0's if there is one.
+    """Return the latest validation within a standard error of the highest score and, if it exists, of epoch 0's score.
 
-    This is the rule of one standard error (Breiman et al. 1984, section 3.4.3): prefer the option that is better a
-    priori unless the data clearly contradict it. Here longer training is preferred, since the schedule makes its last
-    steps small; with few rows, the highest of several scores often belongs to a lucky early epoch. One more validation
-    never moves the choice to an earlier epoch.
+    This is the one-standard-error rule (Breiman et al. 1984, section 3.4.3): prefer the option that is better a priori
+    unless the data clearly contradict it. Here longer training is preferred, since the last steps of the schedule are
+    small; with few rows, the highest of several scores often belongs to a lucky early epoch. A further validation never
+    moves the choice to an earlier epoch.
     """
     highest = highest_of(validations)
     if highest is None:
@@ -115,17 +115,17 @@ def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
 
 
 def finite_or_none(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Return ``metrics`` for JSON, with None for values that are not finite."""
+    """Return ``metrics`` for JSON; values that are not finite become None."""
     return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 STATE = "state.json"
-ADVICE = "Remove the folder of the checkpoints and train again."
+ADVICE = "Remove the checkpoint folder and train again."
 
 
 @dataclass(slots=True)
 class RunState:
-    """State of a run between two updates: finished epochs with their validation, and updates of the unfinished one."""
+    """State of a run between two updates; ``epoch`` counts finished epochs, ``update_in_epoch`` updates since."""
 
     epoch: int = 0
     update_in_epoch: int = 0
@@ -139,7 +139,7 @@ class RunState:
 
     @property
     def kept_epoch(self) -> int | None:
-        """The epoch, from 1, whose weights would be kept now; 0 for the initial ones."""
+        """The epoch whose weights would be kept now, counted from 1; 0 for the initial weights."""
         kept = kept_of(self.validations)
         return None if kept is None else kept.epoch
 
@@ -157,19 +157,19 @@ class RunState:
         return cls(**{**values, "validations": validations})
 
     def check(self, *, epochs: int, per_epoch: int, total: int) -> None:
-        """Raise CorruptCheckpoint if no run of this length reaches the state; its last epoch may have fewer updates."""
+        """Raise CorruptCheckpoint for a state that is impossible in a run of this length (in updates: ``total``)."""
         counts = ("epoch", "update_in_epoch", "updates", "tokens", "log_lines", "skipped")
         wrong = next((name for name in counts if not _is_count(getattr(self, name))), None) or next(
             (name for name, fits in self._fits(epochs, per_epoch, total) if not fits), None
         )
         if wrong is not None:
             raise CorruptCheckpoint(
-                f"the {STATE} of the checkpoint has {wrong} {getattr(self, wrong)!r:.80}, which a run of {epochs} "
-                f"epochs of {per_epoch} updates cannot reach. {ADVICE}"
+                f"the {STATE} of the checkpoint has {wrong} {getattr(self, wrong)!r:.80}, which is impossible in a run "
+                f"of {epochs} epochs of {per_epoch} updates. {ADVICE}"
             )
 
     def _fits(self, epochs: int, per_epoch: int, total: int) -> Iterator[tuple[str, bool]]:
-        """Yield the name of each value, and True if it fits the values before it."""
+        """Yield the name of each value, and True if it is consistent with the values before it."""
         yield "epoch", self.epoch <= epochs
         yield "update_in_epoch", self.update_in_epoch <= (0 if self.epoch == epochs else per_epoch)
         yield "updates", self.updates == min(self.epoch * per_epoch, total) + self.update_in_epoch <= total
@@ -204,7 +204,7 @@ def _is_finite(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RandomState:
-    """State of the generators of Python, numpy and torch (CPU, each CUDA device, MPS)."""
+    """State of the random generators of Python, numpy and torch (CPU, each CUDA device, MPS)."""
 
     python: tuple[Any, ...]
     numpy: dict[str, Any]
@@ -218,7 +218,7 @@ class RandomState:
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         return cls(
             python=random.getstate(),
-            # The only access to the generator behind numpy.random's functions.
+            # The only way to read the global generator of numpy.random.
             numpy=dict(np.random.get_state(legacy=False)),
             torch_cpu=torch.get_rng_state().numpy().tobytes(),
             torch_cuda=tuple(state.numpy().tobytes() for state in cuda),
@@ -264,9 +264,9 @@ class RandomState:
         return state
 
     def check(self) -> None:
-        """Raise ValueError for a state that the generators do not accept."""
+        """Raise ValueError if a generator does not accept its state."""
         if self.numpy["state"]["key"].shape != (624,) or self.numpy["state"]["pos"] not in range(625):
-            raise ValueError("the state of numpy's generator must have 624 words and a position among them.")
+            raise ValueError("the state of numpy's generator must have 624 words and a position from 0 to 624.")
         try:
             random.Random().setstate(self.python)
             np.random.RandomState().set_state(self.numpy)
@@ -277,7 +277,7 @@ class RandomState:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed Python, numpy and torch (0 to 2**32 - 1) for the block, then restore their states."""
+    """Seed Python, numpy and torch for the block, then restore their states; ``seed`` is below 2**32."""
     before = RandomState.capture()
     try:
         random.seed(seed)

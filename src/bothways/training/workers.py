@@ -1,12 +1,12 @@
-"""The processes of a run, each with a part of every update, and the layout of a module's parameters over them.
+"""Data parallelism: the processes of a run, and the sharding of a module's parameters over them.
 
-Each process holds the model and draws the whole update, which depends only on a seed and its number. It takes every
-n-th micro-batch, and gradients are summed before the step. So the weights stay equal everywhere, and the course of a
-run does not depend on the number of processes, except for rounding and dropout.
+Each of n processes holds the model and builds the whole update, which depends only on the seed and the update's number.
+It computes every n-th micro-batch, and gradients are summed before the step, so the weights stay equal in all
+processes. Results do not depend on the number of processes, except for rounding and dropout.
 
 With FSDP2 (``torch.distributed.fsdp.fully_shard``; Zhao et al. 2023, arXiv:2304.11277), each process keeps its shard of
-every parameter, gradient and moment. A layer's weights are whole only while it computes, those of embeddings and heads
-during a forward and backward pass, and all of them during a validation.
+every parameter, gradient and moment. The weights of a layer are gathered while it computes, those of embeddings and
+heads for a forward and backward pass, and all of them for a validation.
 """
 
 import os
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 Weights = dict[str, Tensor]
 
-# Parts of torch's error messages when FSDP loses a process.
+# Parts of torch's error messages if FSDP loses a process.
 LOST = ("gloo/", "NCCL", "Connection ")
 
 # Long enough for one process to encode a corpus while the others wait; a dead process closes its connections anyway.
@@ -36,7 +36,7 @@ PATIENCE = timedelta(days=2)
 
 
 class Workers:
-    """The processes of a run, here a single one; ``rank`` counts from 0."""
+    """The processes of a run; this base class is a single process. ``rank`` counts from 0."""
 
     rank = 0
     count = 1
@@ -50,7 +50,7 @@ class Workers:
 
 
 class ProcessGroup(Workers):
-    """The processes of torch's default group, which must be initialised; sums take one message per dtype."""
+    """The processes of torch's default group, which must be initialised."""
 
     def __init__(self) -> None:
         self.rank = distributed.get_rank()
@@ -74,7 +74,7 @@ class ProcessGroup(Workers):
 
 
 def share(module: nn.Module, workers: Workers) -> None:
-    """Give all processes the weights of the first; on other machines, their last bits may differ."""
+    """Copy the weights of the first process to all; initial weights may differ in rounding between machines."""
     if workers.count == 1:
         return
     with torch.no_grad():
@@ -94,15 +94,15 @@ def current_workers() -> Workers:
 
 @contextmanager
 def joined() -> Iterator[Workers]:
-    """Join the process group of ``torchrun``, if there is one, for the block.
+    """Join the process group of ``torchrun`` for the block, if the program was started by it.
 
     Raises:
-        WorkerLost: Another process is missing or gone.
+        WorkerLost: Another process is missing or has ended.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
         yield current_workers()
         return
-    # The first optimizer imports it. If imported while a group exists, it keeps that group's threads alive, and a
+    # The first optimizer imports this. If imported while a group exists, it keeps that group's threads alive, and a
     # thread that outlives the interpreter aborts the process at exit.
     import torch._dynamo
 
@@ -119,26 +119,26 @@ def joined() -> Iterator[Workers]:
 
 @contextmanager
 def naming_losses(*signs: str) -> Iterator[None]:
-    """Turn torch's RuntimeError for a failed message, recognised by ``signs`` if there are any, into `WorkerLost`."""
+    """Raise `WorkerLost` for a RuntimeError in the block; with ``signs``, only if its message contains one."""
     try:
         yield
     except RuntimeError as error:
         if signs and not any(sign in str(error) for sign in signs):
             raise
         raise WorkerLost(
-            f"another process of the run is gone ({str(error).splitlines()[0]}). Look at its output, and resume the "
-            "run (resume=True, --resume)."
+            f"another process of the run has ended ({str(error).splitlines()[0]}). Look for the cause in its output, "
+            "then resume the run (resume=True, --resume)."
         ) from error
 
 
 class WholeParameters:
-    """Whole parameters in each process."""
+    """The unsharded layout: each process holds all parameters."""
 
     sharded = False
-    """True if each process holds a shard."""
+    """True if each process holds only a shard of the parameters."""
 
     def run(self, compute: Callable[[], Value]) -> Value:
-        """Call ``compute``, which trains the module; sharded processes must call this equally often."""
+        """Call ``compute``, a training computation; sharded processes must call this equally often."""
         return compute()
 
     def run_whole(self, compute: Callable[[], Value]) -> Value:
@@ -146,11 +146,11 @@ class WholeParameters:
         return compute()
 
     def undo(self) -> None:
-        """Give the module whole parameters again; sharded processes must call this together."""
+        """Restore unsharded parameters; sharded processes must call this together."""
 
 
 class Sharded(WholeParameters):
-    """Parameters sharded over the processes of torch's default group, in place of equal whole ones in each process."""
+    """The layout of FSDP2: parameters are sharded over the processes of torch's default group."""
 
     sharded = True
 
@@ -165,7 +165,7 @@ class Sharded(WholeParameters):
             if parameter is not None
         ]
         self._layers = [each for each in module.modules() if isinstance(each, PostNormLayer | PreNormLayer)]
-        # FSDP adds hooks, a state and another class to a layer.
+        # FSDP changes the class of a layer and adds hooks and a state; keep the originals for `undo`.
         self._before = [
             (
                 each,
@@ -181,7 +181,7 @@ class Sharded(WholeParameters):
             parameter.data = parameter.new_empty(0)
 
     def run(self, compute: Callable[[], Value]) -> Value:
-        """Call ``compute`` with the parameters outside layers whole until its backward pass ends."""
+        """Call ``compute``; parameters outside the layers stay gathered until its backward pass ends."""
         result: Value = self._root(compute)
         return result
 
@@ -205,7 +205,7 @@ class Sharded(WholeParameters):
         self._reshard()
         with torch.no_grad():
             for owner, name, parameter in self._whole:
-                if not parameter.numel():  # a tied one has it already
+                if not parameter.numel():  # tied parameters are restored already
                     parameter.data = whole(getattr(owner, name)).detach()
         for layer, kind, attributes in self._before:
             layer.__class__ = kind
@@ -225,7 +225,7 @@ class Sharded(WholeParameters):
 
 
 class _Root(nn.Module):
-    """The module of a run, called with a computation."""
+    """Wraps the module of a run; its forward pass calls a function."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ class _Root(nn.Module):
 
 
 def laid_out(module: nn.Module, workers: Workers, *, shard: bool) -> WholeParameters:
-    """Return the layout of a module's parameters; a single process has whole ones."""
+    """Return the layout of a module's parameters; a single process never shards them."""
     return Sharded(module, workers) if shard and workers.count > 1 else WholeParameters()
 
 
@@ -246,7 +246,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Return the whole tensor; for a sharded one, all processes must call this together."""
+    """Return the full tensor; if it is sharded, all processes must call this together."""
     if not is_sharded(tensor):
         return tensor
     from torch.distributed.tensor import DTensor
@@ -262,18 +262,18 @@ def divided_like(value: Tensor, like: Tensor) -> Tensor:
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     assert isinstance(like, DTensor)
-    # Each process has the value, so none is sent.
+    # Each process has the whole value, so nothing is sent.
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def live_weights(module: nn.Module) -> Weights:
-    """Return parameters and persistent buffers by name, not copied; tied tensors once, under their first name."""
+    """Return parameters and persistent buffers (not copies) by name; tied tensors have their first name only."""
     first = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
     return {name: value for name, value in module.state_dict().items() if name in first}
 
 
 def copy_weights(module: nn.Module, over: Weights | None = None) -> Weights:
-    """Copy the weights to the CPU, into the memory of an older copy that is no longer needed, if there is one."""
+    """Copy the weights to the CPU, reusing the memory of an older copy ``over`` where possible."""
     return {name: _copied_over(value.detach(), (over or {}).get(name)) for name, value in live_weights(module).items()}
 
 
@@ -293,8 +293,8 @@ def restore_weights(module: nn.Module, weights: Weights) -> None:
     )
     if differing:
         raise IncompatibleWeights(
-            f"the stored weights belong to another model: {len(differing)} tensors are missing, superfluous or of "
-            f"another shape, the first is {differing[0]!r}. Build the model as it was when they were stored."
+            f"the stored weights belong to another model: {len(differing)} tensors are missing, unexpected or of "
+            f"another shape, such as {differing[0]!r}. Build the model with the settings of the stored weights."
         )
     with torch.no_grad():
         for name, value in live.items():

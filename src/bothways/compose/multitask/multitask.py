@@ -127,8 +127,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
         for name in options:
             if name not in known:
                 raise TypeError(
-                    f"MultiTask.fit() got an unexpected keyword argument {name!r}. Known are: sampling, "
-                    f"{', '.join(known)}."
+                    f"MultiTask.fit() got an unexpected keyword argument {name!r}. Known: sampling, {', '.join(known)}."
                 )
         training = TrainingOptions(**options)
         kinds = _kinds(tasks)

@@ -57,8 +57,9 @@ class TextClassifier(Task[str, LabelT, TrainedHead[LabelOutputs]], Generic[Label
 class PairClassifier(Task[tuple[str, str], LabelT, TrainedHead[LabelOutputs]], Generic[LabelT]):
     """A cross-encoder for text pairs: entailment, paraphrase, similarity, relevance.
 
-    It reads both texts at once. Trained on numeric labels, it scores the similarity of two texts, or the relevance of a
-    passage to a query. If a pair is too long, the longer text is split into windows and the other is repeated in each.
+    The encoder reads both texts together. Trained on numeric labels, the model scores the similarity of two texts, or
+    the relevance of a passage to a query. If a pair is too long, the longer text is split into windows and the other is
+    repeated in each window.
 
     >>> pairs = PairClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> pairs.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Classifiers of texts and pairs as members of an ensemble."""
+"""Classifiers and regression models as members of an ensemble."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
 
     @property
     def shared_settings(self) -> Mapping[str, str]:
-        """The kind of target, which all members share."""
+        """The kind of target, which must be the same for all members."""
         return {"target": self.outputs.row_target.kind}
 
     def calibrated_scores(self, scores: LabelScores) -> LabelScores:
-        """Return scores with the calibration applied, and the vote on whether the input is out of domain."""
+        """Return scores with the calibration applied, and with the vote of the out-of-domain detector, if any."""
         confidence = self.outputs.confidence
         detector = confidence.out_of_domain
         votes = None if detector is None else float(detector.detect(self.outputs.evidence([scores]))[1])
@@ -52,7 +52,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return replace(scores, logits_RC=logits_1C, features_LH=None, votes=votes)
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
-        """Return the outputs without confidence; for regression, the training mean stays if all members share it."""
+        """Return the outputs without confidence; a regression's training mean is kept if all members have the same."""
         target = without_thresholds(self.outputs.row_target)
         match target:
             case Regression() if not all(each.outputs.row_target == target for each in members):
@@ -68,7 +68,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return replace(self, outputs=replace(self.outputs, target=target, confidence=confidence))
 
     def metrics(self, scores: Sequence[LabelScores], truth: Truth) -> Mapping[str, float]:
-        """Return metrics of calibrated scores, at the present thresholds."""
+        """Return metrics of calibrated scores, at the current thresholds."""
         return validate(self.outputs.row_target, logits_of_all(scores), truth, fits_threshold=False).metrics
 
     def _conformal(self, logits_NC: Logits, truth: Truth) -> ConformalSets | ConformalInterval | None:
@@ -81,7 +81,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
                 return ConformalInterval.fit(logits_NC[:, 0], truth)
 
     def state(self) -> dict[str, object]:
-        """Return the held-out scores that coverage sets need, and the multi-label thresholds."""
+        """Return the conformal scores of held-out rows, for coverage, and the multi-label thresholds."""
         conformal = self.outputs.confidence.conformal
         held_out = None if conformal is None else conformal.held_out_M.tolist()
         return {"conformal": held_out, **stored_thresholds(self.outputs.row_target)}

@@ -1,4 +1,4 @@
-"""The training of labels for whole texts and pairs: data, loss, confidence, diagnostics."""
+"""The training of classifiers and regression models: data, loss, confidence, diagnostics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ MAX_DETECTOR_ROWS = 20_000
 """Maximum training rows that a detector is fitted on; a sample is drawn from more."""
 
 
-# Minimum mean number of pairs per first text in a ranking: in natural language inference a premise has one or two.
+# Minimum mean number of pairs per query in a ranking; premises in natural language inference have one or two pairs.
 _FEWEST = 3.0
 
 
@@ -71,7 +71,7 @@ _FEWEST = 3.0
 class PairRanking:
     """The queries of held-out pairs that form a ranking.
 
-    The query of a pair is its first text. The ``relevant`` pairs have the rarer of the two labels.
+    The query of a pair is its first text; ``questions_N`` has its index. ``relevant`` is the index of the rarer label.
     """
 
     questions_N: NDArray[np.int64]
@@ -81,8 +81,8 @@ class PairRanking:
     def of(cls, target: Target, pairs: Sequence[Example[object]]) -> Self | None:
         """Return the queries of held-out pairs; None if the pairs are not a ranking.
 
-        Pairs are a ranking if there are two labels, and most pairs belong to queries that have both labels and, on
-        average, at least three pairs.
+        Pairs are a ranking if there are two labels, and at least half of the pairs belong to queries with both labels,
+        which have at least three pairs on average.
         """
         match target:
             case SingleLabel((_, _)):
@@ -135,11 +135,12 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         seed: int,
         before: LabelOutputs | None,
     ) -> tuple[Self, list[Example[object]], list[Example[object]]]:
-        """Read labelled rows; rows with the same text (for pairs, the same first text) are held out together."""
+        """Read labelled rows; rows with the same text, or pairs with the same first text, are held out together."""
         given, opening = options_of(LabelFitting, options), options_of(LabelOpening, backend.options)
         if None not in (given.target, opening.target) and given.target != opening.target:
             raise InvalidInput(
-                f"the model was opened with target {opening.target!r} and cannot be fitted with {given.target!r}."
+                f"the model was opened with target {opening.target!r} and cannot be fitted with {given.target!r}: "
+                "drop one."
             )
         kind = given.target or opening.target or "single"
         if kind == "regression" and given.class_weights is not None:
@@ -179,7 +180,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 
     @property
     def start_strength(self) -> float:
-        """The inverse penalty, C in scikit-learn; larger for multi-label targets, whose loss is a mean over labels."""
+        """Inverse penalty (scikit-learn's C); larger for multi-label targets, whose loss is a mean over labels."""
         return STRENGTH * (len(self.outputs.labels) if self.outputs.target.kind == "multi" else 1)
 
     @override
@@ -197,7 +198,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return TextLoss(target, stored.truth, stored.store, weights_NK)
 
     def validate(self, scores: Sequence[LabelScores], truth: Truth) -> Validation:
-        """Return accuracy, F1 or squared error; for a ranking also mean average precision, which chooses the epoch."""
+        """Return accuracy, F1 or squared error; for a ranking, also the mean average precision, which is the score."""
         logits_NC = logits_of_all(scores)
         found = validate(self.outputs.target, logits_NC, truth, balanced=self.options.class_weights is not None)
         if self.ranking is None:
@@ -247,7 +248,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return replace(self, outputs=outputs, ranking=None), scores
 
     def fit_confidence_of_folds(self, scores: Sequence[LabelScores], truth: Truth, seed: int) -> Self:
-        """Fit calibration, coverage and a detector that reads only logits, as the folds' models share no features."""
+        """Fit calibration, coverage and an energy detector, which reads no features, as those of the folds differ."""
         options, evidence = replace(self.options, detector="energy"), self.outputs.evidence(scores)
         target = self.outputs.target
         confidence = fit_label_confidence(target, evidence, truth, options, seed, lambda: (evidence, truth))
@@ -314,8 +315,8 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Example[object]]) -> bool:
     """Return True if a new classifier trains on all rows and is measured by cross-validation.
 
-    This is done with few rows: a tenth of them would be too small to measure or calibrate anything, and the training
-    would have fewer. If an option needs held-out rows, some are held out nevertheless.
+    This is done with few rows: a tenth of them would be too few for metrics and calibration, and the training needs
+    all. If calibration or detector options are not the defaults, rows are held out nevertheless.
     """
     default = ConfidenceOptions()
     as_usual = (options.calibration, options.detector, options.in_domain_share) == (
@@ -329,14 +330,14 @@ def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Exam
 
 
 def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) -> None:
-    """Check that the calibration method suits the target, and that every label has held-out rows to fit it on."""
+    """Raise `InvalidInput` if the calibration does not suit the target, or needs a label that no held-out row has."""
     match target, options.calibration:
         case SingleLabel(labels), "isotonic" as method:
             rows_C = np.bincount(truth, minlength=target.outputs)
             if not rows_C.all():
                 raise InvalidInput(
                     f"calibration by {method!r} needs held-out rows of every label, and "
-                    f"{labels[int(rows_C.argmin())]!r} has none: give validation data with some, or choose "
+                    f"{labels[int(rows_C.argmin())]!r} has none: give validation data that have it, or choose "
                     "'temperature' or 'auto'."
                 )
         case MultiLabel(), method if method not in ("auto", "temperature", None):
@@ -368,5 +369,5 @@ def fit_label_confidence(
             phase("calibrating")
             return Confidence(Temperature(fit_sigmoid_temperature(held_out.logits_NC, truth.astype(np.int64))))
         case Regression():
-            phase("learning intervals with a coverage")
+            phase("fitting prediction intervals")
             return Confidence(conformal=ConformalInterval.fit(held_out.logits_NC[:, 0], truth))

@@ -1,4 +1,4 @@
-"""Outputs of classification and regression of texts and pairs. Loads no torch.
+"""Outputs of classification and regression of texts and pairs. Does not import torch.
 
 Shapes: N inputs, W windows of one text, C outputs, L layers that a detector reads, H hidden, K = C + L H.
 """
@@ -52,8 +52,8 @@ LabelScores: TypeAlias = Scores[None]
 class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     """Outputs for each text or pair: a single label, multiple labels, or a regression value.
 
-    The windows of a long text are merged by ``merge``. Hidden states of ``layers`` layers are appended to the logits,
-    for the out-of-domain detector.
+    ``merge`` is the method for merging the windows of a long text. Hidden states of ``layers`` layers are appended to
+    the logits, for the out-of-domain detector.
     """
 
     target: Target
@@ -87,7 +87,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     def encode(self, examples: Sequence[Example[object]]) -> Truth:
         return self.target.encode(examples)
 
-    # --- from rows to answers ---
+    # --- from rows to predictions ---
 
     @override
     def scores(self, value: Text, rows: Sequence[Rows], options: object = None) -> LabelScores:
@@ -100,7 +100,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
                 features_LH = features.reshape(self.layers, -1) if self.layers else None
                 return Scores(logits_C[None], None, TokensRead(len(lengths), dropped), features_LH)
             case _:
-                raise TypeError("labels of texts need one row of scores for each window")
+                raise TypeError("expected one text, with a row of scores for each window")
 
     @override
     def decide(self, scores: Sequence[LabelScores], options: object = None) -> list[Prediction]:
@@ -164,7 +164,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     @override
     def check_untrained(cls, backend: Backend) -> None:
         if options_of(LabelOpening, backend.options).labels is not None:
-            raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
+            raise InvalidInput("labels need a trained head, but this checkpoint has none: call fit without labels.")
 
     @classmethod
     @override
@@ -173,7 +173,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         target = stored_target(backend.files.settings, options.labels, size, named=ours)
         if options.target is not None and options.target != target.kind:
             raise InvalidInput(
-                f"expected a model with the target {options.target!r}, but this one has {target.kind!r}."
+                f"expected a model with the target {options.target!r}, got {target.kind!r}: leave target out."
             )
         stored = StoredLabels.of(backend.files.extras if ours else {})
         match target:
@@ -241,9 +241,9 @@ def _with_coverage(prediction: Prediction, guarantee: LabelSets | float) -> Pred
 def stored_target(
     settings: Mapping[str, object], labels: Iterable[str] | None, classes: int, *, named: bool = False
 ) -> Target:
-    """Return the target of a trained head, named by the caller's labels or else by ``config.json``.
+    """Return the target of a trained head, with the caller's label names or else those of ``config.json``.
 
-    ``named`` is True if names such as LABEL_0 were chosen by a user; otherwise they stand for missing names.
+    ``named`` is True if a user chose names such as LABEL_0; otherwise these names mean that the labels have no names.
     """
     problem = settings.get("problem_type")
     if problem == Regression.problem_type or (problem is None and classes == 1):
@@ -270,7 +270,7 @@ def stored_target(
 
 
 def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Target:
-    """Return the target with its saved thresholds; raise CorruptCheckpoint unless there is one for each label."""
+    """Return the target with its saved thresholds; raise `CorruptCheckpoint` if their number is wrong."""
     match target, stored:
         case MultiLabel(), [_, *_]:
             if len(stored) != target.outputs:

@@ -1,4 +1,4 @@
-"""Declarations of text and pair classification, and their options. Loads no torch."""
+"""Declarations of text and pair classification, and their options. Does not import torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,18 +15,17 @@ from bothways.tasks.spec import Hub, PairInput, PredictOptions, TaskSpec, TextIn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelOpening:
-    """Options of opening a trained head.
+    """Options for opening a trained head.
 
     Attributes:
         labels: Names of the head's outputs, for checkpoints without label names.
         merge: How to merge the logits of a long text's windows: their mean weighted by length
             (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
             window where the last label is most probable (``"maxp"``), or those of the ``"first"`` window.
-        target: What the model predicts, or is to be trained for: ``"single"``, ``"multi"`` or ``"regression"``; a
-            trained model with another target is refused.
-        threshold: Minimum probability of each label of a multi-label model, instead of the thresholds fitted on
-            held-out rows; in question answering, the lowest log odds of an answer over no answer at which the answer is
-            returned.
+        target: Target of the model, or of its training: ``"single"``, ``"multi"`` or ``"regression"``; a trained model
+            with another target is refused.
+        threshold: Minimum probability for predicting a label of a multi-label model, instead of the fitted thresholds;
+            in question answering, minimum log odds of an answer against no answer.
     """
 
     labels: Sequence[str] | None = None
@@ -40,14 +39,14 @@ class LabelOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelFitting(ConfidenceOptions):
-    """Options of a fit on labelled texts or pairs.
+    """Options for fitting on labelled texts or pairs.
 
     Attributes:
         target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers). Default: the target
             that the model was opened with, else a single label.
         class_weights: ``"balanced"`` weights each row in the loss by the inverse frequency of its label, rows /
-            (labels * rows of the label); for multi-label data, for each label separately. The epoch to keep is then
-            chosen by balanced accuracy. Default: all rows have the same weight.
+            (labels * rows of the label), or for multi-label data for each label separately. A single-label training
+            then selects the epoch by balanced accuracy. Default: all rows have the same weight.
         score: Column of numeric values to predict, instead of labels.
     """
 
@@ -58,7 +57,7 @@ class LabelFitting(ConfidenceOptions):
     def __post_init__(self) -> None:
         ConfidenceOptions.__post_init__(self)
         if self.class_weights not in (*get_args(ClassWeights), None):
-            raise InvalidInput(f"class_weights must be 'balanced' or None, but it is {self.class_weights!r}.")
+            raise InvalidInput(f"class_weights must be 'balanced' or None, got {self.class_weights!r}.")
         if self.score is not None and self.target == "multi":
             raise InvalidInput(
                 "score predicts a number, so it cannot be combined with label or the target 'multi': drop one."
@@ -75,13 +74,13 @@ class LabelPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True requires calibrated probabilities, False returns the head's uncalibrated ones. Default:
-            calibrated if the model is.
-        coverage: Also return a set of labels (or an interval around a predicted value) that includes the truth with
-            this probability. It is approximate, since the held-out rows also chose the epoch and the calibration.
+        calibrated: True requires calibrated probabilities; False returns uncalibrated ones. Default: calibrated if the
+            model is calibrated.
+        coverage: Also return a set of labels, or an interval of values, that contains the true one with this
+            probability. It is approximate, since the held-out rows also decided the epoch and the calibration.
         top: Maximum number of labels, answers or fillings, best first.
-        threshold: Minimum probability of each label of a multi-label model, or lowest log odds of an answer over no
-            answer at which it is returned (``-inf`` always answers). Default: as fitted on held-out rows.
+        threshold: Minimum probability for predicting a label of a multi-label model, or minimum log odds of an answer
+            against no answer (``-inf`` always answers). Default: as fitted on held-out rows.
     """
 
     calibrated: bool | None = None
@@ -92,7 +91,7 @@ class LabelPrediction(PredictOptions):
     def __post_init__(self) -> None:
         check_options(self)
         if self.coverage is not None and self.calibrated is False:
-            raise InvalidInput("coverage needs calibrated probabilities: leave calibrated out.")
+            raise InvalidInput("coverage needs calibrated probabilities: leave out calibrated=False.")
 
 
 CLASSIFICATION = TaskSpec(

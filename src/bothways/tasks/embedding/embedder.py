@@ -164,7 +164,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         Warns:
             TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
         """
-        listed, alone = as_batch(texts, "a text", "such")
+        listed, alone = as_batch(texts, "a text", "them")
         # Tokenisation refuses values that are not strings, with their number.
         checked = cast("list[str]", listed)
         fitted = self.fitted.with_settings(**settings)

@@ -1,7 +1,7 @@
-"""The common interface of models of one task whose scores can be combined: see `bothways.compose`.
+"""The interface of models as members of an ensemble; see `bothways.compose`.
 
-Members give logits with their own calibration applied, so that softmax (or sigmoid, for multi-label models) gives their
-calibrated probabilities. The ensemble has scores too, which the first member's outputs turn into decisions.
+Members return logits with their calibration applied: their softmax (or sigmoid, for multi-label models) is calibrated.
+The first member's outputs turn the combined scores of the ensemble into decisions.
 
 Shapes: M members, R rows of an input, C outputs.
 """
@@ -34,8 +34,8 @@ OutputsT = TypeVar("OutputsT", bound=AnyOutputs)
 class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
     """The outputs of a model as a member of an ensemble, or of the ensemble itself.
 
-    If its rows of scores belong to parts of the input, such as words, all members must read the same input
-    (``shares_inputs``). Stacking requires that every input has the same outputs (``stackable``).
+    ``shares_inputs`` is True if rows of scores belong to parts of the input, such as words: all members must then read
+    the same input. ``stackable`` is True if every input has the same outputs, as stacking requires.
     """
 
     outputs: OutputsT
@@ -45,7 +45,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
 
     @property
     def shared_settings(self) -> Mapping[str, str]:
-        """Settings that all members share besides their labels, by name."""
+        """Settings, besides the labels, that must be the same for all members."""
         return {}
 
     # --- combining scores ---
@@ -69,14 +69,14 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return Scores(combined_RC, members[0].places, read, votes=float(np.mean(votes)) if votes else None)
 
     def disagrees(self, member: Scores[PlacesT], prediction: object) -> float | None:
-        """Return 1 if a member decides differently from the ensemble, else 0; None to compare row by row."""
+        """Return 1 if a member's decision differs from the ensemble's, else 0; None to compare the rows of scores."""
         del member, prediction
         return None
 
     # --- the confidence of the ensemble ---
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
-        """Return the outputs of the ensemble before it is calibrated."""
+        """Return the outputs of the uncalibrated ensemble."""
         del members
         return replace(self, outputs=self.outputs.with_confidence(Confidence()))
 
@@ -85,22 +85,22 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         """Return the outputs with the confidence fitted on held-out scores."""
 
     def flat(self, truth: TruthT) -> tuple[Truth, NDArray[np.int64]]:
-        """Return the truth of the rows of all inputs, and the input of each row."""
+        """Return the truth of all rows of scores, concatenated over inputs, and the input index of each row."""
         rows: Truth = np.asarray(truth)
         return rows, np.arange(len(rows))
 
     @abstractmethod
     def metrics(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> Mapping[str, float]:
-        """Return metrics of `calibrated_scores`."""
+        """Return metrics of calibrated scores."""
 
     # --- on disk, and the card ---
 
     def names(self) -> dict[str, object]:
-        """Return names of the outputs, as JSON values."""
+        """Return the names of the outputs, as JSON values."""
         return {"labels": list(self.outputs.labels)}
 
     def state(self) -> dict[str, object]:
-        """Return everything fitted besides the temperature, as JSON values."""
+        """Return fitted values besides the temperature, as JSON values."""
         return {}
 
     def restored(self, stored: StoredEnsemble) -> Self:
@@ -108,7 +108,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return replace(self, outputs=self.outputs.with_confidence(Confidence(stored_temperature(stored))))
 
     def limits(self, chose: str) -> tuple[str, ...]:
-        """Return the limits of metrics on rows that also decided something."""
+        """Return the limits of metrics on rows that also decided ``chose``, as sentences."""
         return optimistic("rows", chose), LIKE_THESE
 
     @abstractmethod

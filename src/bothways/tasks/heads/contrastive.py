@@ -1,14 +1,14 @@
-"""Contrastive warm-up: moves texts with the same label together before a head starts, with up to 2,000 training texts.
+"""Contrastive warm-up of an encoder, before the head is trained: texts with the same label become similar.
 
-A linear model of the frozen encoder often classifies all of a few texts correctly, and a head that starts from it has
-almost nothing left to learn; the similarities among the texts still carry information (Tunstall et al. 2022,
-arXiv:2209.11055). The loss is that of Khosla et al. 2020 (arXiv:2004.11362, equation 2):
+It is used for up to 2,000 training texts. A linear model of the frozen encoder often fits a few texts perfectly, and a
+head that starts from it has almost nothing left to learn; the similarities of the texts still carry information
+(Tunstall et al. 2022, arXiv:2209.11055). The loss is that of Khosla et al. 2020 (arXiv:2004.11362, equation 2):
 
     L = mean over i of  -1/|P(i)| sum over p in P(i) of the log softmax over a != i of cos(i, a) / t, at p
 
 where P(i) are the other texts of i's label in the batch, and t is a temperature.
 
-Shapes: N texts, B texts of a batch, H width of the row that a head reads.
+Shapes: N texts, B texts in a batch, H width of the states that a head reads.
 """
 
 import math
@@ -34,20 +34,20 @@ from bothways.training.objective import MicroBatch, Update
 from bothways.training.options import TrainingOptions
 
 FEW_TEXTS, MAX_TEXTS = 100, 2000
-"""Maximum texts that count as few, and maximum texts for which the warm-up is known to help."""
+"""Maximum number of texts that counts as few, and maximum number for which the warm-up is known to help."""
 
-# Updates with few texts, where more updates gain nothing, and with more texts.
+# Number of updates with few texts (more do not help), and with more texts.
 _UPDATES_OF_FEW, _UPDATES = 20, 40
 
-# Maximum pairs and tokens of a batch, which the loss compares as a whole; the temperature t.
+# Maximum pairs and tokens in a batch, which must fit into memory at once; the temperature t.
 _PAIRS, _TOKENS, _TEMPERATURE = 16, 2048, 0.05
 
 
 class ContrastObjective:
-    """Trains an encoder so that texts with the same label lie close together, for the training loop.
+    """Training objective that moves the vectors of texts with the same label together.
 
-    ``read`` selects the hidden states that a head will read, a row for each text; only the first window of a long text
-    is read. A batch has at most 2,048 tokens.
+    ``read`` selects the hidden states that the head will read, one row per text; only the first window of a long text
+    is used. A batch has at most 2,048 tokens.
     """
 
     baseline: ClassVar = None
@@ -77,7 +77,7 @@ class ContrastObjective:
         return contrast_updates(len(self._classes_N))
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
-        """Yield batches of texts, each with another text of its label."""
+        """Yield batches of texts, in pairs with the same label."""
         for number in range(start, self.updates_per_epoch()):
             generator = np.random.default_rng([self._seed, epoch, number, 2])
             windows = self._first_N[self._drawn(generator)].tolist()
@@ -86,9 +86,9 @@ class ContrastObjective:
             yield Update((MicroBatch(Batch(packed, windows), float(len(windows)), tokens),))
 
     def _drawn(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Draw the indices of the texts of a batch: at least two pairs, and as many as fit.
+        """Draw the indices of the texts in a batch: at least two pairs, and as many as fit.
 
-        Pairs are drawn from one label after the other, so that each text has texts of other labels to differ from.
+        Pairs are drawn from each label in turn, so that a batch has several labels.
         """
         order = generator.permutation(len(self._classes_N))
         ranks_N = np.array(
@@ -107,7 +107,7 @@ class ContrastObjective:
         return np.array(list(chosen), np.int64)
 
     def loss(self, payload: Batch) -> Tensor:
-        """Return the sum of the texts' losses; the loss of a text whose label no other text has is 0."""
+        """Return the sum of the texts' losses; a text whose label occurs once in the batch has loss 0."""
         rows_BH = read_rows(self._read, self._encoder, payload.packed).float()
         classes_B = self._classes_N[self._store.text_of_window[payload.windows]]
         # Cosines near 1 need more digits than bfloat16 has.
@@ -124,7 +124,7 @@ def contrast_updates(texts: int) -> int:
 
 
 def supervised_contrastive(unit_BH: Tensor, classes_B: Tensor) -> Tensor:
-    """Return the loss of each text (B), given rows of length 1; 0 if no other text has its label."""
+    """Return the loss of each text (B) from unit vectors (B, H); 0 if no other text has the same label."""
     itself_BB = torch.eye(len(unit_BH), dtype=torch.bool, device=unit_BH.device)
     scores_BB = (unit_BH @ unit_BH.T / _TEMPERATURE).masked_fill(itself_BB, -math.inf)
     same_BB = (classes_B[:, None] == classes_B) & ~itself_BB
@@ -135,7 +135,7 @@ def supervised_contrastive(unit_BH: Tensor, classes_B: Tensor) -> Tensor:
 def contrastive_warmup(
     model: PretrainedEncoder, read: Read, store: WindowStore, classes_N: NDArray[np.int64], options: TrainingOptions
 ) -> None:
-    """Train an encoder in place so that texts with the same label lie close together, if some labels occur twice."""
+    """Run the contrastive warm-up, in place; do nothing unless some label occurs twice."""
     if np.bincount(classes_N).max() < 2:
         return
     objective = ContrastObjective(model.encoder, read, store, classes_N, options.seed, options.max_tokens)

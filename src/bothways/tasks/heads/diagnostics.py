@@ -1,4 +1,4 @@
-"""Warnings about a training that did not go well, in sentences, and the predictions to look at first."""
+"""Warnings about a poor training, as sentences, and the wrong predictions to look at first."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from bothways.training.state import TrainingRecord
 
 FEW_UPDATES, FEW_ROWS = 50, 50
 
-# Temperatures outside this range mean that probabilities were far off before they were calibrated.
+# Temperatures outside this range mean very wrong probabilities before the calibration.
 _USUAL_TEMPERATURES = (1 / 3, 3.0)
 
 MOST_MISTAKES, _MOST_LISTED = 10, 20
@@ -28,9 +28,9 @@ class LabelIssue:
     """A confident prediction on a held-out row that contradicts its label: the label may be wrong.
 
     Attributes:
-        where: The row, or a word of it.
-        text: Its text, or its two texts.
-        label: Its label, or labels.
+        where: The row, or a word in it.
+        text: The text or texts of the row.
+        label: The label or labels in the data.
         predicted: The prediction; for multi-label data, a label that is wrongly added, or missed ("not ...").
         probability: Probability of the prediction.
     """
@@ -43,7 +43,7 @@ class LabelIssue:
 
 
 def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
-    """Return warnings about the course of a training, in sentences; fewer updates than ``enough`` are one."""
+    """Return warnings about a training, as sentences; one is for fewer updates than ``enough``."""
     notes = []
     if record.kept_epoch == 0:
         notes.append(
@@ -53,7 +53,7 @@ def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_U
     if record.updates < enough and record.kept_epoch != 0:
         notes.append(f"The training had only {record.updates} updates: try more epochs, or smaller batches.")
     if held_out < FEW_ROWS:
-        notes.append(f"There were only {held_out} held-out rows, so that the metrics are rough.")
+        notes.append(f"There were only {held_out} held-out rows, so the metrics are imprecise.")
     return notes
 
 
@@ -71,17 +71,17 @@ def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration
 
 
 def _notes_on_classes(labels: Sequence[str], predicted_N: Truth, truth: Truth, unit: str, name: str) -> list[str]:
-    """Return warnings about predictions of one class each: a label for a row, or a tag for a word."""
+    """Return warnings about predictions of one label per row, or one tag per word."""
     accuracy, counts_C = float((predicted_N == truth).mean()), np.bincount(truth, minlength=len(labels))
     usual, most = labels[int(counts_C.argmax())], float(counts_C.max() / len(truth))
     if most == 1:
-        note = f"All held-out {unit}s have the {name} {usual!r}: the metrics say nothing about the others."
+        note = f"All held-out {unit}s have the {name} {usual!r}: the metrics do not cover the other {name}s."
         return [note] if len(truth) > 1 else []
     if len(set(predicted_N.tolist())) == 1:
         only = labels[int(predicted_N[0])]
-        return [f"The model gives every held-out {unit} the same {name}, {only!r}: it has learnt to tell nothing."]
+        return [f"The model predicts the same {name}, {only!r}, for every held-out {unit}: it is a constant."]
     if accuracy <= most:
-        note = f"always {usual!r} has accuracy {most:.4f}, the model {accuracy:.4f}."
+        note = f"always predicting {usual!r} has accuracy {most:.4f}, the model {accuracy:.4f}."
         return [f"The model is not better than the most frequent {name}: {note}"]
     return []
 
@@ -93,8 +93,8 @@ def _notes_on_numeric_labels(target: SingleLabel) -> list[str]:
     if numbers == list(range(target.outputs)):  # class indices
         return []
     return [
-        f"All {target.outputs} labels are numbers, which were learnt as classes without an order: to predict a number, "
-        "name their column by score (--score)."
+        f"All {target.outputs} labels are numbers, but the model treats them as unordered classes: for a regression, "
+        "name their column with score (--score)."
     ]
 
 
@@ -102,7 +102,7 @@ def _notes_on_several_labels(target: MultiLabel, given_NC: NDArray[np.bool_], tr
     if len(given_NC) < 2 or (truth == truth[0]).all() or (given_NC != given_NC[0]).any():
         return []
     names = tuple(name for name, given in zip(target.labels, given_NC[0], strict=True) if given)
-    return [f"The model gives every held-out row the same, {_named(names)}: it has learnt to tell nothing."]
+    return [f"The model predicts the same labels for every held-out row ({_named(names)}): it is a constant."]
 
 
 def _notes_on_numbers(target: Regression, numbers_N: Logits, truth: Truth) -> list[str]:
@@ -112,8 +112,8 @@ def _notes_on_numbers(target: Regression, numbers_N: Logits, truth: Truth) -> li
     if error < usual:
         return []
     return [
-        f"The model is not better than the mean of the training numbers: always {target.training_mean:.4g} has a "
-        f"squared error of {usual:.4g}, the model {error:.4g}."
+        "The model is not better than the mean of the training labels: always predicting "
+        f"{target.training_mean:.4g} has a mean squared error of {usual:.4g}, the model {error:.4g}."
     ]
 
 
@@ -121,9 +121,9 @@ def _notes_on_temperature(calibration: Calibration | None) -> list[str]:
     low, high = _USUAL_TEMPERATURES
     match calibration:
         case Temperature(value) if not low <= value <= high:
-            sure = "sure" if value > 1 else "unsure"
+            sure = "overconfident" if value > 1 else "underconfident"
             return [
-                f"Before calibration the model was far too {sure} (temperature {value:.2f}): its probabilities rest on "
+                f"Before calibration the model was very {sure} (temperature {value:.2f}): its probabilities depend on "
                 "the calibration."
             ]
         case _:
@@ -131,7 +131,7 @@ def _notes_on_temperature(calibration: Calibration | None) -> list[str]:
 
 
 def contradictions(examples: Sequence[Example[object]]) -> list[str]:
-    """Return the rows with the same text and different labels, in sentences."""
+    """Return a sentence that names the rows with equal texts and different labels; empty if there are none."""
     rows: dict[object, dict[object, str]] = defaultdict(dict)
     for example in examples:
         rows[example.text].setdefault(example.label, example.where)

@@ -1,12 +1,12 @@
-"""Training a smaller model of a task on the predictions of a trained one, without labels.
+"""Knowledge distillation for tasks: train a smaller model on the predictions of a trained one, without labels.
 
-The loss is that of Hinton et al. (2015), "Distilling the knowledge in a neural network", arXiv:1503.02531, section 2:
-the divergence from the teacher's probabilities at a temperature, and beside it, as in DistilBERT (Sanh et al. 2019,
-arXiv:1910.01108, section 3), the cosine distance of the hidden states that the heads read. The teacher reads each text
-once, before the training.
+The loss is that of Hinton et al. (2015), "Distilling the knowledge in a neural network", arXiv:1503.02531, section 2,
+the divergence from the teacher's probabilities at a temperature, plus the cosine distance of the hidden states that the
+heads read, as in DistilBERT (Sanh et al. 2019, arXiv:1910.01108, section 3). The teacher reads each text once, before
+the training.
 
-Shapes: U units, R rows that a head gives for a batch, C outputs, H width that the student's head reads, G width that
-the teacher's reads.
+Shapes: U loss units, R output rows of a batch, C outputs, H width of the states that the student's head reads, G width
+of the states that the teacher's head reads.
 """
 
 from __future__ import annotations
@@ -52,31 +52,31 @@ from bothways.training.state import TrainingRecord, seeded
 COPIED, NEW = "copied layers", "linear model of frozen hidden states"
 
 UNCALIBRATED = (
-    "No labelled rows were given, so nothing was calibrated: probabilities, thresholds and coverage are not those of "
-    "the teacher either. Give labelled rows to validate on."
+    "No labelled rows were given, so nothing was calibrated: the teacher's calibration, thresholds and coverage are "
+    "not copied. Give labelled validation rows."
 )
 AGREEMENT, AGREES = (
-    "held-out texts, whose truth is what the teacher says",
-    "The metrics say how often the model agrees with its teacher, not how often it is right.",
+    "held-out texts labelled by the teacher",
+    "The metrics measure how often the model agrees with its teacher, not how often it is right.",
 )
 MET = (
-    "The held-out rows are some of those that were given to learn from: if the teacher was trained on them, the "
-    "metrics of both are optimistic. Evaluate on rows that neither has met."
+    "The held-out rows were drawn from the given data: if the teacher was trained on them, the metrics of teacher and "
+    "student are optimistic. Evaluate on rows that neither has seen."
 )
 
-# Epochs that a given number of updates is divided into; windows whose hidden states are in memory at once.
+# Approximate number of epochs if the number of updates is given; windows whose hidden states are in memory at once.
 _PARTS, _BLOCK = 10, 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SoftLoss:
-    """Weights of the parts of the loss; a part of weight 0 is left out.
+    """Weights of the parts of the distillation loss; a part with weight 0 is left out.
 
     Attributes:
         soft: Weight of the divergence from the teacher's predictions.
         states: Weight of the cosine distance of the hidden states that the heads read.
-        temperature: Divides the logits of teacher and student; the divergence is multiplied by its square. Regression
-            ignores it.
+        temperature: Divisor of the logits of teacher and student; the divergence is multiplied by its square. Unused in
+            regression.
 
     Raises:
         InvalidInput: A weight is below 0, ``soft`` is 0, or the temperature is not above 0.
@@ -95,7 +95,7 @@ class SoftLoss:
 
 @dataclass(frozen=True, slots=True)
 class DistillationData:
-    """Inputs to train on, and held-out rows, with or without labels, that measure the student.
+    """Inputs to train on, and held-out rows, with or without labels, to evaluate the student on.
 
     ``split`` is True if the held-out rows were drawn from the training data.
     """
@@ -120,8 +120,7 @@ class DistillationData:
     ) -> DistillationData:
         """Read the data, without rows that have no text.
 
-        Without validation rows a tenth of the data is held out; the held-out labels measure the student if every row
-        has one.
+        Without validation rows, a tenth of the data is held out; its labels are used if every row has one.
         """
         rows = _rows(columns, data)
         if validation is not None:
@@ -143,7 +142,7 @@ class DistillationData:
 class StudentTraining:
     """A student that is ready to be trained on a teacher's predictions.
 
-    ``data`` is the tokenised ``lesson``, and ``learner`` is the student's.
+    ``data`` is the tokenised ``lesson``, and ``learner`` the student's learner.
     """
 
     teacher: TrainedHead
@@ -167,10 +166,10 @@ class StudentTraining:
         training: TrainingOptions,
         identity: Mapping[str, str],
     ) -> StudentTraining:
-        """Run the teacher on the texts, start a head and lay out the training.
+        """Run the teacher on the texts, initialise the student's head and prepare the training.
 
-        The student is trained in place; it starts with the teacher's head if their widths and inputs agree. The learner
-        has the teacher's outputs, and must support distillation.
+        The student is trained in place. It starts with a copy of the teacher's head if both encoders have the same
+        width and both heads are of the same kind. ``learner`` has the teacher's outputs and must support distillation.
         """
         own = learner.uncalibrated()
         taught_by = with_weights(teacher.backend, "distil")
@@ -204,7 +203,7 @@ class StudentTraining:
         return cls(teacher, with_head, own, columns, lesson, data, held, objective)
 
     def finish(self, record: TrainingRecord) -> TrainedHead:
-        """Return the student with its confidence fitted on held-out rows: without labels, only the detector."""
+        """Return the student with its confidence fitted on held-out rows; without labels, only the detector is kept."""
         model = self.student.head_model
         learner = self.learner.with_target(unstandardize(self.learner.outputs.row_target, model.head))
         learner, scores = learner.fit_confidence(
@@ -230,7 +229,7 @@ def _objective(
     identity: Mapping[str, str],
     baseline: Baseline,
 ) -> WindowObjective:
-    """Return a student's training objective; an epoch is a pass, or about a tenth of the updates if that is more."""
+    """Return the training objective; an epoch is one pass, or a tenth of the given updates if these are more."""
     size = rows_in_update(training, stored.store.texts)
     per_pass = -(-stored.store.texts // size)
     return WindowObjective(
@@ -248,7 +247,7 @@ def _objective(
 
 
 def _readable(own: AnyLearner, student: TorchBackend, inputs: Sequence[object], held: StoredInputs) -> StoredInputs:
-    """Tokenise the inputs, and leave out those that give the learner nothing to learn from."""
+    """Tokenise the inputs, and leave out those that the learner cannot use."""
     stored = StoredInputs.unlabelled(student, own.outputs, inputs)
     left_out = set(own.check_data(stored, held))
     if not left_out:
@@ -258,7 +257,7 @@ def _readable(own: AnyLearner, student: TorchBackend, inputs: Sequence[object], 
 
 
 def _held(teacher: TrainedHead, learner: AnyLearner, student: TorchBackend, lesson: DistillationData) -> StoredInputs:
-    """Return the held-out inputs; without labels, the teacher's decisions are the truth."""
+    """Return the held-out inputs; without labels, the teacher's predictions are used as labels."""
     outputs = teacher.outputs
     if lesson.labelled:
         return StoredInputs.of(student, outputs, lesson.held_out)
@@ -269,7 +268,7 @@ def _held(teacher: TrainedHead, learner: AnyLearner, student: TorchBackend, less
 
 
 def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, seed: int) -> tuple[ScoreHead, bool]:
-    """Return the head to start with, and whether it is a copy of the teacher's."""
+    """Return the student's initial head, and True if it is a copy of the teacher's."""
     model, taught, outputs = student.model, teacher.model, learner.outputs
     kind = model.family.head(outputs.head, model.settings).kind
     if kind == taught.family.head(outputs.head, taught.settings).kind and model.config.hidden == taught.config.hidden:
@@ -280,11 +279,11 @@ def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, see
         match heads.new_head(model.config, kind, len(outputs.labels)):
             case ScoreHead() as drawn:
                 return drawn, False
-    raise TypeError(f"a {outputs.head!r} head gives no scores to distill")
+    raise TypeError(f"a {outputs.head!r} head has no scores to distill")
 
 
 def _rows(columns: AnyColumns, data: Source | Iterable[object]) -> list[object]:
-    """Return labelled rows, or inputs if they came without labels."""
+    """Return the data as a list of rows (of a file, or mappings) or other Python values."""
     match data:
         case str() | Path():
             return [*read_rows(data)]
@@ -299,7 +298,7 @@ def _rows(columns: AnyColumns, data: Source | Iterable[object]) -> list[object]:
 
 
 def _inputs(columns: AnyColumns, rows: Sequence[object]) -> list[Example[object]]:
-    """Return the inputs among rows and Python values, without blank texts."""
+    """Return the inputs in rows and Python values, without blank texts."""
     found: list[Example[object]] = []
     for number, row in enumerate(rows):
         try:
@@ -312,7 +311,7 @@ def _inputs(columns: AnyColumns, rows: Sequence[object]) -> list[Example[object]
 
 
 def _group(example: Example[object]) -> object:
-    """Return the key that keeps rows together when some are held out: the text, or the first text of a pair."""
+    """Return the text, or the first text of a pair; rows with the same key are held out together."""
     match example.text:
         case Words(text=text):
             return text
@@ -323,16 +322,16 @@ def _group(example: Example[object]) -> object:
 
 
 def _too_few(minimum: int) -> InvalidInput:
-    return InvalidInput(f"expected at least {minimum} texts to learn from, got fewer: is the text column right?")
+    return InvalidInput(f"expected at least {minimum} texts to learn from, got fewer: check the text column.")
 
 
 # --- the loss ---
 
 
 class StateModel(HeadModel):
-    """A model that returns the scores, and the hidden states from which its head computes them.
+    """A model that returns scores and the hidden states that its head reads.
 
-    A learned map projects the states to ``width``, the width of the teacher's states (G).
+    If their width differs from ``width``, that of the teacher's states (G), a learned linear map projects the states.
     """
 
     def __init__(self, model: HeadModel, width: int | None = None) -> None:
@@ -349,9 +348,9 @@ class StateModel(HeadModel):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TeacherOutputs:
-    """Logits of a teacher for each unit and window, and hidden states in half precision.
+    """A teacher's logits and half-precision hidden states for each loss unit, and its scores for each window.
 
-    The scores of a window are (C), or (n, C) if the head reads tokens.
+    The scores of a window have the shape (C), or (n, C) for a head that reads each of the n tokens.
     """
 
     logits_UC: Tensor
@@ -379,7 +378,7 @@ class TeacherOutputs:
 
 
 class SoftTargets:
-    """A teacher's predictions and hidden states as the targets of windows; see `LabelLoss`."""
+    """A `LabelLoss` whose targets are a teacher's predictions and hidden states."""
 
     joint: ClassVar[bool] = False
 
@@ -389,12 +388,12 @@ class SoftTargets:
 
     @property
     def digest(self) -> str:
-        """Temperature and weights; the teacher's outputs follow from the texts and its weights."""
+        """The temperature and weights of the loss; texts and teacher determine the rest."""
         loss = self.weighting
         return f"soft {loss.soft:g} states {loss.states:g} temperature {loss.temperature:g}"
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
-        """Return the sum of the units' losses, given logits and states (R, C + G), or logits alone (R, C)."""
+        """Return the sum of the units' losses, given logits and states (R, C + G), or only logits (R, C)."""
         loss, outputs = self.weighting, self.target.outputs
         numbers_U, rows_U = (torch.from_numpy(each) for each in self.units.of(windows))
         ours_U = scores[rows_U.to(scores.device)]
@@ -410,8 +409,8 @@ class SoftTargets:
 def divergences(target: Target, logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
     """Return the divergence of each row from a teacher's prediction (U).
 
-    A single label has `soft_divergence`, multi-label targets its mean, and regression the squared loss, without a
-    temperature.
+    This is `soft_divergence` for a single label, the mean of the labels' binary divergences for multi-label targets,
+    and the squared error, without a temperature, for regression.
     """
     match target:
         case SingleLabel():

@@ -1,6 +1,6 @@
 """The training side of a task on a head: data, loss, validation, confidence, diagnostics.
 
-A `Learner` is a frozen dataclass around the `Outputs` in training; only `fit` loads it.
+A `Learner` is a frozen dataclass that holds the `Outputs` in training; it is imported only by `fit`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Identity: TypeAlias = Mapping[str, str | int | float | bool | None]
 class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     """The training side of a task whose model is an encoder with a head.
 
-    Its ``outputs`` have their confidence once it is fitted. If a student can be trained on the predictions of such a
-    model (``distills``), the learner has `uncalibrated`, `loss_units` and `decided`.
+    ``outputs`` has no confidence until it is fitted. ``distills`` is True if a student can be trained on predictions of
+    the model; the learner then implements `uncalibrated`, `loss_units` and `decided`.
     """
 
     outputs: OutputsT
@@ -59,21 +59,21 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         seed: int,
         before: OutputsT | None,
     ) -> tuple[Self, Sequence[Example[object]], Sequence[Example[object]]]:
-        """Read training data; return the learner, the training examples and the held-out ones.
+        """Read training data; return the learner, the training examples and the held-out examples.
 
-        Without validation data, held-out rows are drawn with the seed. If the labels are the same as in the earlier
-        outputs ``before``, their order is kept.
+        Without validation data, the held-out rows are drawn from the training data with the seed. If the labels are the
+        same as in the previous outputs ``before``, their order is kept.
         """
 
     def check_data(self, training: StoredInputs, held: StoredInputs) -> Collection[int]:
-        """Refuse data that do not fit the options; return the indices of training inputs with nothing to learn from."""
+        """Raise an error if the data do not fit the options; return the indices of unusable training inputs."""
         del training, held
         return ()
 
     # --- the head ---
 
     def is_compatible_with(self, before: OutputsT) -> bool:
-        """Return True if a head with the outputs ``before`` can be trained further for the learner's outputs."""
+        """Return True if training can continue with the head of the outputs ``before``."""
         return self.outputs.labels == before.labels
 
     def with_target(self, target: Target) -> Self:
@@ -83,11 +83,11 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
 
     @property
     def start_strength(self) -> float | None:
-        """Inverse penalty of the linear model that a new head starts from; None to draw the head at random."""
+        """Inverse penalty of the linear model that a new head starts from; None for a random head."""
         return None
 
     def contrast_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
-        """Return the classes of inputs for a contrastive warm-up before the head starts; None for no warm-up."""
+        """Return the class of each input for a contrastive warm-up of the encoder; None for no warm-up."""
         del stored
         return None
 
@@ -104,14 +104,14 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     @property
     @abstractmethod
     def identity(self) -> Identity:
-        """Everything besides data and training options that determines the training."""
+        """The settings, besides data and training options, that determine the training."""
 
     # --- after the training ---
 
     def fit_confidence(
         self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
     ) -> tuple[Self, Sequence[Scores[PlacesT]]]:
-        """Run the trained model on held-out inputs; return the learner with its confidence, and their scores."""
+        """Run the trained model on held-out inputs; return the learner with fitted confidence, and the scores."""
         del training, seed
         phase("reading the held-out rows")
         scores = held.scores(self.outputs, model, tokens)
@@ -122,7 +122,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         raise NotImplementedError
 
     def fit_confidence_of_folds(self, scores: Sequence[Scores[PlacesT]], truth: TruthT, seed: int) -> Self:
-        """Return the learner with a confidence fitted on cross-validated scores of inputs with `contrast_classes`."""
+        """Return the learner with a confidence fitted on cross-validated scores (classifiers of few texts only)."""
         del scores, truth, seed
         return self
 
@@ -132,7 +132,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """Limits of the card's metrics, in sentences."""
+        """Limits of the card's metrics, as sentences."""
         return optimistic("texts", EPOCH_AND_CALIBRATION), LIKE_THESE, NOTICES_NOTHING
 
     def card(self) -> dict[str, object]:

@@ -1,11 +1,10 @@
 """The linear model that a head starts from, fitted to a frozen encoder's hidden states.
 
-A head whose last map is drawn at random sends noise into the encoder until it is trained; one that starts at the best
-linear model of the present hidden states does not, and preserves what was pre-trained (Kumar et al. 2022,
-arXiv:2202.10054). Measured before the first update, that model is also the baseline of the training.
+The gradients of a random head distort the pre-trained encoder until the head is trained; a head that starts as the best
+linear model of the hidden states avoids this (Kumar et al. 2022, arXiv:2202.10054). Measured before the first update,
+this model is also the baseline of the training.
 
-Shapes: W windows, M rows that a head reads (windows, or their tokens), H hidden, R principal
-directions, C outputs.
+Shapes: W windows, M rows that a head reads (windows, or their tokens), H hidden, R principal directions, C outputs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,24 +26,24 @@ from bothways.tasks.torch_backend import HeadModel
 STRENGTH = 10.0
 """Inverse of the penalty on the weights, for hidden states of mean squared length 1 (scikit-learn's C)."""
 
-# Multiples of the default strength that cross-validation tries, its folds, and the minimum inputs for it. Maximum rows
-# times outputs that it uses (a sample is drawn from more), and maximum for which it holds out each fold in turn.
+# Cross-validation: the multiples of the default strength to try, the number of folds, and the minimum number of inputs.
+# Maximum rows times outputs to use (a sample is drawn from more), and maximum to hold out each fold in turn.
 _TRIED, _FOLDS, _FEWEST = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0), 4, 50
 _MOST_TRIED, _MOST_IN_TURN = 3e5, 2e4
 
-# Maximum rows, and rows times outputs, that the linear model is fitted to; a sample is drawn from more.
+# Maximum rows, and maximum rows times outputs, to fit the linear model to; a sample is drawn from more.
 _MOST_ROWS, _MOST_SCORES = 40_000, 5e7
 
-# Maximum steps of the fit, and steps times scores, so that long steps are fewer; maximum scores of a fit in float64.
+# Maximum steps of the fit, maximum steps times scores, and maximum scores of a fit in float64.
 _STEPS, _MOST_WORK, _EXACT = 200, 2e9, 5e6
 
 
 @dataclass(frozen=True, slots=True)
 class LinearStart:
-    """Options of the fit of a head's linear model.
+    """Options for fitting a head's linear model.
 
-    The strength is the default inverse penalty of the weights; if it is ``searched``, cross-validation may choose
-    another. The seed draws windows, if there are too many, and folds.
+    ``strength`` is the default inverse penalty of the weights; if ``searched`` is True, cross-validation may choose
+    another. ``seed`` determines the folds and, with too many windows, the sample. ``tokens`` is the maximum per batch.
     """
 
     strength: float
@@ -54,7 +53,7 @@ class LinearStart:
 
 
 def start_head(model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> None:
-    """Set a head's last map to the best linear model of its inputs; nothing else is changed."""
+    """Set the last linear map of a head to the best linear model of its inputs, in place."""
     output, data = model.head.output, _Rows.read(model, store, targets, start)
     weight_CH, bias_C = data.fitted(chosen_strength(data, start))
     with torch.no_grad():
@@ -65,9 +64,9 @@ def start_head(model: HeadModel, store: WindowStore, targets: LabelLoss, start: 
 def held_out_scores(
     model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart, folds_N: NDArray[np.int64]
 ) -> list[NDArray[np.float64]]:
-    """Return the scores of all windows (C), each by a linear model fitted to the other folds; nothing is changed.
+    """Return the scores (C) of each window, from a linear model fitted to the other folds; the head is not changed.
 
-    There must be no more windows than the maximum that a linear model is fitted to.
+    The number of windows must not exceed the maximum for fitting a linear model.
     """
     data = _Rows.read(model, store, targets, start)
     folds_W = folds_N[data.inputs]
@@ -81,9 +80,9 @@ def held_out_scores(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows that a head reads for each window, which a linear model is fitted to, and their targets.
+    """The rows that a head reads for each window, as inputs of a linear model, and their targets.
 
-    Windows of one of the ``inputs`` are held out together; ``outputs`` is C.
+    ``inputs`` has the index of each window's input; windows of one input are held out together. ``outputs`` is C.
     """
 
     rows: Sequence[Tensor]
@@ -94,7 +93,7 @@ class _Rows:
 
     @classmethod
     def read(cls, model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> "_Rows":
-        """Run the encoder, on a sample of the windows if there are many."""
+        """Run the encoder on all windows, or on a sample if there are many."""
         output, per_token = model.head.output, model.per_token
         rows_W = store.lengths if per_token else np.ones_like(store.lengths)
         windows = _drawn(rows_W, output.out_features, start.seed)
@@ -115,12 +114,12 @@ class _Rows:
         return self.outputs * sum(map(len, self.rows))
 
     def part(self, chosen_W: NDArray[np.bool_]) -> "_Rows":
-        """Return some of the windows with their rows."""
+        """Return the rows of the chosen windows."""
         rows = [row for row, chosen in zip(self.rows, chosen_W, strict=True) if chosen]
         return _Rows(rows, self.windows[chosen_W], self.inputs[chosen_W], self.targets, self.outputs)
 
     def units(self) -> float:
-        """Return the total weight of the losses in the sum."""
+        """Return the sum of the loss weights."""
         return float(self.targets.weights_W[self.windows].sum())
 
     def loss(self, scores_MC: Tensor) -> Tensor:
@@ -128,7 +127,7 @@ class _Rows:
         return self.targets.loss(scores_MC, self.windows.tolist())
 
     def held_out_losses(self, held_W: NDArray[np.bool_], strengths: Sequence[float]) -> list[float]:
-        """Return the mean loss of held-out windows under the linear model of the others, for each strength."""
+        """Return, for each strength, the mean loss on held-out windows of a linear model fitted to the others."""
         held = self.part(held_W)
         vectors_MH, units = torch.cat(list(held.rows)), max(held.units(), 1e-12)
         models = self.part(~held_W).path(strengths)
@@ -139,7 +138,7 @@ class _Rows:
         return next(self.path([strength]))
 
     def path(self, strengths: Iterable[float]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the linear model at each strength."""
+        """Yield the weights and biases at each strength."""
         vectors_MH = torch.cat(list(self.rows))
         return linear_path(vectors_MH, self.outputs, self.loss, units=self.units(), strengths=strengths)
 
@@ -148,8 +147,8 @@ def chosen_strength(data: _Rows, start: LinearStart) -> float:
     """Return the strength with the lowest loss on held-out inputs, or the default if it is as good.
 
     "As good" means within a standard error over the folds. With many inputs, a sample is drawn and a quarter of it is
-    held out once; with few inputs, the default is returned. If the hidden states do not predict the targets, the
-    strength is low, and the model predicts little but the class frequencies.
+    held out once; with few inputs, the default is returned. A low strength is best if the hidden states do not predict
+    the targets: the model then predicts little more than the class frequencies.
     """
     strengths = [start.strength * part for part in _TRIED]
     if not start.searched or len(np.unique(data.inputs)) < _FEWEST:
@@ -175,8 +174,8 @@ def fit_linear(
 
     where s is the mean squared length of the vectors, so that their scale does not matter (Hastie, Tibshirani and
     Friedman 2009, section 4.4). The problem is convex for classification and regression. L-BFGS starts at zero; its
-    variables lie along the principal directions of the vectors, scaled to similar curvature of the loss, which takes
-    fewer steps. ``loss`` returns the sum of ``units`` losses for scores (M, C).
+    variables are coordinates along the principal directions of the vectors, scaled to similar curvature of the loss to
+    need fewer steps. ``loss`` returns the weighted sum of the losses for scores (M, C); ``units`` is the total weight.
     """
     return next(linear_path(vectors_MH, outputs, loss, units=units, strengths=[strength]))
 
@@ -184,7 +183,7 @@ def fit_linear(
 def linear_path(
     vectors_MH: Tensor, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strengths: Iterable[float]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the result of `fit_linear` at each strength; the principal directions are computed once for all."""
+    """Yield the result of `fit_linear` at each strength, computing the principal directions once."""
     exact = len(vectors_MH) * outputs <= _EXACT
     principal = _Principal.of(vectors_MH.double() if exact else vectors_MH)
     for strength in strengths:
@@ -193,9 +192,9 @@ def linear_path(
 
 @dataclass(frozen=True, slots=True)
 class _Principal:
-    """Vectors along their R principal directions, without their mean and divided by ``scale``.
+    """Coordinates of vectors along their R principal directions, after subtracting the mean and dividing by ``scale``.
 
-    ``squares_R`` are the sums of squares along the directions, which are the columns of ``directions_HR``.
+    The directions are the columns of ``directions_HR``; ``squares_R`` has the sum of squares along each direction.
     """
 
     along_MR: Tensor

@@ -1,9 +1,9 @@
-"""Fine-tuning a head and the encoder below it on windows of texts, as the training loop sees it.
+"""The training objective of a head and the encoder below it, on windows of texts.
 
-A `LabelLoss` holds the targets of the windows: a label for each text, a tag for each word, a span. A long text is read
-in several windows, so that none of it is dropped.
+A `LabelLoss` holds the targets of the windows: a label per text, a tag per word, or a span. A long text is split into
+several windows.
 
-Shapes: N inputs, W windows, B windows of a batch, C outputs.
+Shapes: N inputs, W windows, B windows in a batch, C outputs.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from bothways.training.workers import current_workers
 
 PlacesT = TypeVar("PlacesT")
 
-# Minimum updates of a training, however few its rows, and of an epoch, since each epoch ends with a validation.
+# Minimum updates of a training, even with few rows, and of an epoch, since each epoch ends with a validation.
 MIN_UPDATES, _MIN_IN_EPOCH = 150, 15
 
 _RELEASED = np.empty(0)
 
 
 class LabelLoss(Protocol):
-    """Targets of the windows of a store, and their loss; ``weights_W`` has the loss weight of each window.
+    """The targets of stored windows, and their loss; ``weights_W`` has the loss weight of each window.
 
     ``joint`` is True if the loss of an input needs the scores of all its windows at once.
     """
@@ -62,10 +62,10 @@ class LossUnits:
     """Units over which losses are summed: the windows themselves, or the words in them.
 
     Attributes:
-        rows_U: Index of each unit's row among the rows that the head gives for its window.
-        shares_U: The weight of each unit; units that stand for one text or word share a weight of 1.
-        starts: First unit of each window, and the number of units at the end; W + 1 long.
-        heights_W: Number of rows that the head gives for each window.
+        rows_U: Index of each unit's row among the head's output rows for its window.
+        shares_U: Weight of each unit; the units of one text, or of one word, share a weight of 1.
+        starts: First unit of each window, then the number of units; W + 1 long.
+        heights_W: Number of the head's output rows for each window.
     """
 
     rows_U: NDArray[np.int64]
@@ -75,7 +75,7 @@ class LossUnits:
 
     @classmethod
     def of_texts(cls, store: WindowStore) -> LossUnits:
-        """Return the windows of a store; those of a text share its weight."""
+        """Return the windows of a store as units; the windows of a text share a weight of 1."""
         shares_W = store.shares_W
         ones_W = np.ones(len(shares_W), dtype=np.int64)
         return cls(np.zeros_like(ones_W), shares_W, np.arange(len(shares_W) + 1), ones_W)
@@ -86,7 +86,7 @@ class LossUnits:
         return np.array([self.shares_U[start:end].sum() for start, end in itertools.pairwise(self.starts)])
 
     def of(self, windows: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the indices of the units of some windows, and the row of each in a batch of them."""
+        """Return the indices of the units in some windows, and their rows in a batch of these windows."""
         begins = np.cumsum([0, *self.heights_W[list(windows[:-1])]])
         numbers = [np.arange(self.starts[window], self.starts[window + 1]) for window in windows]
         rows = [begin + self.rows_U[each] for begin, each in zip(begins, numbers, strict=True)]
@@ -97,8 +97,8 @@ class LossUnits:
 class StoredInputs:
     """Tokenised inputs and their truth, as returned by `Outputs.encode`.
 
-    A "text" of the store is an input. ``text_of_window`` is the index of each window's text within its input (W); None
-    if every input has one text.
+    Each "text" of the store is an input. ``text_of_window`` (W) is the index, within its input, of the text that a
+    window belongs to; None if every input has one text.
     """
 
     store: WindowStore
@@ -108,7 +108,7 @@ class StoredInputs:
 
     @classmethod
     def of(cls, backend: Backend, outputs: AnyOutputs, examples: Sequence[Example[object]]) -> StoredInputs:
-        """Tokenise labelled inputs; errors are those of `Outputs.encode` and of texts that are too long."""
+        """Tokenise labelled inputs; raises the errors of `Outputs.encode`, and `TextTooLong`."""
         stored = cls.unlabelled(backend, outputs, [each.text for each in examples])
         return replace(stored, truth=outputs.encode(examples))
 
@@ -126,7 +126,7 @@ class StoredInputs:
         return cls(grouped, None, given, place[store.text_of_window])
 
     def take(self, numbers_N: NDArray[np.int64]) -> StoredInputs:
-        """Return some of the inputs, for heads that read whole texts."""
+        """Return the inputs with these indices; for inputs of one text with one row of scores."""
         inputs = [self.inputs[number] for number in numbers_N.tolist()]
         return StoredInputs(self.store.take(numbers_N), self.truth[numbers_N], inputs)
 
@@ -135,7 +135,7 @@ class StoredInputs:
         return self.merged(outputs, window_scores(model, self.store, tokens))
 
     def merged(self, outputs: PlacedOutputs[PlacesT], rows: list[NDArray[np.float64]]) -> list[Scores[PlacesT]]:
-        """Return the scores of all inputs, given the rows of their windows, which are released one by one."""
+        """Return the scores of all inputs, given the rows of their windows; merged rows are freed to save memory."""
         lengths = self.store.lengths.tolist()
         dropped = self.store.dropped_tokens.tolist()
         found = []
@@ -166,16 +166,16 @@ class StoredInputs:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch: windows, and their indices in the store."""
+    """A micro-batch: packed windows, and their indices in the store."""
 
     packed: Packed
     windows: list[int]
 
 
 def passes_in_epoch(texts: int, batch_size: int, min_updates: int = MIN_UPDATES) -> int:
-    """Return the passes through the texts in an epoch of default length, enough to be worth a validation.
+    """Return the number of passes through the texts in an epoch of default length.
 
-    A training has at least three epochs and ``min_updates`` updates.
+    An epoch has at least 15 updates, since it ends with a validation, or a third of ``min_updates`` if that is less.
     """
     return max(1, -(-min(_MIN_IN_EPOCH, min_updates // EPOCHS) // -(-texts // batch_size)))
 
@@ -184,8 +184,8 @@ class WindowObjective:
     """Trains a `HeadModel` on the windows of a store; ``validate`` measures held-out data after each epoch.
 
     An update is ``batch_size`` texts, in micro-batches of at most ``tokens`` tokens (on a CPU 1,024). Each epoch has
-    ``passes`` passes through the texts (`passes_in_epoch`), in an order that follows from the seed and the epoch.
-    ``identity`` is everything else that determines the run, and ``baseline`` the model before the first update.
+    ``passes`` passes through the texts (`passes_in_epoch`), in an order that depends on the seed and the epoch.
+    ``identity`` has further settings that determine the run, and ``baseline`` describes the model before the training.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class WindowObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """Everything besides the settings that determines the run."""
+        """Everything, besides the training options, that determines the run."""
         return {
             "training data": f"{self.store.digest} {self.targets.digest}",
             "batch size": self.batch_size,
@@ -236,7 +236,7 @@ class WindowObjective:
         return self.passes * self._updates_per_pass()
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
-        """Yield the epoch's texts; each pass has an order of its own."""
+        """Yield the updates of an epoch; the texts are shuffled for each pass."""
         done, first = divmod(start, self._updates_per_pass())
         for number in range(epoch * self.passes + done, (epoch + 1) * self.passes):
             order = np.random.default_rng([self.seed, number]).permutation(self.store.texts)
@@ -257,7 +257,7 @@ class WindowObjective:
         units = apart if self.targets.joint else [[window] for windows in apart for window in windows]
         lengths = [int(self.store.lengths[windows].sum()) for windows in units]
         at_most = micro_batch_tokens(self.tokens, self.model.device)
-        # Each process of a distributed run must have a part.
+        # Each process of a distributed run needs at least one micro-batch.
         at_most = min(at_most, max(-(-sum(lengths) // current_workers().count), *lengths))
         for batch in by_token_budget(lengths, at_most):
             chosen = [window for unit in batch for window in units[unit]]
@@ -267,7 +267,7 @@ class WindowObjective:
 
 
 def window_scores(model: HeadModel, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:
-    """Return the scores of each stored window: (C), or (n, C) of a head that reads each token."""
+    """Return the scores of each stored window: (C), or (n, C) for a head that reads each token."""
     per_token = model.per_token
     rows = Runner(row_answers(model, per_token=per_token), model.device, tokens).run(store.windows())
     return [each.astype(np.float64) for each in rows]

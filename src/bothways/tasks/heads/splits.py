@@ -1,7 +1,7 @@
 """The arguments of a training, and splits of its data into training and held-out rows.
 
-Training rows should not leak the answers of held-out rows, and the held-out rows should be able to measure something.
-Hence rows are drawn in one of three ways: one by one, in groups, and in pairs with the same label.
+Training rows should not leak the labels of held-out rows, and held-out rows should be sufficient to compute metrics.
+Hence rows are held out in one of three ways: one by one, in groups, or in pairs with the same label.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ ResultT = TypeVar("ResultT", covariant=True)
 
 
 def as_regression(spec: TaskSpec, options: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of `fit`; a column of values to predict becomes the label column of a regression."""
+    """Return the arguments of `fit`; a column of numbers to predict becomes the label column of a regression."""
     given = dict(options)
     numbers = given.pop(spec.number_column, None) if spec.number_column else None
     if numbers is None:
@@ -43,7 +43,7 @@ def as_regression(spec: TaskSpec, options: Mapping[str, object]) -> dict[str, ob
 def training_options(
     spec: TaskSpec, columns: AnyColumns, options: Mapping[str, object], call: str
 ) -> tuple[object, TrainingOptions]:
-    """Return the task's own options and the general training options among the arguments of `fit`, without columns."""
+    """Split the arguments of `fit`, without columns, into the task's own options and the training options."""
     known = tuple(TrainingArguments.__annotations__)
     own = {name: value for name, value in options.items() if name not in known}
     training = {name: value for name, value in options.items() if name in known}
@@ -53,14 +53,14 @@ def training_options(
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """The training data of a task, and held-out data; when None, a tenth of the training data, drawn with the seed."""
+    """The training data and the validation data of a task; without the latter, training rows may be held out."""
 
     train: "Source"
     validation: "Source | None" = None
 
     @classmethod
     def of(cls, columns: AnyColumns, data: Any, labels: object, validation: Any) -> "TrainingData":  # noqa: ANN401 (sources of rows)
-        """Return the data that the arguments of `fit` name: sources of rows, or inputs with their labels."""
+        """Return the data from the arguments of `fit`: sources of rows, or inputs with their labels."""
         pair = isinstance(validation, tuple) and len(validation) == 2
         if pair and not isinstance(validation[0], Mapping | str):
             validation = _labelled_rows(columns, *validation)
@@ -70,13 +70,13 @@ class TrainingData:
 def _labelled_rows(columns: AnyColumns, inputs: object, labels: object) -> "list[Row]":
     rows = []
     for number, value in enumerate(batch_of(columns, inputs)[0]):
-        input_of(columns, number, value)  # refuse a value that is not an input before it becomes a row
+        input_of(columns, number, value)  # raise for a value that is not an input
         rows.append(value if isinstance(value, Mapping) else columns.labelled_row(value, None))
     return sources.labelled_rows(rows, labels, label=columns.truth, many="inputs")
 
 
 class TaskTraining(Protocol[ResultT]):
-    """A task ready for training, by itself or with others on one encoder."""
+    """A task that is ready for training, alone or with other tasks on one encoder."""
 
     @property
     def objective(self) -> "Objective[Any]":
@@ -84,7 +84,7 @@ class TaskTraining(Protocol[ResultT]):
 
     @property
     def unit(self) -> float:
-        """Divisor of the validation score that makes it comparable with those of other tasks."""
+        """Divisor that makes the validation score comparable with those of other tasks."""
 
     def finish(self, record: "TrainingRecord") -> ResultT:
         """Return the trained model after the training loop: calibrated, with its card."""
@@ -95,7 +95,7 @@ class Labelled(Protocol):
 
     @property
     def label(self) -> object:
-        """The label, in the task's own form."""
+        """The label, in the task's own representation."""
 
 
 ExampleT = TypeVar("ExampleT", bound=Labelled)
@@ -103,7 +103,7 @@ ExampleT = TypeVar("ExampleT", bound=Labelled)
 
 FOLDS = 4
 
-# With fewer rows, the four rows of two pairs are too many to hold out.
+# Minimum rows to hold out two pairs, which are four rows.
 FEWEST_FOR_PAIRS = 20
 
 
@@ -115,17 +115,17 @@ def hold_out(
     what: str = "label",
     group: Callable[[ExampleT], Hashable] | None = None,
 ) -> tuple[list[ExampleT], list[ExampleT]]:
-    """Split two or more examples at random into training and held-out ones, at least one each.
+    """Split two or more examples at random into training and held-out examples, at least one each.
 
-    A row is held out only if each of its labels still occurs in the training rows, so that no label is validated
-    without being learnt.
+    A row is held out only if each of its labels still occurs in the training rows, so that every validated label was
+    learnt.
 
-    Rows of a group stay together. Groups are drawn as long as they bring the number of rows nearer to the fraction; if
-    each of them is too large for that, the smallest is held out. If no group can be held out whole, as when there is
-    only one, rows are drawn one by one.
+    Rows of a group stay together. Groups are drawn as long as they bring the number of held-out rows nearer to the
+    fraction; if all groups are too large for that, the smallest is held out. If no whole group can be held out, such as
+    when there is only one, rows are drawn one by one.
 
-    ``names`` returns the label names in a row's label, none for a number, and ``what`` is the noun for one in messages;
-    ``group`` returns the key that the rows of a group share.
+    ``names`` returns the names in a row's label (none for a number), ``what`` is the noun for a label in messages, and
+    ``group`` returns the key of a row's group.
     """
     wanted = min(max(1, round(fraction * len(examples))), len(examples) - 1)
     labels = [names(example.label) for example in examples]
@@ -147,12 +147,11 @@ def hold_out(
 def hold_out_pairs(
     examples: Sequence[ExampleT], fraction: float, seed: int, group: Callable[[ExampleT], Hashable] | None = None
 ) -> tuple[list[ExampleT], list[ExampleT]] | None:
-    """Split at random, holding out either two rows of a label or none; None unless two labels occur at least twice.
+    """Split at random, holding out pairs of rows with the same label, at most one pair per label.
 
-    Labels with more than two rows are chosen first. If these are not enough, labels with only two rows are held out
-    whole, so this suits rows that are compared with each other, whose labels need not be learnt. Rows that share a key
-    of ``group`` leak each other's labels and are never held out. At least two pairs are held out, whatever the
-    fraction.
+    Return None for fewer than 20 rows, or if fewer than two labels occur twice. At least two pairs are held out. Labels
+    with more than two rows are used first; then both rows of other labels are held out, so those labels do not occur in
+    training, which suits embeddings. Rows with the same ``group`` key would leak labels, and are never held out.
     """
     if len(examples) < FEWEST_FOR_PAIRS:
         return None
@@ -171,8 +170,8 @@ def hold_out_pairs(
 def folds(examples: Sequence[ExampleT], seed: int, group: Callable[[ExampleT], Hashable]) -> NDArray[np.int64]:
     """Return the fold of each row, from 0 to 3.
 
-    Rows whose ``group`` is the same stay together, and the groups of a label are spread over the folds. If all rows are
-    in one group, they are spread one by one.
+    Rows with the same ``group`` key stay together, and the groups of a label are distributed over the folds. If there
+    is only one group, its rows are distributed one by one.
     """
     order = np.random.default_rng([seed, 1]).permutation(len(examples)).tolist()
     groups = _grouped(order, [group(example) for example in examples])
@@ -192,7 +191,7 @@ def _grouped(order: Sequence[int], keys: Sequence[Hashable]) -> list[list[int]]:
 
 
 def _drawn(groups: Sequence[list[int]], labels: Sequence[tuple[str, ...]], wanted: int) -> set[int]:
-    """Return the held-out rows: those of whole groups, as near to ``wanted`` as possible, or none."""
+    """Return the indices of the rows to hold out: whole groups, about ``wanted`` rows in total, or none."""
     left = Counter(name for names in labels for name in names)
     held: set[int] = set()
 

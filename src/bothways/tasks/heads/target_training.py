@@ -1,6 +1,6 @@
 """Training for classification and regression: the target of the data, losses, weights and validation.
 
-Shapes: N texts, B windows of a batch, C outputs, K labels, or 1.
+Shapes: N texts, B windows in a batch, C outputs, K labels or 1.
 """
 
 import math
@@ -35,12 +35,12 @@ from bothways.evaluation.temperature import (
 from bothways.evaluation.thresholds import fit_common_threshold, fit_thresholds
 from bothways.tasks.heads.targets import AnyExample, Logits, MultiLabel, Regression, SingleLabel, Target, Truth
 
-# A standard deviation below this share of the largest number is a rounding error.
+# A standard deviation below this fraction of the largest value is a rounding error.
 _ROUNDING = 1e-13
 
 
 def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target | None = None) -> Target:
-    """Return the target of training examples; if the labels are those of the target ``before``, their order is kept."""
+    """Return the target of training examples, with the labels in the order of ``before`` if they are the same."""
     target: Target
     match kind:
         case "regression":
@@ -48,7 +48,7 @@ def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target |
         case "multi":
             names = tuple(sorted({name for example in examples for name in MultiLabel.names(example.label)}))
             if not names:
-                raise InvalidInput("the training data must name at least one label, but no row does.")
+                raise InvalidInput("expected at least one label in the rows, got none: check the label column.")
             target = MultiLabel(names)
         case "single":
             names = tuple(sorted({str(example.label) for example in examples}))
@@ -119,10 +119,10 @@ def losses(target: Target, logits_BC: Tensor, truth: Tensor, weights_BK: Tensor 
 
 
 def balanced_weights(target: Target, truth: Truth) -> Logits | None:
-    """Return weights (N, K) that balance the labels, with a mean of 1 for each; None for regression.
+    """Return weights (N, K) that balance the labels, with mean 1 per label; None for regression.
 
-    For multi-label targets, the rows with a label weigh as much in total as the rows without it; a label that all rows
-    have, or that no row has, has weight 1.
+    For multi-label targets, the rows with a label have the same total weight as the rows without it; the weights are 1
+    for a label that all rows have, or no row.
     """
     match target:
         case SingleLabel():
@@ -138,9 +138,10 @@ def balanced_weights(target: Target, truth: Truth) -> Logits | None:
 
 
 class TextLoss:
-    """The labels of texts, and their loss; the windows of a text share its weight, 1 by default.
+    """The labels of texts and their loss; the windows of a text share its weight (default 1).
 
-    A long text therefore counts as much as a short one. ``weights_NK`` weigh each text, or each label of each text.
+    A long text therefore counts as much as a short one. ``weights_NK`` has a weight for each text, or for each label of
+    each text.
     """
 
     joint: ClassVar[bool] = False
@@ -163,7 +164,7 @@ class TextLoss:
         return digest_of(self.truth)
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
-        """Return the sum of the windows' losses, each weighted with its share of its text."""
+        """Return the sum of the windows' losses, each weighted by its share of the text's weight."""
         texts_B = self._text_of_window[list(windows)]
         truth = on_device(self.truth[texts_B], scores.device)
         shares_B = on_device(self._share_of_window[list(windows)].astype(np.float32), scores.device)
@@ -181,10 +182,10 @@ def validate(
 ) -> Validation:
     """Return metrics of held-out texts.
 
-    The score is accuracy, or if ``balanced`` the mean recall over labels; for multi-label targets micro-F1; for
-    regression the negative squared error in the units of the labels. If most rows have the same label,
+    The score is the accuracy (if ``balanced``, the mean recall over labels), micro-F1 for multi-label targets, or the
+    negative mean squared error, in the units of the labels, for regression. If most rows have the same label,
     ``majority_accuracy`` is the accuracy of always predicting it. With ``fits_threshold``, a multi-label target without
-    thresholds is measured at the best common threshold instead of 0.5.
+    thresholds is evaluated at the best common threshold instead of 0.5.
     """
     match target:
         case SingleLabel():

@@ -30,21 +30,20 @@ from bothways.tasks.scores import Probability, TaskPrediction, TokensRead
 
 Logits: TypeAlias = NDArray[np.float64]
 
-# Minimum probability in stacking and of multi-label targets: far below any probability that matters.
+# Minimum probability for multi-label targets and in stacking: far below any probability that matters.
 MIN_PROBABILITY = 1e-12
-# Minimum probability of a single label: the lowest float64, since a text's tags are chosen by sums of
-# log-probabilities.
+# Minimum probability of a single label: the smallest normal float64, since taggers add up log-probabilities.
 TINY = float(np.finfo(np.float64).tiny)
 
 AnyExample: TypeAlias = Example[Any]
-"""An input with its label as the target reads it: a name, a tuple of names, or a value."""
+"""An input with its label in the form of its target: a name, a tuple of names, or a number."""
 
 Truth: TypeAlias = NDArray[Any]
 """Encoded labels: class indices (N), 0 or 1 for each label (N, C), or values (N), depending on the target."""
 
 
 def _one_label(value: object) -> str:
-    """Return a class name; errors of `class_label` get a hint to the other targets."""
+    """Return a class name; errors for numbers and lists name the target to use instead."""
     try:
         return class_label(value)
     except InvalidInput as error:
@@ -66,7 +65,7 @@ class Classification(TaskPrediction):
         probability: Its probability, calibrated if the model is.
         probabilities: The probability of each label, or of the ``top`` labels, most probable first.
         tokens_read: How much of the text was read.
-        label_set: With ``coverage``: labels that include the right one with this probability, most probable first.
+        label_set: With ``coverage``: label set that contains the true label with this probability; most probable first.
         out_of_domain: True if the text is unlike the training texts. For models with an out-of-domain detector.
         out_of_domain_score: Distance from the training texts, in the detector's units.
     """
@@ -103,7 +102,7 @@ class RegressionPrediction(TaskPrediction):
     Attributes:
         value: The predicted value, in the units of the training labels.
         tokens_read: How much of the text was read.
-        low: With ``coverage``: lower end of an interval that includes the true value with this probability.
+        low: With ``coverage``: lower end of an interval that contains the true value with this probability.
         high: With ``coverage``: upper end of the interval.
     """
 
@@ -140,7 +139,7 @@ class SingleLabel:
         return len(self.labels)
 
     def encode(self, examples: Sequence[AnyExample]) -> Truth:
-        """Return class indices (N); refuse unknown labels in a message that names the row."""
+        """Return class indices (N); raise `InvalidInput`, naming the row, for an unknown label."""
         numbers = {label: index for index, label in enumerate(self.labels)}
         for example in examples:
             if example.label not in numbers:
@@ -174,8 +173,8 @@ class MultiLabel:
     """Any subset of C labels; those at or above their thresholds are predicted.
 
     Attributes:
-        labels: Their names.
-        thresholds: Lowest calibrated probability at which each label is predicted; 0.5 for all if empty.
+        labels: Names of the labels.
+        thresholds: Minimum calibrated probability for predicting each label; 0.5 for all if empty.
     """
 
     labels: tuple[str, ...]
@@ -196,7 +195,7 @@ class MultiLabel:
         return len(self.labels)
 
     def encode(self, examples: Sequence[AnyExample]) -> Truth:
-        """Return 1 for each label of a row, else 0 (N, C); refuse unknown labels in a message that names the row."""
+        """Return 1 for each label of a row, else 0 (N, C); raise `InvalidInput` for an unknown label."""
         numbers = {label: index for index, label in enumerate(self.labels)}
         truth_NC = np.zeros((len(examples), len(self.labels)), dtype=np.float32)
         for row, example in enumerate(examples):
@@ -247,13 +246,13 @@ class MultiLabel:
 class Regression:
     """A number to predict.
 
-    During a training the head predicts standardised values, ``(value - mean) / scale``. At its end, the scale is folded
-    into the head's last linear map (`target_training.unstandardize`), and the head predicts the value itself.
+    During training the head predicts standardised values, ``(value - mean) / scale``. Afterwards, mean and scale are
+    folded into the head's last linear map (`target_training.unstandardize`), and the head predicts the value itself.
 
     Attributes:
         training_mean: Mean of the training labels, the baseline of reports; None if unknown.
         mean: The value for which the head outputs 0.
-        scale: The difference in value for which the head's output changes by 1.
+        scale: The change in value for which the head's output changes by 1.
     """
 
     training_mean: float | None = None
@@ -302,7 +301,7 @@ Target: TypeAlias = SingleLabel | MultiLabel | Regression
 
 
 def at_threshold(target: Target, threshold: float | None) -> Target:
-    """Return a multi-label target with one threshold for all labels; without a threshold, any target unchanged."""
+    """Return a multi-label target with one threshold for all labels; without a threshold, return the target."""
     if threshold is None:
         return target
     match target:
@@ -318,7 +317,7 @@ def at_threshold(target: Target, threshold: float | None) -> Target:
 
 
 def uncalibrated_target(target: Target, calibration: Calibration | None) -> Target:
-    """Return a target whose thresholds, if any, give the same decisions on uncalibrated probabilities."""
+    """Return a target with thresholds (if any) that lead to the same decisions on uncalibrated probabilities."""
     match target, calibration:
         case MultiLabel(thresholds=(_, *_)), Temperature(value):
             odds_1C = logits_of(target, target.thresholds_C[None]) * value
@@ -333,7 +332,7 @@ def without_thresholds(target: Target) -> Target:
 
 
 def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:
-    """Return a member's logits with its calibration applied, so that their softmax or sigmoid is calibrated."""
+    """Return logits whose softmax or sigmoid is the calibrated probability."""
     return logits_of(target, target.probabilities(logits_NC, calibration))
 
 
@@ -367,7 +366,7 @@ def converter(kind: TargetKind) -> type[SingleLabel] | type[MultiLabel] | type[R
     for variant in (SingleLabel, MultiLabel, Regression):
         if variant.kind == kind:
             return variant
-    raise InvalidInput(f"the target must be 'single', 'multi' or 'regression', but it is {kind!r}.")
+    raise InvalidInput(f"target must be 'single', 'multi' or 'regression', got {kind!r}.")
 
 
 def _ranked(labels: Sequence[str], probabilities_C: NDArray[np.float64]) -> dict[str, float]:

@@ -42,20 +42,20 @@ from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.state import TrainingRecord, seeded
 from bothways.training.workers import Weights, copy_weights, restore_weights
 
-# Names of the model before the first update.
+# Names of baselines.
 LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the training"
 APART = "linear model of frozen hidden states, the texts of a pair also read apart"
 CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
 
-# Updates of a training on few texts after a contrastive warm-up; with more, some data sets have worse results.
+# Minimum updates of a training on few texts after a contrastive warm-up; more are worse on some data sets.
 _AFTER_CONTRAST = 20
 
-# Maximum tokens in the minimum number of updates: with long texts, an update learns more and takes longer.
+# Maximum tokens in the minimum number of updates: with long texts, fewer updates suffice and each takes longer.
 _MIN_TOKENS = 600_000
 
 LEARNT_BEFORE = (
-    "The model had learnt from all rows of the training before this one: where some of them are held out now, the "
-    "metrics are optimistic. Give validation data that it has never met."
+    "The previous training used all of its rows: if some of them are held out now, the metrics are optimistic. Give "
+    "validation data that the model has never seen."
 )
 OF_FOLDS, BY_FOLDS = "the rows in cross-validation", "cross-validation"
 KEPT_FROZEN = (
@@ -63,11 +63,11 @@ KEPT_FROZEN = (
     "another encoder, would help."
 )
 LIMITS = (
-    "All rows were learnt from, as they are few. Metrics, calibration, coverage and the out-of-domain threshold are "
-    "of cross-validation: of models that learnt from three quarters of the rows each, so they are approximate.",
+    "The model was trained on all rows, as there are few. Metrics, calibration, coverage and the out-of-domain "
+    "threshold come from cross-validation, with models trained on three quarters of the rows, so they are approximate.",
 )
 UNMEASURED = (
-    unmeasured("all rows were learnt from, and the training, or one to measure it, did not come to its end"),
+    unmeasured("all rows were used for training, and the training or its cross-validation did not finish"),
     "Probabilities are not calibrated.",
     NOTICES_NOTHING,
 )
@@ -77,8 +77,8 @@ UNMEASURED = (
 class InitialHead:
     """A head and an encoder before the first update.
 
-    The baseline is None unless it is measured on held-out rows. If it is another model, ``restore`` restores its
-    weights and returns it. ``contrast`` is the number of updates of a contrastive warm-up.
+    ``baseline`` is None unless it is measured on held-out rows. If it is a different model, ``restore`` restores and
+    returns that model. ``contrast`` is the number of updates of the contrastive warm-up.
     """
 
     backend: TorchBackend
@@ -87,7 +87,7 @@ class InitialHead:
     contrast: int = 0
 
     def fallback(self) -> TorchBackend:
-        """Return the model to keep if no epoch is as good as the baseline."""
+        """Return the baseline's model: this one, unless ``restore`` returns another."""
         return self.backend if self.restore is None else self.restore()
 
 
@@ -95,7 +95,7 @@ class InitialHead:
 class TrainingSetup:
     """Encoder, learner and options of a training, shared with the trainings of its cross-validation.
 
-    The encoder is trained in place. With ``few`` rows, the model trains on all, and cross-validation measures it.
+    The encoder is trained in place. If ``few`` is True, the model is trained on all rows and cross-validated.
     """
 
     spec: TaskSpec
@@ -107,7 +107,7 @@ class TrainingSetup:
 
     @property
     def linear(self) -> LinearStart:
-        """Options of a linear model; with few texts the strength is fixed, so that all folds have the same."""
+        """Options of the linear model; with few texts the strength is fixed, to be the same in all folds."""
         strength, training = self.learner.start_strength or STRENGTH, self.training
         return LinearStart(strength, training.seed, training.max_tokens, searched=not self.few)
 
@@ -118,7 +118,7 @@ class TrainingSetup:
             return backend.with_head(backend.files.new_score_head(outputs.head, len(outputs.labels)))
 
     def linear_head(self, stored: StoredInputs, backend: TorchBackend | None = None) -> TorchBackend:
-        """Return an encoder with a new head, started as a linear model of its hidden states if the learner has one."""
+        """Return an encoder with a new head, initialised with a linear model of its hidden states if possible."""
         new = self.random_head(backend or self.backend)
         if self.learner.start_strength is not None:
             self.show("fitting a linear model to the encoder's hidden states")
@@ -159,7 +159,7 @@ class TrainingSetup:
         )
 
     def min_updates(self, initial: InitialHead, stored: StoredInputs) -> int:
-        """Return the minimum updates of a training of default length: fewer with long texts."""
+        """Return the minimum number of updates of a training of default length; long texts need fewer."""
         if self.few and initial.contrast:
             return _AFTER_CONTRAST
         texts = stored.store.texts
@@ -174,10 +174,10 @@ class TrainingSetup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadData:
-    """The rows that a head is trained on, and the held-out rows, tokenised and as they were read.
+    """The training rows and the held-out rows of a head, both as they were read and tokenised.
 
-    Nothing is held out if the model is measured by cross-validation. ``split`` is True if the held-out rows were drawn
-    from the training data.
+    With cross-validation, no rows are held out. ``split`` is True if the held-out rows were drawn from the training
+    data.
     """
 
     stored: StoredInputs
@@ -189,7 +189,7 @@ class HeadData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadTraining:
-    """A head ready for training: data read and tokenised, starting from a linear model or from the previous head."""
+    """A head that is ready for training, with tokenised data and initial weights."""
 
     setup: TrainingSetup
     before: TrainedHead | None
@@ -208,7 +208,7 @@ class HeadTraining:
 
     @property
     def unit(self) -> float:
-        """Divisor of the validation score that makes it comparable with those of other tasks."""
+        """Divisor that makes the validation score comparable with those of other tasks."""
         return score_unit(self.setup.learner.outputs.row_target, self.data.stored.truth)
 
     def finish(self, record: TrainingRecord) -> TrainedHead:
@@ -238,12 +238,12 @@ def train_head(
     options: object,
     training: TrainingOptions,
 ) -> HeadTraining:
-    """Read the data and start a head, or continue with that of the model ``before`` if its outputs mean the same.
+    """Read the data and create a head, or continue with the head of ``before`` if its outputs mean the same.
 
     The encoder is trained in place. ``options`` are the task's own options of `fit`.
     """
     if before is None and outputs_type(spec).head == "sequence" and embeds_by_mean(backend) and not backend.shared:
-        # A classifier above a sentence embedder reads the embedder's vector.
+        # A classifier on a sentence embedder reads the embedder's vector.
         backend = above_embedder(backend, pairs=False)
     kind: type[AnyLearner] = imported(spec.learner)
     outputs = None if before is None else before.outputs
@@ -268,7 +268,7 @@ def _validated(setup: TrainingSetup, data: HeadData, backend: TorchBackend) -> V
 
 
 def _initial_head(setup: TrainingSetup, before: TrainedHead | None, data: HeadData) -> InitialHead:
-    """Continue with the previous head, or start one from a linear model, as suits encoder and data."""
+    """Continue with the previous head, or create a head as suits the encoder and the data."""
     backend, learner, stored = setup.backend, setup.learner, data.stored
     if before is not None and learner.is_compatible_with(before.outputs):
         head = deepcopy(with_weights(before.backend, "train").head_model.head)
@@ -278,8 +278,7 @@ def _initial_head(setup: TrainingSetup, before: TrainedHead | None, data: HeadDa
         started = setup.linear_head(stored)
         return InitialHead(started, None if learner.start_strength is None else Baseline(LINEAR))
     if isinstance(setup.columns, PairColumns):
-        # A linear model of jointly read texts is worse than one of separately read texts, and so is fine-tuning from
-        # it.
+        # A linear model is worse on jointly than on separately encoded texts, and so is fine-tuning from it.
         started, apart = setup.random_head(backend), setup.linear_head(stored, above_embedder(backend, pairs=True))
         baseline = Baseline(APART, 1.0, lambda: _validated(setup, data, apart))
         return InitialHead(started, baseline, lambda: apart)
@@ -315,8 +314,8 @@ def measured_head(
 ) -> TrainedHead:
     """Return a head at the end of its training, with its card.
 
-    In the card, ``notes`` and ``limits`` stand before the other notes on the training and limits of the metrics; ``of``
-    is the noun for the measured rows. With fewer updates than ``enough``, a note says that there were few.
+    ``notes`` and ``limits`` come first among the card's notes on the training and limits of the metrics. ``of`` is the
+    noun phrase for the measured rows. A note warns if there were fewer updates than ``enough``.
     """
     phase("evaluating on the held-out rows")
     outputs, seed = learner.outputs, record.settings.seed
@@ -336,10 +335,10 @@ def _facts_of(learner: AnyLearner, stored: StoredInputs) -> dict[str, object]:
 
 
 def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData, record: TrainingRecord) -> TrainedHead:
-    """Return a model trained on all of a few texts, measured and calibrated by cross-validation.
+    """Return a model trained on all of a few texts, evaluated and calibrated by cross-validation.
 
-    Each text is scored by a model of the other folds. The linear model of the frozen encoder is kept if it is better by
-    more than a standard error. An interrupted training is not measured, nor one whose folds diverge.
+    Each text is scored by a model trained on the other folds. The linear model of the frozen encoder is kept instead if
+    it is better by more than a standard error. If the training was interrupted or diverged, nothing is measured.
     """
     learner, stored, encoder = setup.learner, data.stored, setup.backend.model.encoder
     truth, seed = stored.truth, setup.training.seed
@@ -376,7 +375,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
 def _scores_of_folds(
     setup: TrainingSetup, stored: StoredInputs, folds_N: NDArray[np.int64], weights: Weights
 ) -> list[Scores[object]]:
-    """Return scores of all texts, each by a model trained on the other folds; the encoder's weights change."""
+    """Return the score of each text from a model trained on the other folds; the encoder's weights change."""
     encoder, outputs = setup.backend.model.encoder, setup.learner.outputs
     quiet = replace(setup, training=replace(setup.training, show_progress=False))
     scores: dict[int, Scores[object]] = {}

@@ -1,4 +1,4 @@
-"""Taggers as members of an ensemble: the words of a text are rows of its scores."""
+"""Taggers as members of an ensemble; the scores of a text have one row per word."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TagCombiner(Combiner[TagOutputs, Words, TrueTags, Words]):
 
     @property
     def shared_settings(self) -> Mapping[str, str]:
-        """The scheme, which all members share."""
+        """The scheme, which must be the same for all members."""
         return {"scheme": self.outputs.tag_set.scheme}
 
     def calibrated(self, scores: Sequence[WordScores], truth: TrueTags) -> Self:
@@ -36,7 +36,7 @@ class TagCombiner(Combiner[TagOutputs, Words, TrueTags, Words]):
         return TagLearner(self.outputs).validate(scores, truth).metrics
 
     def flat(self, truth: TrueTags) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the tags of all words, and the text of each."""
+        """Return the tags of all words, and the text index of each word."""
         return np.concatenate(truth), np.repeat(np.arange(len(truth)), [len(each) for each in truth])
 
     def names(self) -> dict[str, object]:
@@ -44,7 +44,7 @@ class TagCombiner(Combiner[TagOutputs, Words, TrueTags, Words]):
         return {"labels": list(self.outputs.labels), "scheme": self.outputs.tag_set.scheme}
 
     def data_facts(self, inputs: Sequence[Words], truth: TrueTags) -> dict[str, object]:
-        """Return the number of texts and words, and SHA-256 of the words and of their tags."""
+        """Return the numbers of texts and words, and the SHA-256 of the words and of their tags."""
         truth_M = np.concatenate(truth)
         texts = digest_of_texts(words.listed() for words in inputs)
         return {"rows": len(inputs), "texts_sha256": texts, "words": len(truth_M), "tags_sha256": digest_of(truth_M)}

@@ -1,6 +1,6 @@
 """The training of taggers: data, loss, temperature, diagnostics.
 
-Shapes: M words of several texts, U words in the windows of several texts, B windows of a batch, T their tokens, C tags.
+Shapes: M words of several texts, U words in their windows, B windows in a batch, T tokens of a batch, C tags.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from bothways.text import ReadWords, Words, WordStarts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TagLearner(Learner[TagOutputs, TrueTags, Words]):
-    """The training side of tags of words; ``calibrates`` is True to fit a temperature."""
+    """The training side of tagging; ``calibrates`` is True to fit a temperature."""
 
     calibrates: bool = True
 
@@ -67,7 +67,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         seed: int,
         before: TagOutputs | None,
     ) -> tuple[Self, list[TagExample], list[TagExample]]:
-        """Read tagged words, converting IOB1 to BIO. Equal texts are held out together."""
+        """Read tagged words, and convert IOB1 to BIO. Equal texts are held out together."""
         del backend
         own, given = options_of(TagColumns, columns), options_of(TagFitting, options)
         examples = tagged_examples(data.train, own)
@@ -94,7 +94,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
 
     @property
     def start_strength(self) -> float:
-        """The inverse penalty of scikit-learn's classifiers."""
+        """Inverse penalty (scikit-learn's C)."""
         return STRENGTH
 
     @override
@@ -128,7 +128,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         return with_temperature(self.outputs, scores, truth)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
-        """Return the number of words, and SHA-256 of their encoded tags."""
+        """Return the number of words, and the SHA-256 of their encoded tags."""
         truth_M, lengths_N = np.concatenate(stored.truth), np.array([len(each) for each in stored.truth])
         return {"words": len(truth_M), "tags_sha256": digest_of(lengths_N, truth_M)}
 
@@ -175,14 +175,14 @@ def _windows(stored: StoredInputs) -> WordWindows:
 
 @dataclass(frozen=True, slots=True)
 class WordWindows:
-    """Tokenised texts, with the first tokens of their words."""
+    """Tokenised texts, with the position of the first token of each word."""
 
     store: WindowStore
     tokens: tuple[WordStarts, ...]
 
     @classmethod
     def of(cls, store: WindowStore, texts: Iterable[ReadWords]) -> WordWindows:
-        """Find the words of texts in windows that were stored with offsets."""
+        """Find the first tokens of words in windows that were stored with offsets."""
         of_texts = zip(texts, store.windows_of_texts, strict=True)
         return cls(
             store,
@@ -190,7 +190,7 @@ class WordWindows:
         )
 
     def units(self) -> LossUnits:
-        """Return the words in each window; a word in several windows shares its weight of 1 among them."""
+        """Return the words in each window as units; a word in several windows has a total weight of 1."""
         rows, shares, counts = [], [], []
         for tokens, numbers in zip(self.tokens, self.store.windows_of_texts, strict=True):
             order = _by_window(tokens)
@@ -202,12 +202,12 @@ class WordWindows:
 
     @property
     def unread(self) -> list[int]:
-        """Texts whose words have no token, so there is nothing to learn from them."""
+        """Indices of texts without any word that has a token; they cannot be used for training."""
         return [number for number, tokens in enumerate(self.tokens) if not len(tokens.words_M)]
 
 
 class WordLoss:
-    """The tags of the words in each window; a word in several windows divides its weight of 1 among them."""
+    """The tags of the words in each window, and their loss; a word in several windows has a total weight of 1."""
 
     joint: ClassVar[bool] = False
 
@@ -215,11 +215,11 @@ class WordLoss:
         self._units = windows.units()
         held = zip(windows.tokens, truth, strict=True)
         self._tags_U = np.concatenate([tags_W[tokens.words_M[_by_window(tokens)]] for tokens, tags_W in held])
-        self.weights_W = self._units.weights_W  # the number of words, counting shares
+        self.weights_W = self._units.weights_W  # sum of the words' shares
 
     @property
     def digest(self) -> str:
-        """A checksum of the tags and their places."""
+        """A checksum of the tags and their positions."""
         return digest_of(self._units.rows_U, self._tags_U)
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
@@ -232,5 +232,5 @@ class WordLoss:
 
 
 def _by_window(tokens: WordStarts) -> NDArray[np.int64]:
-    """Return the order of first tokens that puts those of a window together."""
+    """Return the order that sorts first tokens by window."""
     return np.argsort(tokens.windows_M, kind="stable")

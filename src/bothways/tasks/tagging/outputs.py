@@ -1,9 +1,9 @@
-"""Tags of words: predictions, and the outputs of a head that reads each token. Loads no torch.
+"""Tagging: predictions, and the meaning of the outputs of a token head. Does not import torch.
 
-The model reads the words with single spaces between them. The first token of a word represents it: scores and loss are
-taken from it, and the word's other tokens only help the encoder, as in Devlin et al. (2018, section 5.3).
+The words of a text are joined by single spaces. The first token of a word represents it: scores and loss use only this
+token, and the encoder also reads the others, as in Devlin et al. (2018, section 5.3).
 
-Shapes: W words of one text, M words of several texts, n tokens of a window, C tags.
+Shapes: W words of one text, M words of several texts, n tokens in a window, C tags.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TrueTags: TypeAlias = Sequence[NDArray[np.int64]]
 TagExample: TypeAlias = Example[tuple[str, ...]]
 
 CHUNK = 64
-"""Texts whose words are decoded at once."""
+"""Number of texts to decode at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class TaggedWord(TaskPrediction):
     Attributes:
         text: The word.
         start: Offset of its first character in the text, in code points.
-        end: Offset behind its last character.
+        end: Offset just past its last character.
         tag: Its tag.
         probability: Probability of the tag for this word alone, calibrated if the model is.
     """
@@ -72,10 +72,10 @@ class TaggedSpan(TaskPrediction):
     Attributes:
         label: Label of the span, such as PER.
         start: Offset of its first character in the text, in code points.
-        end: Offset behind its last character.
+        end: Offset just past its last character.
         text: ``text[start:end]`` of the whole text.
-        probability: The lowest probability of its words' tags.
-        words: Index of its first word and of the word after its last, from 0.
+        probability: The lowest probability among the tags of its words.
+        words: Index of its first word, and of the word after its last word, from 0.
     """
 
     label: str
@@ -119,7 +119,7 @@ class Tagging(TaskPrediction):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
-    """A tag for each word, and the spans that the tags encode; a temperature calibrates the tags of words."""
+    """A tag for each word, and the spans that the tags encode; a temperature calibrates the tag probabilities."""
 
     tag_set: TagSet
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
@@ -153,7 +153,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     def encode(self, examples: Sequence[TagExample]) -> TrueTags:
         return self.tag_set.encode(examples)
 
-    # --- from words to answers ---
+    # --- from words to predictions ---
 
     @override
     def texts(self, value: Words) -> tuple[str, ...]:
@@ -168,13 +168,13 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
                 scores_WC = word_scores(windows, tokens, len(value), self.tag_set.unseen_C)
                 return Scores(scores_WC, value, TokensRead(len(windows), dropped))
             case _:
-                raise TypeError("tags need the scores of each token")
+                raise TypeError("expected one text, with a row of scores for each token")
 
     @override
     def decide(self, scores: Sequence[WordScores], options: object = None) -> list[Tagging]:
         given = options_of(TagPrediction, options)
         if given.scheme is not None and self.tag_set.scheme == "plain":
-            raise InvalidInput(f"the tags of this model are not spans, so they cannot be written as {given.scheme}.")
+            raise InvalidInput(f"the tags of this model encode no spans: leave out scheme={given.scheme!r}.")
         temperature = None if given.calibrated is False else self.confidence.temperature
         found: list[Tagging] = []
         for start in range(0, len(scores), CHUNK):
@@ -197,7 +197,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         return replace(found, tokens_read=texts_read(each.read for each in scores))
 
     def tagged(self, scores: Sequence[WordScores], truth: TrueTags, *, calibrated: bool | None = None) -> TaggedWords:
-        """Return the best valid tags beside the true ones."""
+        """Return the best valid tags with their probabilities, and the true tags."""
         temperature = None if calibrated is False else self.confidence.temperature
         lengths = [len(each) for each in truth]
         predicted_M, probability_M = self.tag_set.best(logits_of_all(scores), lengths, temperature)
@@ -215,9 +215,9 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     def check_untrained(cls, backend: Backend) -> None:
         options = options_of(TagOpening, backend.options)
         if options.labels is not None:
-            raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
+            raise InvalidInput("labels need a trained head, but this checkpoint has none: call fit without labels.")
         if options.scheme is not None:
-            raise InvalidInput("labels and scheme belong to a trained head, but this checkpoint has none: call fit.")
+            raise InvalidInput("scheme needs a trained head, but this checkpoint has none: call fit with the scheme.")
 
     @classmethod
     @override
@@ -244,7 +244,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
 def taggings(
     texts: Sequence[Scores[Words]], tags: Sequence[str], probabilities: Sequence[float], tag_set: TagSet
 ) -> Iterator[Tagging]:
-    """Yield the taggings of texts from the tags of all words, concatenated, with their probabilities."""
+    """Yield the taggings of texts, given the concatenated tags of all words and their probabilities."""
     end = 0
     for each in texts:
         start, end, text = end, end + len(each.places), each.places.text
@@ -266,12 +266,11 @@ def _span(span: TagSpan, words: Words, probabilities_W: Sequence[float]) -> Tagg
 def word_scores(
     rows: Sequence[NDArray[np.floating]], tokens: WordStarts, words: int, unseen_C: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the scores of each word (W, C), from the scores of the tokens in a text's windows (n, C).
+    """Return the scores of each word (W, C), given the scores of the tokens in each window of a text (n, C).
 
-    If the word is in one window, its scores are the logits of its first token. If it is in several, they are the mean
-    of that token's log-probabilities, each weighted with the number of tokens between the word and the nearer end of
-    the window: the window with the most context around the word counts most. A word without any token has the scores
-    ``unseen_C``.
+    With one window, the scores of a word are the logits of its first token. With several, they are the mean of that
+    token's log-probabilities over the windows, weighted by the number of tokens between the word and the nearer end of
+    the window, so the window with the most context counts most. A word without tokens has the scores ``unseen_C``.
     """
     scores_WC = np.tile(unseen_C, (words, 1))
     if len(rows) == 1:
@@ -294,21 +293,21 @@ def _log_softmax(logits_MC: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def tagged_examples(data: Source, columns: TagColumns) -> list[TagExample]:
-    """Return the words of a source with their tags."""
+    """Read words with their tags."""
     rows = read_tagged(data, columns.tokens, columns.tags)
     return [Example(row.words, row.label, 0, row.where) for row in rows]
 
 
 def read_in_scheme(data: Source, columns: TagColumns, scheme: Scheme | None, target: Scheme) -> list[TagExample]:
-    """Return tagged words, converted to the scheme ``target`` from the given or guessed one."""
+    """Read tagged words, and convert them to the scheme ``target`` from the given or recognised scheme."""
     examples = tagged_examples(data, columns)
     return tagged_in(examples, data_scheme(examples, check_scheme(scheme) if scheme else None, target), target)
 
 
 def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:
-    """Return the tags in ``config.json``, which encode spans by their names; refuse placeholders such as LABEL_0.
+    """Return the tags in ``config.json``; raise `InvalidInput` for placeholders such as LABEL_0.
 
-    ``named`` is True if such names were chosen by a user; otherwise they stand for missing names.
+    ``named`` is True if a user chose such names; otherwise they mean that the tags have no names.
     """
     names = numbered_names(settings.get("id2label") or {})
     if not names or (names == placeholders(len(names)) and not named):

@@ -1,4 +1,4 @@
-"""Declaration of tagging. Loads no torch."""
+"""Declaration of tagging. Does not import torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class TagColumns:
     """Words and their tags.
 
     Attributes:
-        tokens: Column of the words: lists, or strings with white space between the words.
-        tags: Column of the words' tags, in the same form as the words.
-        text: Columns of raw text, joined by spaces; read if a row to predict has no column of words.
+        tokens: Column of the words: a list, or a string with white space between the words.
+        tags: Column of the tags, one per word, in the same form.
+        text: Columns of raw text, joined by spaces; read in prediction if a row has no column of words.
     """
 
     tokens: str = "tokens"
@@ -35,11 +35,11 @@ class TagColumns:
     one: ClassVar[str] = "a text"
 
     def read(self, row: Row) -> "Words":
-        """Return the words of a row, or of its text."""
+        """Return the words of a row, or of its raw text."""
         return given_words(row, self.tokens, self.text)
 
     def check(self, number: int, value: object) -> "Words":
-        """Return the words of a raw text, or of a list of words; `bothways.text.words.word_spans` finds them."""
+        """Return the words of a raw text (see `bothways.text.words.word_spans`) or of a list."""
         from bothways.text import Words
 
         match value:
@@ -59,13 +59,12 @@ class TagColumns:
                 )
         if not words.spans:
             raise InvalidInput(
-                f"text {number + 1} is empty or only white space and characters that cannot be seen: drop it or fill "
-                "it in."
+                f"text {number + 1} is empty or only white space and invisible characters: drop it or fill it in."
             )
         return words
 
     def is_one(self, value: object) -> bool:
-        """Return True for a raw text; a list is many texts."""
+        """Return True for a raw text; a list is a batch of texts."""
         return isinstance(value, str)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -100,11 +99,11 @@ class WordsInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagOpening:
-    """Options of opening a trained head.
+    """Options for opening a trained head.
 
     Attributes:
         labels: Names of the head's outputs, for checkpoints without label names.
-        scheme: How the labels encode spans, if a checkpoint of another program leaves that open (``"IOB1"``).
+        scheme: Scheme in which the labels encode spans, for checkpoints whose labels do not show it (``"IOB1"``).
     """
 
     labels: Sequence[str] | None = None
@@ -113,11 +112,11 @@ class TagOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagFitting(TemperatureOptions):
-    """Options of learning from tagged words.
+    """Options for fitting on tagged words.
 
     Attributes:
-        scheme: How tags encode spans: ``"BIO"``, ``"IOB1"`` (which the model learns as BIO), ``"BIOES"``, ``"BILOU"``
-            or ``"plain"`` for tags that encode none. Default: recognised from the tags.
+        scheme: Scheme in which the tags encode spans: ``"BIO"``, ``"IOB1"`` (converted to BIO), ``"BIOES"``,
+            ``"BILOU"``, or ``"plain"`` for tags that encode no spans. Default: recognised from the tags.
     """
 
     scheme: Scheme | None = None
@@ -125,7 +124,7 @@ class TagFitting(TemperatureOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagData:
-    """Options of reading tagged data.
+    """Options for reading tagged data.
 
     Attributes:
         scheme: Scheme of the tags in the data; may differ from the model's. Default: recognised from the tags.
@@ -139,9 +138,9 @@ class TagPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True requires calibrated probabilities, False returns the head's uncalibrated ones. Default:
-            calibrated if the model is.
-        scheme: Scheme of the words' tags. Default: the model's.
+        calibrated: True requires calibrated probabilities; False returns uncalibrated ones. Default: calibrated if the
+            model is calibrated.
+        scheme: Scheme of the predicted tags. Default: the model's.
     """
 
     calibrated: bool | None = None

@@ -1,4 +1,4 @@
-"""The tags of a tagger, their valid order, and the best valid sequence.
+"""The tags of a tagger, and the best tag sequence that is valid in their scheme.
 
 Shapes: W words of one text, M words of several texts, C tags.
 """
@@ -29,7 +29,7 @@ from bothways.evaluation.tag_schemes import (
 )
 from bothways.evaluation.temperature import Temperature, apply_temperature
 
-# Far below any difference between scores that matters.
+# Far below any relevant difference between scores.
 _BREAKS_TIES = 1e-6
 
 
@@ -43,19 +43,19 @@ class TagSet:
     def __post_init__(self) -> None:
         if self.scheme != "plain" and OUTSIDE not in self.labels:
             raise InvalidInput(
-                f"a model of the scheme {self.scheme} needs the tag {OUTSIDE!r} among its labels, but it has "
-                f"{list(self.labels)}. Choose the scheme 'plain' if they are not spans."
+                f"the scheme {self.scheme} needs the tag {OUTSIDE!r} among the labels, got {list(self.labels)}. "
+                "Choose the scheme 'plain' if they do not encode spans."
             )
         never = unwritten(self.labels, self.scheme)
         if never:
             raise InvalidInput(
-                f"the scheme {self.scheme} has no place for {', '.join(map(repr, never))} among the tags "
-                f"{list(self.labels)} of this model. Choose their scheme, or 'plain' if they are not spans."
+                f"the scheme {self.scheme} cannot use {', '.join(map(repr, never))} among the tags "
+                f"{list(self.labels)} of this model. Choose their scheme, or 'plain' if they do not encode spans."
             )
 
     @classmethod
     def of_rows(cls, rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme) -> "TagSet":
-        """Return the tags that training rows need, two or more: for spans, all tags of the scheme for their labels."""
+        """Return the tags in training rows, at least two; for spans, all tags that the scheme has for their labels."""
         found = sorted({tag for row in rows for tag in row.label})
         labels = found if scheme == "plain" else complete({parted(tag)[1] for tag in found if tag != OUTSIDE}, scheme)
         if len(labels) < 2:
@@ -66,7 +66,7 @@ class TagSet:
         return cls(tuple(labels), scheme)
 
     def continued(self, before: "TagSet | None") -> "TagSet":
-        """Return the previous model's tags, if they are the same in the same scheme: outputs then keep their order."""
+        """Return the tag set ``before`` if it has the same tags and scheme, to keep their order; else this tag set."""
         if before is not None and before.scheme == self.scheme and set(before.labels) == set(self.labels):
             return before
         return self
@@ -80,9 +80,9 @@ class TagSet:
 
     @cached_property
     def unseen_C(self) -> NDArray[np.float64]:
-        """Scores of a word that the model has not seen: all equal, so that its neighbours decide.
+        """Scores of a word without tokens: all nearly equal, so that the tags of its neighbours decide.
 
-        In a tie, the word is outside of spans, or else continues one.
+        In a tie, the word is outside of spans, or else continues a span.
         """
         if self.scheme == "plain":
             return np.zeros(len(self.labels))
@@ -90,7 +90,7 @@ class TagSet:
         return np.array(ranks) * _BREAKS_TIES
 
     def encode(self, rows: Sequence[Example[tuple[str, ...]]]) -> list[NDArray[np.int64]]:
-        """Return the indices of each row's tags, all of which must be in the set."""
+        """Return the tag indices of each row; raise `InvalidInput` for an unknown tag."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         for row in rows:
             for place, tag in enumerate(row.label, start=1):
@@ -119,11 +119,11 @@ class TagSet:
         return best_M, probabilities_MC[np.arange(len(best_M)), best_M]
 
     def decode(self, scores_MC: NDArray[np.float64], lengths: Sequence[int]) -> NDArray[np.int64]:
-        """Return the indices of the best tags (M) of concatenated texts: those with the highest sum in each text.
+        """Return the tag indices (M) of concatenated texts with the highest sum of scores in each text.
 
-        Only sequences that are valid in the scheme are considered, so spans are never broken (Viterbi 1967, without
-        scores for transitions). If the best tags of the single words form such a sequence, that is the result. The
-        scores are logarithms of probabilities, or logits.
+        Only sequences that are valid in the scheme are considered, so that spans are complete (Viterbi 1967, without
+        transition scores). The result is the best tag of each word if these tags are valid together. Scores are
+        log-probabilities or logits.
         """
         best_M: NDArray[np.int64] = scores_MC.argmax(axis=1)
         if self._free:
@@ -146,7 +146,7 @@ class TagSet:
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:
-        """True if the tag of a column may follow that of a row (C + 1, C + 1); the last row and column are its ends."""
+        """True if a column's tag may follow a row's tag (C + 1, C + 1); the last row and column are the text's ends."""
         borders = [*self.labels, OUTSIDE]
         known = set(self.labels)
         return np.array([[self._follows(left, right, known) for right in borders] for left in borders])
@@ -157,7 +157,7 @@ class TagSet:
         open_ = same and parted(left)[0] in ("B", "I")
         if follows_its_own(right, self.scheme) and not same:
             return False
-        # If a checkpoint has no tag for the first word of a span, the tag for later words may begin it.
+        # If a checkpoint has no tag for the first word of a span, the tag of later words may begin a span.
         if goes_on(right, self.scheme) and not open_ and not (self.scheme == "BIO" and f"B-{label}" not in known):
             return False
         return not must_go_on(left, self.scheme) or (open_ and goes_on(right, self.scheme))
@@ -182,7 +182,7 @@ class TagSet:
 def tagged_in(
     rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme, wanted: Scheme
 ) -> list[Example[tuple[str, ...]]]:
-    """Return rows with their tags in another scheme; refuse tags that are invalid at their position."""
+    """Return rows with their tags in another scheme; raise `InvalidInput` for a tag that is invalid at its place."""
     for row in rows:
         check_tags(row.label, scheme, row.where)
     if scheme == wanted:
@@ -191,7 +191,7 @@ def tagged_in(
 
 
 def data_scheme(rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme | None, known: Scheme | None = None) -> Scheme:
-    """Return the scheme of the tags in rows: the caller's, or one that fits, preferably the model's own (``known``)."""
+    """Return the given scheme, or one that fits the tags in the rows, preferably ``known`` (the model's)."""
     if scheme is not None:
         return scheme
     if known == "plain":

@@ -8,9 +8,9 @@ from bothways.tasks.task import Task
 class TextTagger(Task[str, Tagging]):
     """A tagger of words, with calibrated probabilities: names, parts of speech and the like.
 
-    It takes raw texts and lists of words. A long text is read in windows; see `outputs.word_scores` for how they are
-    merged. Spans are never broken, see `tag_set.TagSet.decode`. A word that the tokenizer drops (control characters) or
-    that was truncated gets the tag that its neighbours suggest, with the probability of a guess.
+    Inputs are raw texts or lists of words. Long texts are read in windows, merged by `outputs.word_scores`. Predicted
+    tags are always valid in the scheme (`tag_set.TagSet.decode`). A word that the tokenizer drops (control characters)
+    or that was truncated gets a tag that fits its neighbours, with equal probabilities for all tags.
 
     >>> tagger = TextTagger.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> tagger.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP
