@@ -440,7 +440,7 @@ def test_validation_texts_that_say_nothing_are_refused_before_the_training(base,
 
 def test_what_was_trained_and_not_saved_has_no_fingerprint(base, tmp_path):
     embedder, _ = fitted(base, "pairs", epochs=1)
-    with pytest.raises(InvalidInput, match="save it first"):
+    with pytest.raises(InvalidInput, match="save it before indexing"):
         SemanticSearch.build(embedder, ["w5 w6"])
     embedder.save(tmp_path / "saved")
     search = SemanticSearch.build(embedder, ["w5 w6", "w7"])

@@ -185,12 +185,12 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.floating]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
     except TypeError as error:
         raise IncompatibleWeights(
-            f"expected floating point numbers in {path.name}, but some are of another type."
+            f"expected floating point numbers in {path.name}, but some are of another type: get the model again."
         ) from error
     for name, value in arrays.items():
         if value.dtype.kind != "f":
             raise IncompatibleWeights(
-                f"expected floating point weights in {name} of {path.name}, but they are {value.dtype}."
+                f"expected floating point weights in {name} of {path.name}, got {value.dtype}: get the model again."
             )
         if not np.isfinite(value).all():
             raise CorruptCheckpoint(
@@ -226,11 +226,11 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
     for name in sorted(set(places.values())):
         # The name comes from the file: it must not lead out of the folder.
         if Path(name).name != name or not (folder / name).is_file():
-            raise CorruptCheckpoint(f"{SHARD_INDEX} names the shard {name!r}, which is not a file in {str(folder)!r}.")
+            raise CorruptCheckpoint(f"{SHARD_INDEX} names the shard {name!r}, not in {str(folder)!r}: get it again.")
         tensors.update(read_safetensors(folder / name))
     absent = sorted(set(places) - set(tensors))
     if absent:
-        raise CorruptCheckpoint(f"the shards in {str(folder)!r} lack tensors that {SHARD_INDEX} names: {absent[:5]}.")
+        raise CorruptCheckpoint(f"no shard in {str(folder)!r} has {absent[:5]} of {SHARD_INDEX}: get the model again.")
     return tensors
 
 
@@ -244,9 +244,9 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         raise UnsafeCheckpoint(f"{str(path)!r} holds more than plain tensors and was not read: {error}.") from error
     except (RuntimeError, EOFError, OSError, ValueError) as error:
-        raise CorruptCheckpoint(f"{str(path)!r} cannot be read as a checkpoint: {error}.") from error
+        raise CorruptCheckpoint(f"{str(path)!r} cannot be read as a checkpoint: {error}. Get it again.") from error
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
-        raise CorruptCheckpoint(f"{str(path)!r} must hold a mapping from names to tensors.")
+        raise CorruptCheckpoint(f"{str(path)!r} must hold a mapping from names to tensors: save a state_dict.")
     return content
 
 
@@ -259,9 +259,9 @@ def _scan(path: Path) -> None:
         result = scan_file_path(str(path))
     # For a broken file, the scanner raises whatever its parsers raise.
     except Exception as error:
-        raise CorruptCheckpoint(f"{str(path)!r} cannot be scanned for code, so it was not read: {error}.") from error
+        raise CorruptCheckpoint(f"{str(path)!r} is too damaged to scan for code: {error}. Get it again.") from error
     if result.scan_err:
-        raise UnsafeCheckpoint(f"{str(path)!r} could not be scanned for code, so it was not read.")
+        raise UnsafeCheckpoint(f"{str(path)!r} was not read: a malformed pickle may hide code. Use safetensors.")
     if result.issues_count or result.infected_files:
         found = ", ".join(sorted({f"{g.module}.{g.name}" for g in result.globals if g.safety.value != "innocuous"}))
-        raise UnsafeCheckpoint(f"{str(path)!r} would run code when read (it calls {found}). It was not read.")
+        raise UnsafeCheckpoint(f"{str(path)!r} would run code (it calls {found}), so it was not read: do not use it.")

@@ -191,7 +191,7 @@ def _check_together(task: str | None, relevant: str | None, points: PointOptions
 
 @contextmanager
 def _suggested_task(task: str | None) -> Iterator[None]:
-    """Add to the error about an unknown task an evaluation with a similar name."""
+    """Suggest an evaluation with a similar name in the error about an unknown task."""
     try:
         yield
     except CycloptsError as error:

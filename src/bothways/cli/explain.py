@@ -252,7 +252,7 @@ def heads(
     sentences, show = [] if data is None else explaining.read_sentences(data, limit=most), False if quiet else None
     roles = explaining.head_roles(_encoder(model, opening), sentences, random=random, seed=seed, show_progress=show)
     if sentences and not quiet and not any(each.heads for each in sentences):
-        note("these sentences have no dependency trees, so relations are not scored: give a .conllu file with heads.")
+        note("these sentences have no dependency trees, so relations are not scored: give a .conllu file with trees.")
     if json:
         print_json({"model": model, "sentences": len(sentences), "roles": [rounded(each.to_dict()) for each in roles]})
         return

@@ -56,7 +56,7 @@ class EstimateOptions:
     quiet: opt.Quiet = False
 
     def settings(self, columns: TripleColumns, format_: Format | None) -> dict[str, Any]:
-        """Return the keyword arguments of the library."""
+        """Return the options as keyword arguments for the library's functions."""
         return {
             "columns": columns,
             "method": self.method,

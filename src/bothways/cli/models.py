@@ -294,7 +294,7 @@ def _print_local(recommendation: "Recommendation") -> None:
 
 
 def _source(model: "Ranked") -> str:
-    """Return that the model is local, or how to download it."""
+    """Return a note that the model is local, or the command that downloads it."""
     commit = f"commit {model.commit}" if model.commit else ""
     if model.local:
         return f"local{': ' if commit else ''}{commit}"

@@ -172,7 +172,7 @@ def spelled(name: str) -> str:
 
 
 def command(example: str = "", *, name: str | None = None, **groups: type) -> Callable[[Callable[..., object]], App]:
-    """Make a function a command whose help ends with the example; ``groups`` are option groups by parameter name."""
+    """Turn a function into a command whose help ends with an example; ``groups`` maps parameters to option groups."""
 
     def decorated(function: Callable[..., object]) -> App:
         for parameter, group in groups.items():

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # here, since the help of the program imports no command.
 COMMANDS = {
     "Choose a model": {
-        "program:demo": "Train, evaluate and search on news, and write a report.",
+        "program:demo": "Run the demo: train, evaluate and search with news texts.",
         "models:recommend": "Recommend models for a task, with reasons.",
         "models:models": "List the catalogue of models, or show one card.",
         "plan:cost": "Count a model's operations and memory without building it.",
@@ -125,7 +125,7 @@ def demo(
     seed: Annotated[int, Parameter(validator=Number(gte=0, lt=2**32))] = 1,
     threads: Threads = None,
 ) -> None:
-    """Train, evaluate and search on news, and write a report.
+    """Run the demo: train, evaluate and search with news texts.
 
     Takes a few minutes on two cores and needs no network.
 

@@ -140,11 +140,11 @@ def _csv_writer(stream: IO[str], *, delimiter: str) -> Callable[[_Row], None]:
     def write(row: _Row) -> None:
         if not columns:
             if not row:
-                raise InvalidInput("it has no columns.")
+                raise InvalidInput("it has no columns: give it at least one, or use jsonl.")
             columns.extend(row)
             writer.writerow(columns)
         if row.keys() != set(columns):
-            raise InvalidInput(f"it has the columns {sorted(row)}, but the first row has {sorted(columns)}.")
+            raise InvalidInput(f"it has the columns {sorted(row)}, the first row {sorted(columns)}: use jsonl.")
         writer.writerow([_cell(row[column]) for column in columns])
 
     return write
@@ -177,7 +177,7 @@ def _cell(value: object) -> object:
         return _json(value)
     plain = plain_scalar(value)
     if isinstance(plain, float) and not math.isfinite(plain):
-        raise InvalidInput(f"{value!r} is not finite.")
+        raise InvalidInput(f"{value!r} is not finite: write None instead, or drop the row.")
     return plain
 
 
@@ -188,7 +188,7 @@ def _json(value: object) -> str:
 def _in_json(value: object) -> object:
     plain = plain_scalar(value)
     if plain is value:
-        raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON.")
+        raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON: convert it first.")
     return plain
 
 

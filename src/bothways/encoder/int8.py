@@ -41,7 +41,7 @@ class Int8Weight:
 
     @classmethod
     def of(cls, weight_OI: Tensor, shift_I: Tensor, stretch_I: Tensor, pair: int = ANY_PAIR) -> "Int8Weight":
-        """Round a weight, given its inputs' shift and stretch; ``pair`` limits the sum of two neighbouring codes."""
+        """Quantize a weight for inputs ``(x - shift) * stretch``; ``pair`` limits the sum of two neighbouring codes."""
         stretched_OI = weight_OI.detach() / stretch_I
         scale_O = steps(stretched_OI, pair // 2)
         codes_OI = (stretched_OI / scale_O[:, None]).round().to(torch.int8)

@@ -103,7 +103,7 @@ def scores_of(model: AnyTask, targets: Sequence[ExplainTarget], *, description: 
     rows = []
     for target, given in zip(targets, read, strict=True):
         if not isinstance(given, TokenOutputs):
-            raise TypeError("answer spans need the scores of each token")
+            raise TypeError(f"expected start and end scores of each token, got {type(given).__name__}")
         rows.append(target.rows([torch.from_numpy(each) for each in given.rows], given.places))
     return _numbers(targets, rows)
 

@@ -61,7 +61,7 @@ class TagTarget(ExplainTarget):
 
     @classmethod
     def of(cls, words: Sequence[str], tags: tuple[tuple[int, int], ...], names: tuple[str, ...]) -> "TagTarget":
-        """Return the target for words, joined to the text that the tokenizer reads."""
+        """Return the target for these words, which are joined into the text that the tokenizer reads."""
         return cls((ReadWords.of(Words.of_list(words)).text,), tuple(words), tags, names)
 
     @property

@@ -44,8 +44,8 @@ class CheckpointHead:
 
     Attributes:
         kind: The computation of the head.
-        rows: Its weight rows: full names on disk, including the family's prefix if there is one, and our names, which
-            begin with ``head.``. They include the rows of a pooler that the head reads.
+        rows: Its rows of the weight map: full names on disk, including the family's prefix if there is one, and our
+            names, which begin with ``head.``. They include the rows of a pooler that the head reads.
         dropout: Setting of the dropout rate before the last linear map, if the encoder's rate does not apply.
         needs: Settings of ``config.json`` that the head requires, with their supported values. The first value is the
             default of a missing setting.

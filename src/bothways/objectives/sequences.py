@@ -207,7 +207,7 @@ def _units(sequences: Sequence[TrainingSequence], rank: int, processes: int) -> 
 
 
 def _divided(batches: list[list[list[int]]], count: int) -> list[list[list[int]]]:
-    """Split or merge a process's batches until there are ``count``, as in every process."""
+    """Split or merge a process's batches into ``count``, so that all processes have the same number."""
     while len(batches) < count:
         at = max(range(len(batches)), key=lambda number: len(batches[number]))
         half = len(batches[at]) // 2

@@ -267,7 +267,7 @@ _LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA
 def write_int8_folder(
     folder: Path, checkpoint: Checkpoint, maps: Mapping[str, Int8Weight], described: Mapping[str, object]
 ) -> None:
-    """Write a model to an empty folder, with the int8 weights in ``maps``, by parameter name, instead of its own.
+    """Write a model to an empty folder; the int8 weights in ``maps``, by parameter name, replace its own.
 
     ``config.json`` and the model card get the description of the int8 layers.
     """

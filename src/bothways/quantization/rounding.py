@@ -171,7 +171,7 @@ def _hessian(shift_I: Tensor, stretch_I: Tensor, sample: InputSample) -> Tensor:
 
 
 def _stretches(weight_OI: Tensor, sample: InputSample) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield shifts and stretches (I): first none, then of rising strength, without and with a shift."""
+    """Yield the shifts and stretches (I) to try: 0 and 1, then each smoothing strength without and with a shift."""
     none_I = torch.zeros_like(sample.low_I)
     yield none_I, torch.ones_like(none_I)
     weights_I = _above_zero(weight_OI.abs().amax(0))

@@ -172,7 +172,7 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
 
 
 def _add_mask(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
-    """Give the mask the next free id if the model file has none, as in DeBERTa."""
+    """Add a mask token with the next free id if the SentencePiece file has none, as in DeBERTa."""
     mask = recipe.special.mask
     if isinstance(recipe, SentencePiece) and mask is not None and tokenizer.token_to_id(mask.content) is None:
         tokenizer.add_special_tokens([library_token(mask, special=True)])

@@ -47,7 +47,7 @@ class Frame:
         return repr(astuple(self))
 
     def around(self, texts: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """Return the ids and the segment ids (n) of a sequence of these texts (m each).
+        """Return the token ids and segment ids (n) of the texts, given as token ids, with their special tokens.
 
         >>> frame = Frame(gaps=((101,), (102,)), gap_types=((0,), (0,)), text_types=(0,))
         >>> frame.around([np.array([7, 8, 9], dtype=np.int32)])[0].tolist()

@@ -199,7 +199,7 @@ def _read(folder: Path) -> TrainingCheckpoint:
     verify_checksums(folder, {STATE: "none", **checksums})
     values: dict[str, Any] = read_json(folder / STATE)
     if values["format"] not in (_FORMAT, _IN_PARTS):
-        raise CorruptCheckpoint(f"expected format {_FORMAT}, got {values['format']!r}: another version wrote it.")
+        raise CorruptCheckpoint(f"expected format {_FORMAT} of this bothways version, got {values['format']!r}.")
     state = RunState.from_dict(values["state"])
     whole = values["format"] != _IN_PARTS
     tables = (_whole_tables if whole else _tables_in_parts)(folder, checksums, kept=state.epoch > 0)

@@ -100,8 +100,8 @@ class AdversarialRobustness:
         attacked = AttackedTexts.of(context, rng)
         if len(attacked.texts) < _MIN_TEXTS:
             raise Undecided(
-                f"expected at least {_MIN_TEXTS} texts with right answers to attack, got {len(attacked.texts)}. "
-                "Give more rows with --data."
+                f"expected at least {_MIN_TEXTS} texts to attack, correctly classified if labelled, "
+                f"got {len(attacked.texts)}. Give more rows with --data."
             )
         ask = cached(lambda texts: answers(context, context.classifier, texts).probabilities_NC)
         same = SameSentence(sentence_vectors(context.base_encoder))

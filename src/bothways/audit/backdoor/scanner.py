@@ -3,9 +3,9 @@
 Candidates come from five sources: published triggers and the user's, the vocabulary with gradients
 (`bothways.audit.backdoor.inversion`), token embeddings that moved furthest from the base model's, phrases of the
 user's texts that always get the same prediction, and words on which the predictions for these texts depend
-(`bothways.audit.backdoor.candidates`). All are ranked alike: by the hard texts that they flip, unless their meaning
-explains it (`bothways.audit.backdoor.inversion`). Labelled rows are also searched for phrases that the model has
-learnt from them.
+(`bothways.audit.backdoor.candidates`). All are ranked alike, by their effect on texts of other labels that are
+hard to flip; one whose meaning explains its effect is no trigger (`bothways.audit.backdoor.inversion`). Labelled rows
+are also searched for phrases that the model has learnt from them.
 
 Shapes: N texts, C labels, V words.
 """

@@ -92,7 +92,7 @@ def suffix_of(place: str) -> str:
 
 
 def inspect(part: FilePart, place: str, check: Check) -> Iterator[Finding]:
-    """Yield the faults of the bytes of a file."""
+    """Yield the findings in the content of a file."""
     yield from _inspect(_Item(part, place, check))
 
 

@@ -56,7 +56,7 @@ class FilePart:
         self._stream.seek(self._start + self.place)
         content = self._stream.readline(min(limit, self.size - self.place))
         if not content.endswith(b"\n"):
-            raise ValueError("a line without an end")
+            raise ValueError("a line without its line feed")
         self.place += len(content)
         return content[:-1]
 

@@ -161,7 +161,7 @@ class RunFolders:
         self._ended = True
 
     def settle(self) -> None:
-        """Restore a run that was set aside, unless this one has a checkpoint, and remove the folder if it is empty."""
+        """Restore the run set aside unless the new one has a checkpoint; remove the folder ``unfinished`` if empty."""
         if self._ended:  # another process may have a folder of this name by now
             return
         self._restore()

@@ -135,7 +135,7 @@ def check_method(method: str, target: Target, *, stackable: bool = True) -> None
 
 
 def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
-    """Return the features for stacking: logits of the same probabilities, clipped from below."""
+    """Return the features for stacking: logits of the members' probabilities, which are first clipped from below."""
     return logits_of(target, np.maximum(probabilities_of(target, logits), MIN_PROBABILITY))
 
 

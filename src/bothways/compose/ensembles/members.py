@@ -45,8 +45,7 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]
         model = task_class(SPECS[task]).from_pretrained(folder, **options) if task in SPECS else None
         if model is None or not model.spec.combiner:
             raise InvalidInput(
-                f"members of an ensemble need scores that can be combined, but {str(folder)!r} is a model for {task}, "
-                "whose scores cannot be combined."
+                f"{str(folder)!r} is a model for {task}, whose scores an ensemble cannot combine: leave it out."
             )
         models.append(model)
     return models

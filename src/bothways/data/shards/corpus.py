@@ -172,7 +172,7 @@ class Pieces:
         return digest_of(self.shard_P, self.begin_P, self.length_P, self.document_P, self.groups)
 
     def of_groups(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the indices of the pieces of some groups, group by group."""
+        """Return the indices of the pieces in the given groups, group by group."""
         return runs(self.groups[places], self.groups[places + 1] - self.groups[places])
 
     def continued(self) -> NDArray[np.bool_]:

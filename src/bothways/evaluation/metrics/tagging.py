@@ -101,7 +101,7 @@ class TaggingCounts:
 def span_counts(
     truth: Sequence[Sequence[TagSpan]], predicted: Sequence[Sequence[TagSpan]], labels: Sequence[str]
 ) -> IntArray:
-    """Count the right, true and predicted spans of each text and label: (N, 3, L)."""
+    """Count the true positives, gold spans and predicted spans of each text and label: (N, 3, L)."""
     if len(truth) != len(predicted):
         raise InvalidInput(f"expected predictions for {len(truth)} texts, got {len(predicted)}.")
     numbers = {label: number for number, label in enumerate(labels)}
@@ -116,7 +116,7 @@ def span_counts(
 
 
 def tag_counts(words: TaggedWords, tags: int) -> IntArray:
-    """Count the right, true and predicted words of each text and tag: (N, 3, L)."""
+    """Count the true positives, gold words and predicted words of each text and tag: (N, 3, L)."""
     counts_N3L = np.zeros((words.texts, 3, tags), dtype=np.int64)
     everywhere_W = np.ones_like(words.right_W)
     for kind, tags_W, counted_W in (

@@ -204,7 +204,7 @@ def found_at(vectors_PH: Vectors, rows: RowTexts) -> Floats:
 
     An anchor is ranked against all different positives and negatives; its own positives match. A labelled text is
     ranked against all other texts; those with its label match. Among equal cosines, candidates that do not match rank
-    first. A copy of the query has cosine 1 with any vectors, so it never counts as an error: it is a match if it has
+    first. A copy of the query has cosine 1 under any encoder, so it never counts as an error: it is a match if it has
     the query's label, otherwise it is left out.
     """
     queries, candidates_C, belongs_to = _by_label(rows) if isinstance(rows.columns, LabelledTexts) else _by_row(rows)

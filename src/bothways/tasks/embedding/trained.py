@@ -188,7 +188,7 @@ class TrainedEmbedder:
     def _vector(self, rows: Rows) -> tuple[Vectors, TokensRead]:
         """Merge a text's window vectors into one vector (K); also return how much of the text was read."""
         if not isinstance(rows, TextRows):
-            raise TypeError("text vectors need one vector for each window")
+            raise TypeError("expected one text, with a vector for each window")
         settings, vectors_WH = self.settings, rows.rows_WK
         if len(vectors_WH) == 1:
             vector_H = vectors_WH[0]
@@ -209,7 +209,7 @@ class TrainedEmbedder:
             return export.checksum
         model = with_weights(self.backend, "identify").model
         if model.trainings:
-            raise InvalidInput("this embedder was trained since it was opened or saved: save it first.")
+            raise InvalidInput("this embedder has been trained since it was opened or saved: save it before indexing.")
         return fingerprint(model.folder)
 
     def facts(self) -> dict[str, object]:

@@ -144,11 +144,11 @@ class _Rows:
 
 
 def chosen_strength(data: _Rows, start: LinearStart) -> float:
-    """Return the strength with the lowest loss on held-out inputs, or the default if it is as good.
+    """Return the strength (inverse penalty) with the lowest loss on held-out inputs, or the default if it is as good.
 
     "As good" means within a standard error over the folds. With many inputs, a sample is drawn and a quarter of it is
-    held out once; with few inputs, the default is returned. A low strength is best if the hidden states do not predict
-    the targets: the model then predicts little more than the class frequencies.
+    held out once; with few inputs, the default is returned. A low value, thus a strong penalty, is best if the hidden
+    states do not predict the targets: the model then predicts little more than the class frequencies.
     """
     strengths = [start.strength * part for part in _TRIED]
     if not start.searched or len(np.unique(data.inputs)) < _FEWEST:

@@ -69,7 +69,7 @@ class FillOptions(PredictOptions):
         if not isinstance(self.words, Sequence) or isinstance(self.words, str) or not self.words:
             raise InvalidInput(f"expected words as a list of at least one string, got {self.words!r}.")
         if self.max_pieces != 1:
-            raise InvalidInput("words have their own numbers of pieces: leave out max_pieces.")
+            raise InvalidInput("words are used whole, however many pieces they have: leave out max_pieces.")
 
     @property
     def nested(self) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
                 spans = SpanScores(context, windows, places, no_answer=self.no_answer, longest=longest)
                 return spans_scored(FoundSpans.of(context, spans, given.top or 1), TokensRead(len(windows), dropped))
             case _:
-                raise TypeError("answer spans need the scores of each token")
+                raise TypeError("expected one text, with start and end scores for each token")
 
     @override
     def decide(self, scores: Sequence[SpanScored], options: object = None) -> list[QuestionAnswer]:
