@@ -201,7 +201,7 @@ def test_a_process_that_fails_is_an_error_that_says_why(monkeypatch, code, error
 
 @pytest.mark.parametrize(
     ("batch", "length", "said"),
-    [(0, 8, "at least 1"), (1, 513, "in windows"), (10**9, 128, "at most 2,147,483,647 tokens")],
+    [(0, 8, "at least 1"), (1, 513, "into windows"), (10**9, 128, "at most 2,147,483,647 tokens")],
 )
 def test_a_cost_that_makes_no_sense_is_refused(batch, length, said):
     with pytest.raises(InvalidInput, match=said):

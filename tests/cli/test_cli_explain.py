@@ -65,7 +65,7 @@ def test_of_an_encoder_without_a_task_attention_alone_is_shown(files, tmp_path):
         ((TEXT, "--answer", "w99"), "--answer must be a part of the context"),
         ((TEXT, "--label", "odd", "--choice", "1"), "expected one of --label"),
         ((TEXT, TEXT), "explains one text at a time, got 2"),
-        ((TEXT, "--task", "news"), "model of one task"),
+        ((TEXT, "--task", "news"), "model for one task"),
         ((TEXT, "--method", "magic"), "integrated-gradients"),
     ],
 )

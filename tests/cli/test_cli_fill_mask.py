@@ -86,7 +86,7 @@ def test_a_text_without_tokens_has_no_perplexity(masked):
         ((), "nothing to read"),
         (("w5 [MASK]", "--data", "x.jsonl"), "got both"),
         (("w5 [MASK]", "--top", 0), "top"),
-        (("w5 [MASK]", "--words", "w6", "--max-pieces", 2), "leave max_pieces out"),
+        (("w5 [MASK]", "--words", "w6", "--max-pieces", 2), "leave out max_pieces"),
         (("w5 [MASK]", "--whole-words"), "needs --pseudo-likelihood"),
         (("w5 [MASK]", "--output", "x.jsonl"), "--output needs --data"),
         (("w5 [MASK]", "--max-length", 40), "between 1 and the model's 18"),

@@ -213,7 +213,7 @@ def test_one_task_is_compared_with_a_model_of_that_task(files, multi, task_files
     given = call("compare", several, run, "--task", "sentiment", "--data", data, "--json", "--quiet", "--resamples", 20)
     alone = call("evaluate", several, "--task", "sentiment", "--data", data, "--json", "--quiet", "--resamples", 20)
     assert given.json()["accuracy_a"] == pytest.approx(alone.json()["accuracy"])
-    fails(1, "choose sentiment, topic", "compare", several, run, "--data", data, "--quiet")
+    fails(1, "choose one of sentiment, topic", "compare", several, run, "--data", data, "--quiet")
     fails(2, "each model has only one task", "compare", run, run, "--task", "sentiment", "--data", data, "--quiet")
     scored = tmp_path / "scored.csv"
     scored.write_text("text_a,text_b,score\n" + "".join(f"w5 w6,w{number},{number}\n" for number in range(6, 12)))

@@ -21,7 +21,7 @@ SEVERAL = [{**row, **tagged, "amount": 1.0 * at} for at, (row, tagged) in enumer
 CASES = {
     "classifier": ([{"body": row["body"], "animal": row["label"]} for row in LABELLED], "Confusion matrix"),
     "multi_label": ([{**row, "label": ["odd", "second"][: at % 3]} for at, row in enumerate(LABELLED)], "<h2>Labels"),
-    "regression": (NUMBERED, "Predicted numbers"),
+    "regression": (NUMBERED, "Predicted (vertical) against true numbers"),
     "tagger": (TAGGED, "<h2>Spans"),
     "answerer": (questions(8), "Exact match"),
     "embedder": (SCORED, "Spearman"),

@@ -100,7 +100,7 @@ def test_lengths_and_batches_are_the_same_from_a_file_and_the_command_line(made,
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--tokens", "5k"), "expected one of epochs, updates and total_tokens, got updates=4, total_tokens=5000"),
+        (("--tokens", "5k"), "expected only one of epochs, updates and total_tokens, got updates=4, total_tokens=5000"),
         (("--tokens", "50x"), "a number of tokens such as 50M"),
         (("--tokens", "0"), "a number of tokens such as 50M"),
         (("--layer-decay", 1.5), "`layer_decay` must be a number above 0 and at most 1"),

@@ -173,7 +173,7 @@ def test_a_column_of_labels_may_have_any_name_even_text(base):
 def test_tasks_with_their_labels_in_one_column_are_evaluated_one_by_one(base):
     other = [{**row, "label": row["label"].upper()} for row in rows(12)]
     model, _ = fitted(base, {"small": TaskData(rows(12)), "great": TaskData(other)}, epochs=1)
-    with pytest.raises(InvalidInput, match=r"one column for each task\. Name the task to evaluate"):
+    with pytest.raises(InvalidInput, match=r"a label column of its own\. Name the task to evaluate"):
         model.evaluate(rows(12))
     assert model.part("great").evaluate(other, resamples=5).n == 12
 
@@ -210,7 +210,7 @@ def test_a_task_that_is_saved_alone_is_an_ordinary_classifier(three, tmp_path):
     alone = open_trained(tmp_path / "alone", device="cpu")
     assert isinstance(alone, TextClassifier)
     assert alone.predict(TEXTS) == model.part("parity").predict(TEXTS)
-    with pytest.raises(InvalidInput, match="a model of one task, classification"):
+    with pytest.raises(InvalidInput, match="a model for one task, classification"):
         open_trained(tmp_path / "alone", task="parity", device="cpu")
 
 

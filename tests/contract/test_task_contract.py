@@ -298,7 +298,7 @@ def test_a_model_shows_itself_in_a_line(trained, name):
 def test_attributions_of_every_task_are_complete_and_begin_at_the_models_own_score(trained, name):
     model, asked = trained(name), CASES[name].values(CASES[name].rows(3))
     if name == "masked_lm":
-        with pytest.raises(InvalidInput, match="attention alone"):
+        with pytest.raises(InvalidInput, match="only its attention"):
             attribute(model, asked)
         return
     for found in attribute(model, asked, steps=64):

@@ -117,7 +117,7 @@ def test_a_damaged_value_is_refused_or_does_no_harm(folder, data):
         ("classifier", ("max_length",), 600, "max_length as a whole number of at most 18, but it is 600"),
         ("tagger", ("temperature", "value"), -1, "temperature as a value above 0 and a slope of at least 0"),
         ("answerer", ("no_answer_threshold",), True, "no_answer_threshold as a finite number, or null, but it is True"),
-        ("multitask", ("heads", 1, "task"), "embedding", "heads as objects, each for a task that a head above the"),
+        ("multitask", ("heads", 1, "task"), "embedding", "heads as objects, each naming a task with a head above the"),
         ("ensemble_stacked", ("weights",), [1.0], "weights as 3 finite numbers, but it is [1.0]"),
     ],
 )

@@ -123,7 +123,7 @@ def test_true_and_predicted_numbers_are_drawn():
     drawn = scatter(points, "true", "predicted")
     assert drawn.count('opacity="0.45"') == len(points)
     part = Evaluated(reported(number_outcomes(*given.numbers(1))), {}, None, points)
-    assert "Predicted numbers" in render(evaluation_page("x", {"": part}))
+    assert "Predicted (vertical) against true numbers" in render(evaluation_page("x", {"": part}))
     many = [(float(at), float(at)) for at in range(MAX_POINTS + 1)]
     page = render(evaluation_page("x", {"": replace(part, points=many)}))
     assert f"{MAX_POINTS:,} of {MAX_POINTS + 1:,} rows" in page

@@ -69,11 +69,11 @@ def test_words_are_drawn_no_wider_than_a_phone_can_show_them():
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(InvalidInput, match="each pair of 2 tokens"):
+    with pytest.raises(InvalidInput, match="all pairs of 2 tokens"):
         token_map(["a", "b"], np.zeros((3, 3)), "map")
     with pytest.raises(InvalidInput, match="from 0 to 1"):
         token_map(["a"], [[2.0]], "map")
-    with pytest.raises(InvalidInput, match=r"shape of \(L, N, S, S\)"):
+    with pytest.raises(InvalidInput, match=r"shape \(L, N, S, S\)"):
         head_grid(np.zeros((2, 2)))
     with pytest.raises(InvalidInput, match="a weight for each of 2 words"):
         word_weights(["a", "b"], [1.0], "words")

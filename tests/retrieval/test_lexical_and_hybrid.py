@@ -233,7 +233,7 @@ def test_a_filter_on_an_unknown_field_names_those_there_are(fields, name, proble
     ("make", "problem"),
     [
         (lambda: [Between("open", 0, 1)], "'open' needs numbers, but that field has none: one of its values is True"),
-        (lambda: [Between("lang", 0, 1)], "a value is 'en'"),
+        (lambda: [Between("lang", 0, 1)], "one of its values is 'en'"),
         (lambda: [Between("year", "2003")], "'year' expects numbers as its ends, got '2003'"),
         (lambda: [Between("year", high=math.nan)], "got nan"),
         (lambda: [Among("lang", "en")], r"expects a tuple of values, got 'en': write Among\('lang', \('en',\)\)"),
