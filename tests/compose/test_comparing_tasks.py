@@ -117,7 +117,7 @@ def test_one_of_several_tasks_is_compared_with_a_model_of_its_own(folder):
     several.fit({"animal": TaskData(rows(), rows(9)), "parity": TaskData(parity, parity, label="parity")}, **QUICK)
     alone = TextClassifier.from_pretrained(folder / "labels-b", device="cpu")
     agrees(several.part("animal"), alone, DATA)
-    with pytest.raises(InvalidInput, match="choose animal, parity"):
+    with pytest.raises(InvalidInput, match="choose one of animal, parity"):
         compare(several, alone, DATA, **FEW)
 
 

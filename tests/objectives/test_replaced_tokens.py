@@ -219,9 +219,9 @@ def test_a_run_with_other_embeddings_is_not_resumed(tokenizer, source):
 
 
 def test_encoders_that_cannot_share_are_refused():
-    with pytest.raises(InvalidInput, match=r"the table of tokens is \(61, 10\) in the generator and \(61, 14\)"):
+    with pytest.raises(InvalidInput, match=r"the tokens table is \(61, 10\) in the generator and \(61, 14\)"):
         model_of(SharedEmbeddings(), generator={"embedding_size": 10})
-    with pytest.raises(InvalidInput, match="the table of positions"):
+    with pytest.raises(InvalidInput, match="the positions table"):
         model_of(DisentangledEmbeddings(), generator={"max_position_embeddings": 9})
     with pytest.raises(InvalidInput, match="equal vocabulary, got 60 and 61"):
         model_of(OwnEmbeddings(), generator={"vocab_size": 60})

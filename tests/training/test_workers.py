@@ -139,6 +139,6 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
 
 
 def test_a_lost_connection_is_named():
-    said = r"gone \(Connection closed by peer\)\. Look at its output"
+    said = r"ended \(Connection closed by peer\)\. Look for the cause in its output"
     with pytest.raises(workers_module.WorkerLost, match=said), workers_module.naming_losses():
         raise RuntimeError("Connection closed by peer\nand a long trace")
