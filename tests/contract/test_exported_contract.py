@@ -134,11 +134,12 @@ def test_an_export_opens_as_what_it_was_trained_for(exports, name):
     assert answers(pickle.loads(pickle.dumps(opened)), asked) == answers(opened, asked)
 
 
-def test_a_forked_process_answers_with_threads_of_its_own(exports):
+def test_a_forked_process_answers_with_threads_of_its_own(exports, monkeypatch):
     _, folder = exports("classification")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # a session of one thread has none that a fork could lose
     opened, forking = open_trained(folder), multiprocessing.get_context("fork")
     expected, found = opened.predict("w5 w6"), forking.SimpleQueue()
-    child = forking.Process(target=lambda: found.put(opened.predict("w5 w6").to_dict()))
+    child = forking.Process(target=lambda: found.put(opened.predict("w5 w6").to_dict()), daemon=True)
     child.start()
     child.join(60)
     assert child.exitcode == 0

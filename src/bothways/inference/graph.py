@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +61,6 @@ class Graph:
         self.path = path.absolute()
         self._lock = Lock()
         self._session: _Session | None = None
-        self._process = -1
         self._inputs: tuple[str, ...] = ()
         self._grouped = False
 
@@ -88,13 +88,12 @@ class Graph:
 
     def _opened(self) -> _Session:
         with self._lock:
-            session = self._session
-            if session is None or self._process != os.getpid():  # a forked process lacks the session's threads
-                self._session = session = _session(self.path)
-                ports = session.get_inputs()
+            if self._session is None:
+                self._session = _session(self.path)
+                ports = self._session.get_inputs()
                 self._inputs, self._grouped = tuple(port.name for port in ports), len(ports[0].shape) == 3
-                self._process = os.getpid()
-            return session
+                _opened_here.add(self)
+            return self._session
 
 
 def _session(path: Path) -> _Session:
@@ -109,6 +108,22 @@ def _session(path: Path) -> _Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session: _Session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return session
+
+
+_opened_here: WeakSet[Graph] = WeakSet()
+# The sessions of the process that was forked. Their threads were not copied, and deleting a session waits for them.
+_inherited: list[_Session | None] = []
+
+
+def _leave_inherited_sessions() -> None:
+    for graph in _opened_here:
+        _inherited.append(graph._session)
+        graph._session, graph._lock = None, Lock()
+    _opened_here.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_inherited_sessions)
 
 
 class GraphRunner:
