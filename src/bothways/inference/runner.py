@@ -174,14 +174,9 @@ class _Copying:
 
 
 def pack_in_blocks(sequences: Sequence[Ids], types: Sequence[Ids]) -> Packed:
-    """Pack token ids and, if that costs little, fill the rows up to whole blocks with sequences of one token.
+    """Pack token ids and, if that is faster (`rows_to_fill`), fill up whole blocks of rows with one-token sequences.
 
     The filler sequences come last; ignore their outputs.
-
-    >>> pack_in_blocks([[7] * 20] * 2, [[0] * 20] * 2).ids_T.shape
-    torch.Size([40])
-    >>> pack_in_blocks([[7] * 31] * 4, [[0] * 31] * 4).ids_T.shape
-    torch.Size([128])
     """
     filling = [(0,)] * rows_to_fill(sum(map(len, sequences)))
     return pack([*sequences, *filling], [*types, *filling])
