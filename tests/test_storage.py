@@ -89,10 +89,10 @@ def test_a_file_is_not_replaced_unless_asked(tmp_path):
 
 def test_what_is_never_replaced_is_not_offered_to_be(tmp_path):
     (tmp_path / "a").write_text("old")
-    with pytest.raises(OutputExists, match=r"expected a file or nothing at .*, got a folder.* Choose another path\.$"):
+    with pytest.raises(OutputExists, match=r"to be a file or not to exist, but it is a folder\. Choose another path\.$"):
         check_file_writable(tmp_path)
     for overwrite in (False, True):
-        with pytest.raises(OutputExists, match=r"expected a folder or nothing at .*, got a file.* another path\.$"):
+        with pytest.raises(OutputExists, match=r"to be a folder or not to exist, but it is a file\. .* path\.$"):
             check_folder_free(tmp_path / "a", overwrite=overwrite)
 
 
@@ -221,9 +221,9 @@ def test_a_folder_is_not_put_where_none_can_be_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "above" / "here")
     (tmp_path / "link").symlink_to(tmp_path / "above")
     for place in (".", "..", "", "new/..", tmp_path / "above", tmp_path / "link", tmp_path / "above" / "here"):
-        with pytest.raises(InvalidInput, match="must name a folder of its own"):
+        with pytest.raises(InvalidInput, match="would replace the folder"):
             check_folder_free(place, overwrite=True)
-        with pytest.raises(InvalidInput, match="must name a folder of its own"), new_folder(place, overwrite=True):
+        with pytest.raises(InvalidInput, match="would replace the folder"), new_folder(place, overwrite=True):
             pass
     with pytest.raises(InvalidInput, match="a mount point"):
         check_folder_free("/proc", overwrite=True)
@@ -241,7 +241,7 @@ def test_a_device_is_written_to_and_never_replaced(terminal):
         raw.write(b"y")
     assert received(2) == b"xy"
     assert Path(device).is_char_device()
-    with pytest.raises(OutputExists, match="expected a folder or nothing"):
+    with pytest.raises(OutputExists, match="to be a folder or not to exist"):
         check_folder_free(device, overwrite=True)
 
 

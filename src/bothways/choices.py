@@ -1,4 +1,4 @@
-"""Allowed values of options. Imports nothing of the package, so that the command line can list them quickly."""
+"""Allowed values of options. The module imports nothing of the package, so that the command line starts quickly."""
 
 from typing import Literal, TypeAlias
 

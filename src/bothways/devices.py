@@ -1,4 +1,4 @@
-"""Devices and precisions by their names."""
+"""Choose torch devices and dtypes by their names."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """Return the device of a name; ``"auto"`` selects a GPU if there is one, else the CPU."""
+    """Return the torch device with this name; ``"auto"`` selects a GPU if there is one, else the CPU."""
     if str(device) == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -31,17 +31,17 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Return True for a GPU with bfloat16 (compute capability 8.0 or higher); others only emulate it."""
+    """Return True for a GPU that computes in bfloat16 (compute capability 8.0 or higher); others only emulate it."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 8
 
 
 def inference_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    """Return the dtype of weights for inference; None and "auto" select bfloat16 on a GPU with it, else float32."""
+    """Return the dtype for inference; None and "auto" select bfloat16 on a GPU that computes in it, else float32."""
     return pick_dtype(fast_precision(device) if dtype in (None, AUTO) else dtype)
 
 
 def fast_precision(device: torch.device) -> Literal["bfloat16", "float32"]:
-    """Return bfloat16 for a GPU that has it, else float32."""
+    """Return "bfloat16" for a GPU that computes in it, else "float32"."""
     return "bfloat16" if has_bfloat16(device) else "float32"
 
 
@@ -54,7 +54,7 @@ def on_device(values: Tensor | NDArray[np.generic], device: torch.device | str) 
 
 
 def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """Return a torch dtype by its name."""
+    """Return the torch dtype with this name; a supported torch dtype is returned unchanged."""
     if isinstance(dtype, torch.dtype) and dtype in DTYPES.values():
         return dtype
     if dtype not in DTYPES:

@@ -8,13 +8,13 @@ Each message says what was expected, what came, and what to do about it::
     │   ├── TextTooLong         longer than the model's limit, and the overflow policy is "error"
     │   ├── OutputExists        the output exists and may not be overwritten
     │   └── UnreadColumn        a column was named for an input or label that the task does not have
-    ├── UnknownModel            no such folder, name or model type
+    ├── UnknownModel            no model, folder, file or model type has this name
     ├── UnsupportedConfig       a model needs something that this package does not support
     ├── UnsupportedAttention    an attention backend cannot serve this request
     ├── UnsafeCheckpoint        reading this file could run code
-    ├── CorruptCheckpoint       a file is truncated, altered or of another format than its name says
+    ├── CorruptCheckpoint       a file is truncated or altered, or its content does not match its name
     ├── IncompatibleWeights     tensors are missing, unexpected or of another shape
-    ├── ExportMismatch          an exported file does not compute what its model does; nothing was written
+    ├── ExportMismatch          an exported model and its original differ in their outputs; nothing was written
     ├── MissingOutput           an output was requested that was not computed
     ├── NotFitted               a task was used before it was trained
     ├── TrainingDiverged        a loss, gradient or score was not finite; the last kept weights were restored
@@ -22,7 +22,7 @@ Each message says what was expected, what came, and what to do about it::
     ├── NotCalibrated           an uncalibrated model cannot give calibrated probabilities
     ├── OutOfMemory             the smallest batch, or a training batch, does not fit; the message says what to reduce
     ├── OutOfDisk               the output could not be written; nothing partial was left
-    ├── DeviceMismatch          tensors or a model are on another device than expected
+    ├── DeviceMismatch          tensors are on another device than the model, or a device does not exist
     ├── OfflineError            a download is needed but was not allowed
     └── MissingDependency       an optional package is missing; the message has the install command
 """
@@ -48,7 +48,7 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return a hint with the most similar of ``names``, to end a message with; empty if none is similar.
+    """Return a hint for the end of an error message: the most similar of ``names``; empty if none is similar.
 
     >>> did_you_mean("lable", ["text", "Label"])
     " Did you mean 'Label'?"
@@ -66,7 +66,7 @@ class InvalidInput(BothwaysError):
 
 
 class EmptyInput(InvalidInput):
-    """A row has nothing to read: its text is null, empty or only white space."""
+    """A row has no usable text: it is null, empty or only white space."""
 
 
 class TextTooLong(InvalidInput):
@@ -82,7 +82,7 @@ class UnreadColumn(InvalidInput):
 
 
 class UnknownModel(BothwaysError):
-    """No folder, embedded model, hub name or model type has this name."""
+    """No folder, bundled model, hub model or model type has this name, or a file of the model is missing."""
 
 
 class UnsupportedConfig(BothwaysError):
@@ -98,7 +98,7 @@ class UnsafeCheckpoint(BothwaysError):
 
 
 class CorruptCheckpoint(BothwaysError):
-    """A checkpoint file is truncated, altered, or of another format than its name says."""
+    """A checkpoint file is truncated or altered, or its content does not match its name."""
 
 
 class IncompatibleWeights(BothwaysError):
@@ -106,7 +106,7 @@ class IncompatibleWeights(BothwaysError):
 
 
 class ExportMismatch(BothwaysError):
-    """An exported file does not compute what the model does; it was deleted."""
+    """An exported model and its original differ in their outputs; the export was discarded."""
 
 
 class MissingOutput(BothwaysError):
@@ -118,11 +118,11 @@ class NotFitted(BothwaysError):
 
 
 class TrainingDiverged(BothwaysError):
-    """A loss, gradient or validation score was not finite; the last kept weights were restored.
+    """A loss, gradient or validation score was not finite; the weights of the last kept epoch were restored.
 
     Attributes:
-        kept_epoch: The epoch of these weights, counted from 1; 0 for the initial weights if they were validated; None
-            for initial weights that were not.
+        kept_epoch: The number of that epoch, counted from 1; 0 if the initial weights were restored and had been
+            validated, None if they had not.
     """
 
     kept_epoch: int | None = None
@@ -153,7 +153,7 @@ class OfflineError(BothwaysError):
 
 
 class TextsTruncated(UserWarning):
-    """Texts were truncated, as the caller chose; the message has the number of texts and of dropped tokens."""
+    """Texts were truncated, as the caller requested; the message has the numbers of these texts and dropped tokens."""
 
 
 class LabelsUnnamed(UserWarning):
@@ -173,5 +173,5 @@ class MissingDependency(BothwaysError):
 
     @classmethod
     def of(cls, package: str, *, extra: str, purpose: str) -> "MissingDependency":
-        """Return the error for a package, with the command that installs it."""
+        """Return the error for a missing package, with the command that installs it."""
         return cls(f"{purpose} needs the package {package!r}, which is not installed: pip install 'bothways[{extra}]'")

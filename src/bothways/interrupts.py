@@ -13,7 +13,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def interruption(number: int | None) -> KeyboardInterrupt:
-    """Return the exception for a signal."""
+    """Return the exception for a signal number: `Terminated` for SIGTERM, else KeyboardInterrupt."""
     return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
 
 
@@ -54,7 +54,7 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 before = signal.getsignal(number)
-                # None: not installed from Python, so we could not restore it.
+                # None: the handler was not installed from Python, so it could not be restored.
                 if before is not None and before is not signal.SIG_IGN:
                     signal.signal(number, self._handle)
                     self._before[number] = before
@@ -72,13 +72,13 @@ class Interrupts:
         return self.received is not None
 
     def check(self) -> None:
-        """Raise the interruption if a signal was held back."""
+        """Raise the exception for a signal if one was held back."""
         if self.requested:
             raise interruption(self.received)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let signals raise immediately within the block, used for validation."""
+        """Let signals raise immediately within the block, such as a validation."""
         self._at_once = True
         try:
             self.check()

@@ -58,6 +58,6 @@ def require_torch(purpose: str) -> None:
 
 
 def missing(error: ModuleNotFoundError, purpose: str) -> MissingDependency | ModuleNotFoundError:
-    """Return an error with the install command if the package is in the extra ``torch``, else the error itself."""
+    """Return a MissingDependency with the install command if the extra ``torch`` has the package, else ``error``."""
     package = (error.name or "").partition(".")[0]
     return MissingDependency.of(package, extra="torch", purpose=purpose) if package in TORCH else error

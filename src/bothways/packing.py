@@ -1,7 +1,7 @@
-"""Batches of tokens, packed or with their padding kept, and selections of rows of the last layer.
+"""Batches of tokens, either packed or with their padding kept, and the rows that the last layer computes.
 
-Sequences lie end to end in one dimension; ``cu_seqlens`` has their starts. Padding exists only at the edge of the
-system, in `unpad` and `to_padded`, and in graphs: a graph is recorded once and run on batches of all shapes.
+Packed sequences lie end to end in one dimension; ``cu_seqlens`` has their starts. Padding exists only in the inputs of
+`unpad`, the results of `to_padded`, and exported graphs, which are traced once and run on batches of all shapes.
 
 Shapes: B sequences, S longest sequence, T packed tokens, or B S rows with padding; M selected rows.
 """
@@ -44,7 +44,7 @@ class TokenRows:
     _known: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, work: Callable[..., V], *arguments: Hashable) -> V:
-        """Return ``work(self, *arguments)``, computed once without a gradient and shared by all layers."""
+        """Return ``work(self, *arguments)``, computed on the first call only, so that all layers share the result."""
         key = work, *arguments
         if key not in self._known:
             # A result that is first computed in inference mode may be used again by a training step.
@@ -72,7 +72,7 @@ class Packed(TokenRows):
         return len(self.lengths)
 
     def hides(self, reach: int) -> bool:
-        """Test whether a token that sees ``reach`` tokens on either side may miss a part of its sequence."""
+        """Return True if local attention to ``reach`` tokens on either side may miss tokens of a sequence."""
         return reach < self.max_length - 1
 
     @property
@@ -104,19 +104,19 @@ class Packed(TokenRows):
         """Return rows of this batch (T, ...) as (B, S, ...) with ``fill`` in the padding."""
         shape = values_T.shape[1:]
         blank_R = values_T.new_full((self.count * self.max_length, *shape), fill)
-        # A single step on a GPU; `to_padded` takes one for each sequence.
-        return blank_R.index_copy(0, self.once(_places), values_T).view(self.count, self.max_length, *shape)
+        # This takes one operation on a GPU; `to_padded` takes one for each sequence.
+        return blank_R.index_copy(0, self.once(_padded_index), values_T).view(self.count, self.max_length, *shape)
 
     def rows(self, values_BS: Tensor) -> Tensor:
         """Return padded values (B, S, ...) without padding, as rows (T, ...) of this batch."""
-        return values_BS.flatten(0, 1).index_select(0, self.once(_places))
+        return values_BS.flatten(0, 1).index_select(0, self.once(_padded_index))
 
     def blanked(self, values_T: Tensor) -> Tensor:
-        """Return rows of this batch with zeros in the padding, if it has any."""
+        """Return the rows unchanged, since a packed batch has no padding to set to zero."""
         return values_T
 
     def sums(self, values_TH: Tensor) -> Tensor:
-        """Sum over the tokens of each sequence, (B, H), in float32 or finer."""
+        """Sum over the tokens of each sequence, (B, H), in float32 or a higher precision."""
         return sum_rows(values_TH, self.sequence_T, self.count)
 
     def to(self, device: torch.device | str) -> "Packed":
@@ -149,7 +149,7 @@ def pack(
         raise InvalidInput("pack expects one segment id for each token, but the lengths of ids and types differ.")
     ids_T = _flat(sequences, sum(lengths))
     types_T = torch.zeros_like(ids_T) if types is None else _flat(types, sum(lengths))
-    packed = Packed(ids_T, types_T, *_places_of(lengths), lengths)
+    packed = Packed(ids_T, types_T, *_positions(lengths), lengths)
     return packed if device is None else packed.to(device)
 
 
@@ -158,7 +158,7 @@ def unpad(
 ) -> Packed:
     """Drop the padding of a padded batch, on the left or on the right.
 
-    The mask is 0 for padding; without one, all tokens are real. Segment ids are 0 when left out.
+    The mask is 0 for padding; without a mask, no token is padding. Segment ids are 0 when left out.
     """
     if input_ids_BS.dim() != 2:
         raise InvalidInput(f"input_ids must have the shape (batch, sequence), but it is {tuple(input_ids_BS.shape)}.")
@@ -176,7 +176,7 @@ def unpad(
     runs_B = (real_BS[:, 1:] & ~real_BS[:, :-1]).sum(1) + real_BS[:, 0]
     if bool((runs_B > 1).any()):
         raise InvalidInput("attention_mask must have the real tokens of a row side by side, but some row has a gap.")
-    positions_T, starts = (places.to(input_ids_BS.device) for places in _places_of(lengths))
+    positions_T, starts = (each.to(input_ids_BS.device) for each in _positions(lengths))
     return Packed(input_ids_BS[real_BS].long(), types_BS[real_BS].long(), positions_T, starts, lengths)
 
 
@@ -187,7 +187,7 @@ def to_padded(values_T: Tensor, lengths: Sequence[int], fill: float = 0.0) -> Te
 
 
 def sum_rows(values_TH: Tensor, index_T: Tensor, count: int) -> Tensor:
-    """Return the sums (count, ...) of the rows with the same index, in the type of `summing_type`."""
+    """Return the sums (count, ...) of the rows with the same index, in the dtype of `summing_type`."""
     kind = summing_type(values_TH.dtype)
     empty_CH = values_TH.new_zeros((count, *values_TH.shape[1:]), dtype=kind)
     return empty_CH.index_add(0, index_T, values_TH.to(kind))
@@ -196,14 +196,14 @@ def sum_rows(values_TH: Tensor, index_T: Tensor, count: int) -> Tensor:
 def take_rows(values_RH: Tensor, index_T: Tensor) -> Tensor:
     """Return the rows at an index (T, ...), which may repeat.
 
-    Gradients are summed in the type of `summing_type` and in a fixed order; those of ``values[index]`` are summed on a
-    CPU in the order in which its threads arrive.
+    Gradients are summed in the dtype of `summing_type` and in a fixed order. For ``values[index]`` on a CPU, the order
+    depends on the timing of threads, so results vary from run to run.
     """
     return values_RH.to(summing_type(values_RH.dtype)).index_select(0, index_T).to(values_RH.dtype)
 
 
 def summing_type(dtype: torch.dtype) -> torch.dtype:
-    """Return the type for long sums: at least float32, since ones in bfloat16 add up to 256 at most."""
+    """Return the dtype for long sums: at least float32, since a sum of ones in bfloat16 stops at 256."""
     return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype
 
 
@@ -219,8 +219,8 @@ def _real(packed: Packed) -> Tensor:
     return torch.arange(packed.max_length, device=packed.cu_seqlens.device) < packed.lengths_B[:, None]
 
 
-def _places(packed: Packed) -> Tensor:
-    """Return the row of each token in the padded form (T)."""
+def _padded_index(packed: Packed) -> Tensor:
+    """Return the index (T) of each token among the B S rows of the padded batch."""
     return packed.sequence_T * packed.max_length + packed.positions_T
 
 
@@ -230,7 +230,7 @@ def _flat(rows: Sequence[Ids], total: int) -> Tensor:
     return torch.from_numpy(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=total))
 
 
-def _places_of(lengths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def _positions(lengths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return the position of each token in its sequence, and ``cu_seqlens``."""
     if len(set(lengths)) == 1:
         positions_T = torch.arange(lengths[0]).repeat(len(lengths))
@@ -241,9 +241,9 @@ def _places_of(lengths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class PaddedRows(TokenRows):
-    """A batch whose padding is kept: row ``b S + s`` is place s of sequence b; `mask_BS` is True for tokens.
+    """A batch whose padding is kept: row ``b S + s`` is position s of sequence b; `mask_BS` is False for padding.
 
-    Lengths are unknown on the host, so that a graph can be recorded once for all batches. Only the attention backend
+    Lengths are unknown on the host, so that an exported graph is valid for all batches. Only the attention backend
     ``padded`` supports it.
     """
 
@@ -253,7 +253,7 @@ class PaddedRows(TokenRows):
     def of(cls, input_ids_BS: Tensor, attention_mask_BS: Tensor, token_type_ids_BS: Tensor | None = None) -> Self:
         """Flatten a padded batch into rows; segment ids are 0 when left out.
 
-        Positions count the real tokens, so padding may stand on the left or on the right.
+        Padding does not count for the positions, so it may be on the left or on the right.
         """
         count, longest = input_ids_BS.shape
         types_BS = torch.zeros_like(input_ids_BS) if token_type_ids_BS is None else token_type_ids_BS
@@ -273,7 +273,7 @@ class PaddedRows(TokenRows):
         return self.mask_BS.shape[1]
 
     def hides(self, reach: int) -> bool:
-        """Return True, since a graph serves sequences of all lengths."""
+        """Return True, since an exported graph is run on sequences of all lengths."""
         del reach
         return True
 
@@ -305,7 +305,7 @@ class PaddedRows(TokenRows):
 
     def rows(self, values_BS: Tensor) -> Tensor:
         """Reshape (B, S, ...) to rows (B S, ...)."""
-        # Copied to a fixed layout: a recorded graph must not depend on the layout that one kernel chose.
+        # Copied to a fixed memory layout: an exported graph must not depend on the layout that one kernel chose.
         return values_BS.clone(memory_format=torch.contiguous_format).flatten(0, 1)
 
     def blanked(self, values_T: Tensor) -> Tensor:
@@ -319,12 +319,12 @@ class PaddedRows(TokenRows):
 Batch = Packed | PaddedRows
 
 
-# --- selections of rows of the last layer, which skips work for the others ---
+# --- selections of rows: the last layer computes only these ---
 
 
 @dataclass(frozen=True, slots=True)
 class AllRows:
-    """Every token, as pooling by the mean needs."""
+    """Every token, for example for mean pooling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +346,7 @@ class SelectedRows:
 
 @dataclass(frozen=True, slots=True)
 class NoRows:
-    """No token, if only a query stream or earlier states are needed; the last layer is skipped."""
+    """No token: the last layer computes only the query stream (XLNet, DeBERTa), or is skipped if there is none."""
 
 
 Rows = AllRows | FirstTokens | LastTokens | SelectedRows | NoRows

@@ -1,10 +1,10 @@
-"""The library for float32 matrix products on a CPU: torch's default, or oneDNN.
+"""Choose the library for float32 matrix products on a CPU: torch's default, or oneDNN.
 
 On x86 CPUs torch multiplies with MKL and also carries oneDNN. The faster one depends on the processor: on a Zen 5 core
 oneDNN runs at 2.2 times MKL's rate, on Zen 4 at 1.1 times, and on some Intel processors MKL is ahead. In inference,
-where weights do not change, oneDNN can also read them in a layout of its own, which sometimes pays for few rows only:
-on Zen 3, without AVX-512, for one text and not for a batch. All are timed at the first product, and the choice is kept
-in a file: the results differ by rounding, so a machine keeps to one library.
+where weights do not change, oneDNN can also read them in a layout of its own ("packed"). On some processors, that is
+faster only for few rows: on Zen 3, for one text but not for a batch. All variants are timed before the first product.
+The choice is kept in a file, since results of the libraries differ by rounding and should not change between runs.
 
 Shapes: T rows, I and O widths.
 """
@@ -33,9 +33,9 @@ Library = Literal["torch", "onednn"]
 VARIABLE = "BOTHWAYS_MATRIX_PRODUCT"
 """Environment variable that forces a library: ``torch``, ``onednn``, or ``packed`` for oneDNN with packed weights."""
 
-# Rows per block, so a batch of up to 2,048 tokens has one of 32 sizes.
+# Batches are padded to multiples of this number of rows, so a batch of up to 2,048 tokens has one of 32 sizes.
 ROW_BLOCK = 64
-# Rows per block in batches of up to 64, 128 and 256 rows: with packed weights, smaller blocks are faster.
+# Smaller multiples for batches of up to 64, 128 and 256 rows with packed weights, where they are faster.
 _SMALL_BLOCKS = {64: 8, 128: 16, 256: 32}
 ROWS_AT_ONCE = 384
 """Number of rows that stay in a processor's cache from one operation to the next."""
@@ -52,11 +52,11 @@ _AHEAD, _FAR_AHEAD = 1.05, 1.5
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """A library and its limits.
+    """A library and the settings for its use.
 
-    oneDNN compiles code for each number of rows, so batches are filled with zeros to whole blocks of rows: `filling` is
-    the maximum of added rows, as a share of the batch. Weights are packed for batches of up to `packed_rows` in
-    inference; 0 packs none.
+    oneDNN compiles code for each number of rows, so batches are padded with rows of zeros to a multiple of `ROW_BLOCK`.
+    `filling` is the maximum number of added rows, as a share of the batch. In inference, weights are packed for batches
+    of up to `packed_rows` rows; 0 packs no weights.
     """
 
     library: Library
@@ -72,7 +72,7 @@ _FORCED = {"torch": TORCH, "onednn": ONEDNN, "packed": replace(ONEDNN, packed_ro
 
 @cache
 def matrix_product() -> MatrixProduct:
-    """Return the forced library, the one chosen before on this machine, or the faster one, in this order."""
+    """Return the library that `VARIABLE` forces, else the stored choice of this machine, else the faster library."""
     available = _has_onednn()
     forced = os.environ.get(VARIABLE)
     if forced:
@@ -98,7 +98,7 @@ def packed(weight_OI: Tensor) -> Tensor:
 
 
 def packed_block(rows: int) -> int:
-    """Return the number of rows per block for a batch of ``rows`` rows and packed weights."""
+    """Return the number whose multiple a batch of ``rows`` rows is padded to if the weights are packed."""
     for most, block in _SMALL_BLOCKS.items():
         if rows <= most:
             return block
@@ -106,9 +106,9 @@ def packed_block(rows: int) -> int:
 
 
 def in_parts(work: Callable[[Tensor], Tensor], x_TI: Tensor, outputs: int) -> Tensor:
-    """Apply ``work`` to blocks of rows that stay in the cache, and return the results (T, O).
+    """Apply ``work`` to blocks of rows that fit into the cache, and return the results (T, O); O is ``outputs``.
 
-    With more than `ROWS_AT_ONCE` rows, the results have the dtype of the rows, else that of ``work``.
+    With more than `ROWS_AT_ONCE` rows, the results have the dtype of ``x_TI``, else the dtype that ``work`` returns.
     """
     rows = x_TI.shape[0]  # in torch, `len` of a tensor takes longer
     if rows <= ROWS_AT_ONCE:
@@ -126,13 +126,13 @@ def has_bfloat16_product() -> bool:
         return False
     try:
         packed(torch.zeros(1, 1, dtype=torch.bfloat16))
-    except RuntimeError:  # ONEDNN_MAX_CPU_ISA keeps it from them
+    except RuntimeError:  # the environment variable ONEDNN_MAX_CPU_ISA forbids them
         return False
     return True
 
 
 def cache_folder() -> Path:
-    """Return the folder for measurements of this machine; it may not exist yet."""
+    """Return the folder for cached measurements of this machine; it may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
 
 
@@ -145,7 +145,7 @@ def _has_onednn() -> bool:
 
 
 def _remembered(file: Path) -> MatrixProduct:
-    """Return the choice that a file holds for this machine; otherwise measure and write it."""
+    """Return the choice stored in a file for this machine; if there is none, measure, choose and store it."""
     choices = {
         f"{each.library} {each.filling:.2f} packed up to {rows}": replace(each, packed_rows=rows)
         for each in (TORCH, ONEDNN_SLIGHTLY_AHEAD, ONEDNN)
@@ -174,18 +174,18 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def _faster(trained: float, few: float, many: float) -> MatrixProduct:
-    """Choose by the speed of oneDNN as a multiple of the alternative, as `_speedups` measures it."""
+    """Choose by the three speedups of oneDNN that `_speedups` measures."""
     ahead = ONEDNN_SLIGHTLY_AHEAD if trained < _FAR_AHEAD else ONEDNN
     packed_rows = 0 if few < _AHEAD else FEW_ROWS if many < _AHEAD else ALL_ROWS
     return replace(TORCH if trained < _AHEAD else ahead, packed_rows=packed_rows)
 
 
 def _speedups() -> tuple[float, float, float]:
-    """Measure the speed of oneDNN as a multiple of the alternative, at the best of some rounds.
+    """Measure three speedups of oneDNN over the alternative library, each from the fastest of several rounds.
 
-    The first figure is for forward and both backward products. The others are for forward products with packed
-    weights, for few and for many rows; the alternative is torch for few rows, and the library chosen for training for
-    many. Many rows are timed on the calling thread alone, as several batches are computed at once.
+    The first is for training: the forward and both backward products, against torch. The others are for forward
+    products with packed weights: for few rows, against torch; for many rows, against the library chosen for training.
+    Many rows are timed on the calling thread alone, since in use each thread computes its own batch.
     """
     rows, width, inner = _SHAPE
     x_TI, weight_OI, y_TO = (torch.ones(shape) for shape in ((rows, width), (inner, width), (rows, inner)))
@@ -218,15 +218,15 @@ def _speedups() -> tuple[float, float, float]:
 
 
 def _ratio(usual: Callable[[], object], other: Callable[[], object], rounds: int) -> float:
-    """Return the speed of ``other`` as a multiple of that of ``usual``, each at its best of interleaved rounds."""
+    """Return the shortest time of ``usual`` divided by that of ``other``, from interleaved rounds."""
     seconds = [(_seconds(usual), _seconds(other)) for _ in range(rounds)]
     return min(first for first, _ in seconds) / min(second for _, second in seconds)
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    """Return the calling thread's processor time of one run, which other processes hardly change.
+    """Return the processor time of the calling thread for one run, which other processes hardly change.
 
-    The time of all threads would depend on how long the others spin for work.
+    The sum over all threads would depend on how long idle threads spin.
     """
     start = time.thread_time()
     run()
@@ -234,7 +234,7 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def _machine() -> str:
-    """Return the key of the choice: processor, version of torch and number of threads."""
+    """Return the key under which the choice is stored: processor, version of torch and number of threads."""
     return f"{_processor()}, torch {torch.__version__}, {torch.get_num_threads()} threads"
 
 

@@ -54,7 +54,7 @@ def reporting(show: bool | None = None, *, lines: bool = False) -> Iterator[None
 
 
 def phase(description: str) -> None:
-    """Print the name of a phase that begins, if progress is shown."""
+    """Print ``description``, the name of a phase that begins, if progress is shown."""
     now = _REPORTING.get()
     if now.show is not False and (now.show or now.lines or _on_terminal()):
         _write(description)

@@ -17,19 +17,19 @@ from bothways.errors import CorruptCheckpoint, UnknownModel, nearest
 MIB = 2**20
 
 MAX_JSON = 32 * MIB
-"""Maximum bytes of a settings file: 10,000 times the usual size."""
+"""Maximum bytes of a JSON file with settings, which is 10,000 times the usual size."""
 
 # A tokenizer with a million tokens has 3 million values.
 _MAX_VALUES = 8_000_000
 _MAX_DEPTH = 100
 # Maximum number of names in a folder to compare with a misspelt one.
 _MAX_NAMES = 1000
-# Valid integers are shorter: int(1e30), which means no limit, has 31 digits, an id 19.
+# Valid integers are shorter: int(1e30), which tokenizers write for "no limit", has 31 digits, a 64-bit id 19.
 _MAX_DIGITS = 100
 
 
 def did_you_mean_path(path: Path) -> str:
-    """Return a hint with the most similar path in the same folder, to end a message with; empty if none is similar."""
+    """Return a hint for the end of an error message: the most similar path in the folder; empty if none is similar."""
     try:
         with os.scandir(path.parent) as entries:
             names = [entry.name for entry in itertools.islice(entries, _MAX_NAMES)]

@@ -1,4 +1,4 @@
-"""CPU threads of torch: their number, their waiting policy, and forks.
+"""CPU threads of torch: their number, how they wait for work, and what happens to them in a fork.
 
 Every thread that runs parallel code gets its own pool of OpenMP threads. A fork copies the state of the forking
 thread's pool but none of its threads, and GNU's OpenMP then waits forever in the child for threads that do not exist.
@@ -26,7 +26,7 @@ _SOFT_PAUSE = 1  # omp_pause_soft
 def granted_cores(root: Path = Path("/")) -> int:
     """Return the number of cores this process may use: its affinity, limited by the CPU quotas of its cgroups.
 
-    Quotas are rounded up. ``root`` is the folder that holds ``proc`` and ``sys``, here and below.
+    Quotas are rounded up. ``root``, here and in the functions below, is the folder that holds ``proc`` and ``sys``.
     """
     return min([_cores(), *(math.ceil(quota) for quota in _quotas(root))])
 
@@ -52,7 +52,7 @@ def choose_threads(threads: int | None = None) -> None:
 
 
 def compute_threads() -> int:
-    """Return the number of compute threads: from the environment, else the number of granted cores."""
+    """Return the number of compute threads: OMP_NUM_THREADS from the environment, else the number of granted cores."""
     asked = os.environ.get(_NUMBER[0], "")
     return int(asked) if asked.isdecimal() and int(asked) > 0 else granted_cores()
 
@@ -70,7 +70,7 @@ def cores_are_shared(threads: int, root: Path = Path("/")) -> bool:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Compute in the calling thread only while the block runs, so that loading starts no thread pool.
+    """While the block runs, compute in the calling thread only, so that loading starts no thread pool.
 
     The first call in a process also limits torch to the granted cores, unless the environment sets a number of threads.
     """
@@ -81,7 +81,7 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def calling_thread_alone() -> Iterator[None]:
-    """Compute in the calling thread only while the block runs, if OpenMP supports it."""
+    """While the block runs, compute in the calling thread only, if OpenMP supports it."""
     import torch
 
     number = torch.get_num_threads()
@@ -93,7 +93,7 @@ def calling_thread_alone() -> Iterator[None]:
 
 
 def can_limit_calling_thread() -> bool:
-    """Return True if the number of compute threads can be set for each calling thread."""
+    """Return True if the number of compute threads can be set for the calling thread alone."""
     return _openmp() is not None
 
 
@@ -101,14 +101,14 @@ def limit_calling_thread(number: int) -> None:
     """Set the number of compute threads for the calling thread only, if OpenMP supports it."""
     import torch
 
-    # On its first call in a thread, torch applies the global number, so it must come before ours.
+    # The first call of torch in a thread sets the global number there, so it must come before the call below.
     torch.get_num_threads()
     openmp = _openmp()
     if openmp is None:
         return
     # torch.set_num_threads would affect other threads too.
     openmp.omp_set_num_threads(number)
-    if hasattr(openmp, "MKL_Set_Num_Threads_Local"):  # in lower case it is Fortran's, which takes an address
+    if hasattr(openmp, "MKL_Set_Num_Threads_Local"):  # the lower-case name is Fortran's and takes a pointer
         openmp.MKL_Set_Num_Threads_Local(number)
 
 
@@ -162,7 +162,7 @@ def _quotas(root: Path) -> Iterator[float]:
         files = [folder / name for name in names]
         if all(file.is_file() for file in files):
             granted, period = " ".join(file.read_text(encoding="ascii") for file in files).split()
-            if granted.isdecimal():  # not "max", nor -1
+            if granted.isdecimal():  # "max" and -1 mean no quota
                 yield int(granted) / int(period)
 
 

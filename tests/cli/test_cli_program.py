@@ -358,7 +358,7 @@ def test_overwriting_is_offered_only_where_it_would_help(files, run, index, tmp_
 def test_the_current_folder_is_never_replaced(tmp_path, monkeypatch, command, output):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    fails(1, "must name a folder of its own", *command, "--output", output)
+    fails(1, "would replace the folder", *command, "--output", output)
     assert [path.name for path in tmp_path.rglob("*")] == ["here"]
 
 

@@ -196,7 +196,7 @@ def test_what_is_something_else_is_refused_and_left(tmp_path, content):
 
 def test_the_current_folder_is_no_place_for_the_demo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInput, match="must name a folder of its own"):
+    with pytest.raises(InvalidInput, match="would replace the folder"):
         check_replaceable(Path())
 
 

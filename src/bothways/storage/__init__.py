@@ -1,4 +1,4 @@
-"""Output that appears whole or not at all.
+"""Output files and folders that appear complete or not at all.
 
 Files and folders are written under a temporary name beside their target, flushed to disk, and renamed. On an error, the
 temporary output is removed and the target is unchanged. Leftovers of a killed process are removed when the same target

@@ -16,7 +16,7 @@ from bothways.storage.temporary import OLD, remove_leftovers, temporary_file, te
 # AT_FDCWD and RENAME_EXCHANGE, from linux/fcntl.h and linux/fs.h.
 _HERE, _EXCHANGE = -100, 2
 
-# Errors of a write for which there is no room (a full disk or quota, or a file of the maximum size).
+# Error numbers of a write that lacks space (a full disk or quota, or a file of the maximum size).
 OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -34,7 +34,7 @@ def new_file(
 
 @contextmanager
 def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bool = False) -> Iterator[IO[Any]]:
-    """Open a file for writing that replaces ``path`` only when the block succeeds.
+    """Open a temporary file for writing, which replaces ``path`` only when the block succeeds.
 
     Args:
         path: The target; missing parent folders are created. A device or a pipe is written to directly.
@@ -54,7 +54,7 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
             yield direct
         return
     target = resolved(named)
-    with _place_for(named, target), temporary_file(target) as (handle, temporary):
+    with _parents_of(named, target), temporary_file(target) as (handle, temporary):
         stream: IO[Any] = os.fdopen(handle, mode, encoding=encoding, newline=newline)
         with stream:
             yield stream
@@ -66,7 +66,7 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
 
 @contextmanager
 def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a folder to be filled, which replaces ``path`` only when the block succeeds.
+    """Yield the path of a temporary folder, which replaces ``path`` only when the block succeeds.
 
     An empty folder at ``path`` counts as absent.
 
@@ -79,7 +79,7 @@ def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iter
     named = Path(path)
     target = resolved(named)
     check_folder_free(named, overwrite=overwrite)
-    with _place_for(named, target), temporary_folder(target) as temporary:
+    with _parents_of(named, target), temporary_folder(target) as temporary:
         yield temporary
         _flush(temporary)
         temporary.chmod(0o777 & ~_umask())
@@ -88,7 +88,7 @@ def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iter
 
 
 def move_folder(folder: Path, path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Move a complete folder to ``path``, on the same disk."""
+    """Move a complete folder to ``path``, which must be on the same disk."""
     check_folder_free(path, overwrite=overwrite)
     _swap(folder, resolved(Path(path)))
 
@@ -99,8 +99,8 @@ def give_usual_mode(path: Path) -> None:
 
 
 @contextmanager
-def _place_for(named: Path, target: Path) -> Iterator[None]:
-    """Create the folders above ``target`` and remove leftovers; if the block fails, remove the folders again."""
+def _parents_of(named: Path, target: Path) -> Iterator[None]:
+    """Create the parent folders of ``target`` and remove leftovers; if the block fails, remove the new folders."""
     with disk_errors(named, target):
         missing = [folder for folder in target.parents if not folder.exists()]
         try:
@@ -125,8 +125,8 @@ def _flush(folder: Path) -> None:
 def _swap(temporary: Path, target: Path) -> None:
     """Replace ``target`` by ``temporary``.
 
-    If the system can exchange two names, a folder exists at every moment. Otherwise the old one is moved aside first,
-    and back if the second step fails.
+    If the system can exchange two names, ``target`` exists at every moment. Otherwise the old folder is moved aside
+    first, and moved back if the new one cannot be moved to ``target``.
     """
     if not target.exists():
         temporary.rename(target)
@@ -154,7 +154,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def disk_errors(named: Path, target: Path) -> Iterator[None]:
-    """Convert disk errors of the block to errors that name the output as the caller did."""
+    """Convert missing permission or space in the block to InvalidInput or OutOfDisk, which name the path ``named``."""
     try:
         yield
     except (OSError, OutOfDisk) as raised:
@@ -196,17 +196,17 @@ def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 
 
 def check_folder_place(path: str | os.PathLike[str]) -> None:
-    """Check that a folder can be replaced, regardless of its contents."""
+    """Raise InvalidInput for a folder that can never be replaced: the current one, one above it, or a mount point."""
     named = Path(path)
     target = resolved(named)
     if named.name in ("", "..") or _holds_current_folder(target):
         raise InvalidInput(
-            f"the output must name a folder of its own, but {str(named)!r} is the current folder or one above it. "
+            f"the output would replace the folder {str(named)!r}, which is the current folder or one above it. "
             "Choose another path, such as a new folder in it."
         )
     if target.is_mount():
         raise InvalidInput(
-            f"the output must name a folder of its own, but {str(named)!r} is a mount point, which cannot be replaced. "
+            f"the output would replace the folder {str(named)!r}, which is a mount point and cannot be replaced. "
             "Choose another path, such as a new folder in it."
         )
 
@@ -239,7 +239,7 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 
 
 def check_file_free(target: Path, *, overwrite: bool) -> None:
-    """Check that a file can be written to a target."""
+    """Raise OutputExists or InvalidInput if ``target`` is a folder, disk or socket, or a file not to be overwritten."""
     if target.is_dir():
         raise OutputExists(_in_the_way(target, "folder", "file"))
     if is_stream(target):
@@ -278,4 +278,4 @@ def _already_there(target: Path, kind: str) -> str:
 
 
 def _in_the_way(target: Path, found: str, expected: str) -> str:
-    return f"expected a {expected} or nothing at {str(target)!r}, got a {found}, which was kept. Choose another path."
+    return f"expected {str(target)!r} to be a {expected} or not to exist, but it is a {found}. Choose another path."
