@@ -89,7 +89,7 @@ def test_a_file_is_not_replaced_unless_asked(tmp_path):
 
 def test_what_is_never_replaced_is_not_offered_to_be(tmp_path):
     (tmp_path / "a").write_text("old")
-    with pytest.raises(OutputExists, match=r"to be a file or not to exist, but it is a folder\. Choose another path\.$"):
+    with pytest.raises(OutputExists, match=r"to be a file or not to exist, but it is a folder\. .* path\.$"):
         check_file_writable(tmp_path)
     for overwrite in (False, True):
         with pytest.raises(OutputExists, match=r"to be a folder or not to exist, but it is a file\. .* path\.$"):

@@ -101,7 +101,7 @@ CUTTING = ("--on-overflow", "truncate", "--quiet", "--resamples", 5)
 def test_compare_says_what_each_model_did_not_read(files, run, other_run):
     words = ("compare", run, other_run, "--data", files / "test.jsonl.gz", "--max-length", 4, *CUTTING)
     assert call(*words).out.splitlines()[-2:] == [
-        f"{model}: 30 of 30 texts were cut, by 90 tokens together" for model in ("first", "second")
+        f"{model}: 30 of 30 texts were truncated: 90 tokens were not read" for model in ("first", "second")
     ]
     given = call(*words, "--json").json()
     read = {"texts": 30, "in_windows": 0, "cut": 30, "dropped_tokens": 90}
@@ -110,7 +110,10 @@ def test_compare_says_what_each_model_did_not_read(files, run, other_run):
 
 def test_evaluate_says_what_of_texts_from_elsewhere_was_not_read(files, run, others, tmp_path):
     words = ("evaluate", run, "--data", files / "test.jsonl.gz", "--out-of-domain", others, "--max-length", 3, *CUTTING)
-    said = ["30 of 30 texts were cut, by 120 tokens together", "30 of 30 texts were cut, by 30 tokens together"]
+    said = [
+        "30 of 30 texts were truncated: 120 tokens were not read",
+        "30 of 30 texts were truncated: 30 tokens were not read",
+    ]
     assert [line for line in call(*words, "--report", tmp_path / "page.html").out.splitlines() if "cut" in line] == said
     given = call(*words, "--json").json()
     assert [each["tokens_read"]["dropped_tokens"] for each in (given, given["out_of_domain"])] == [120, 30]

@@ -59,9 +59,9 @@ def test_of_an_encoder_without_a_task_attention_alone_is_shown(files, tmp_path):
         ((), "nothing to explain"),
         (("  ",), "visible characters"),
         ((TEXT, "--output", "page.pdf"), "must end in one of .html"),
-        ((TEXT, "--label", "third"), "expected one of 'even', 'odd', got 'third'"),
+        ((TEXT, "--label", "third"), "expected a label among 'even', 'odd', got 'third'"),
         ((TEXT, "--tag", "O"), "--tag needs --word"),
-        ((TEXT, "--word", "1"), "expected Label or None"),
+        ((TEXT, "--word", "1"), "to be Label or None"),
         ((TEXT, "--answer", "w99"), "--answer must be a part of the context"),
         ((TEXT, "--label", "odd", "--choice", "1"), "expected one of --label"),
         ((TEXT, TEXT), "explains one text at a time, got 2"),
@@ -78,7 +78,7 @@ def test_what_makes_no_sense_is_refused(run, words, message):
 def test_a_text_of_several_windows_is_for_leave_one_out(run):
     outcome = explained(run, "w5 w7 " * 10, "--max-length", 16)
     assert outcome.code == 2
-    assert "one window of 16 tokens, got one with 6 more" in outcome.err
+    assert "one window of 16 tokens, got a text with 6 tokens too many" in outcome.err
     outcome = explained(run, "w5 w7 " * 10, "--max-length", 16, "--method", "leave-one-out")
     assert outcome.code == 0, outcome.err
 

@@ -71,5 +71,5 @@ def test_rows_of_one_class_have_no_operating_point(run, data):
     _, made = data
     model = TextClassifier.from_pretrained(run, device="cpu")
     scored = model.score([row for row in made if row["label"] == "even"])
-    with pytest.raises(InvalidInput, match="need rows of both classes"):
+    with pytest.raises(InvalidInput, match="need rows with and without this class"):
         operating_points(model, scored, at_precision=0.9)

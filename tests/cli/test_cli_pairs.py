@@ -68,7 +68,7 @@ def test_a_ranking_counts_pairs_that_are_cut(labelled, tmp_path):
     asked = ("evaluate", labelled, "--data", data, "--task", "ranking", "--relevant", "same", "--quiet")
     cut = call(*asked, "--max-length", 8, "--on-overflow", "truncate")
     assert (cut.code, cut.err) == (0, "")
-    assert cut.out.splitlines()[-1] == "4 of 4 texts were cut, by 20 tokens together"
+    assert cut.out.splitlines()[-1] == "4 of 4 texts were truncated: 20 tokens were not read"
     given = call(*asked, "--max-length", 8, "--on-overflow", "truncate", "--json").json()
     assert given["tokens_read"] == {"texts": 4, "in_windows": 0, "cut": 4, "dropped_tokens": 20}
 
@@ -116,4 +116,4 @@ def test_a_way_to_merge_windows_is_kept_with_the_run(files, tmp_path, merge):
     # Windows of 16 tokens that share 2.
     assert long["windows"] == 3
     cut = call("evaluate", tmp_path / "run", "--data", data, "--on-overflow", "truncate")
-    assert "6 of 18 texts were cut, by 144 tokens together" in cut.out
+    assert "6 of 18 texts were truncated: 144 tokens were not read" in cut.out

@@ -269,7 +269,7 @@ def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
     cutting = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu", max_length=4, on_overflow="truncate")
     report = out_of_domain(cutting, cutting.score(rows(6)), ELSEWHERE, resamples=5)
     assert report.to_dict()["tokens_read"] == {"texts": 20, "in_windows": 0, "cut": 20, "dropped_tokens": 20}
-    assert report.summary().endswith("20 of 20 texts were cut, by 20 tokens together")
+    assert report.summary().endswith("20 of 20 texts were truncated: 20 tokens were not read")
     with pytest.warns(TextsTruncated, match=r"20 of 20 texts were cut: 20 tokens were not read"):
         cutting.fit_threshold(ELSEWHERE)
 
@@ -350,7 +350,7 @@ def test_numbers_are_compared_too(numbers):
 
 
 def test_models_that_cannot_be_compared_are_refused(classifier, numbers, tiny_bert):
-    with pytest.raises(InvalidInput, match="only one of them knows 'ant'"):
+    with pytest.raises(InvalidInput, match="only one of them has 'ant'"):
         compare(classifier, numbers, rows())
     two = [row for row in rows(36) if row["label"] != "cow"]
     with pytest.raises(InvalidInput, match="'cow'"):

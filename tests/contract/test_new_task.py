@@ -91,7 +91,7 @@ def test_its_predictions_are_explained(members):
     temperature = model.confidence.temperature.value
     (asked,) = model.predict(["w5 w6 w7"])
     assert found.score == pytest.approx(np.log(asked.broken / (1 - asked.broken)) * temperature, abs=1e-4)
-    with pytest.raises(InvalidInput, match="expected one of 'kept', 'broken', got 'ant'"):
+    with pytest.raises(InvalidInput, match="expected a label among 'kept', 'broken', got 'ant'"):
         attribute(model, ["w5 w6"], target=Label("ant"))
     (deleted,) = attribute(Ensemble.of(members, device="cpu"), ["w5 w6 w7"], "leave-one-out")
     assert len(deleted.words) == 3

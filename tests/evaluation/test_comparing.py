@@ -89,7 +89,7 @@ def test_correlations_that_are_undefined_are_not_compared():
 
 
 def test_models_of_different_shapes_or_rows_are_refused():
-    with pytest.raises(InvalidInput, match="different labels; only one of them knows 'c'"):
+    with pytest.raises(InvalidInput, match="have the same labels; only one of them has 'c'"):
         compare_classifications([0], [[0.5, 0.5]], [[0.2, 0.3, 0.5]])
     with pytest.raises(InvalidInput):
         compare_regressions([0.0, 1.0], [0.0, 1.0], [0.0])
@@ -121,32 +121,32 @@ STATED = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
         (
             class_outcomes(["a", "b"], np.array([0, 1, 0]), STATED),
             class_outcomes(["b", "a"], np.array([1, 1, 0]), STATED[:, ::-1]),
-            "2 of 3 rows, the first of them number 2",
+            "2 of 3 rows, first in row 2",
         ),
         (
             label_outcomes(["a", "b"], np.array([[1, 0], [1, 1], [0, 0]]), STATED),
             label_outcomes(["b", "a"], np.array([[0, 1], [1, 1], [0, 1]]), STATED[:, ::-1]),
-            "1 of 3 rows, the first of them number 3",
+            "1 of 3 rows, first in row 3",
         ),
         (
             number_outcomes(np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0])),
             number_outcomes(np.array([1.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0])),
-            "1 of 3 rows, the first of them number 1",
+            "1 of 3 rows, first in row 1",
         ),
         (
             similarity_outcomes(np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.5, 1.0])),
             similarity_outcomes(np.array([0.0, 1.0, 5.0]), np.array([0.0, 0.5, 1.0])),
-            "1 of 3 rows, the first of them number 3",
+            "1 of 3 rows, first in row 3",
         ),
         (
             spans_of(1),
             spans_of(2),
-            "1 of 2 rows, the first of them number 2",
+            "1 of 2 rows, first in row 2",
         ),
         (
             tag_outcomes(words_of_counts([[1, 1], [1, 1]]), "AB"),
             tag_outcomes(words_of_counts([[1, 1], [1, 2]]), "AB"),
-            "1 of 2 rows, the first of them number 2",
+            "1 of 2 rows, first in row 2",
         ),
     ],
 )

@@ -170,7 +170,7 @@ def test_a_class_without_rows_draws_nothing_into_the_domain(kind):
 
 def test_features_of_another_width_and_too_few_neighbours_are_refused():
     detector = Cosine.fit(np.ones((4, 1, 3)), [0, 0, 1, 1], 2)
-    with pytest.raises(InvalidInput, match=r"of \(1, 3\), as in fitting the detector, got \(1, 4\)"):
+    with pytest.raises(InvalidInput, match=r"of \(1, 3\), as when the detector was fitted, got \(1, 4\)"):
         detector.score(DetectorInput.of(np.zeros((2, 2)), np.ones((2, 1, 4))))
     with pytest.raises(InvalidInput, match="k from 1 to 4 rows"):
         Neighbours.fit(np.ones((4, 1, 3)), 5)

@@ -288,9 +288,9 @@ def test_a_good_sample_has_no_warnings():
 
 def test_fewer_than_30_labels_are_named_with_what_the_interval_is_worth():
     assert "29 labels are fewer than 30: in simulations" in warnings_of(drawn(labels=29))
-    assert "held the truth in 94 % of samples" in warnings_of(drawn(labels=29))
+    assert "contained the true value in 94 % of samples" in warnings_of(drawn(labels=29))
     stars = np.arange(20.0) % 5
-    assert "held the truth in 93 % of samples" in warnings_of(Sample(stars, stars, stars))
+    assert "contained the true value in 93 % of samples" in warnings_of(Sample(stars, stars, stars))
     both = estimate_difference(drawn(), drawn(labels=10), pairing="unpaired").warnings
     assert [each.split(":")[0] for each in both if "fewer than 30" in each] == ["second"]
     assert "fewer than 30" not in warnings_of(drawn(labels=30))

@@ -146,7 +146,7 @@ def test_a_report_is_shown_as_its_table_and_survives_pickle_and_copy():
     assert pickle.loads(pickle.dumps(report)) == copy.deepcopy(report) == report
     shown = report._repr_html_()
     assert f"<td>{report.accuracy.value:8.4f}</td>" in shown
-    assert "1 of 60 texts were cut" in shown
+    assert "1 of 60 texts were truncated" in shown
 
 
 @pytest.mark.parametrize("kind", REPORTS)

@@ -89,8 +89,12 @@ def test_unusable_input_is_refused_with_what_was_expected(call, message):
     [
         ([1, 1], [0, 0], ""),
         ([1, 3], [0, 0], "1 of 2 texts were read in several windows"),
-        ([1, 1, 1], [0, 4, 3], "2 of 3 texts were cut, by 7 tokens together"),
-        ([2, 1], [0, 5], "1 of 2 texts were read in several windows; 1 of 2 texts were cut, by 5 tokens together"),
+        ([1, 1, 1], [0, 4, 3], "2 of 3 texts were truncated: 7 tokens were not read"),
+        (
+            [2, 1],
+            [0, 5],
+            "1 of 2 texts were read in several windows; 1 of 2 texts were truncated: 5 tokens were not read",
+        ),
     ],
 )
 def test_a_report_says_how_its_texts_were_read(windows, dropped, said):

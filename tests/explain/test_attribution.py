@@ -99,11 +99,11 @@ def test_one_tag_of_one_word_can_be_explained_and_its_word_stays(tmp_path):
     number = model.labels.index("B-PER")
     expected = row[number] - np.logaddexp.reduce(np.delete(row, number))
     assert found.score - found.weights_W[0] == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(InvalidInput, match="a word from 0 to 2, got 3"):
+    with pytest.raises(InvalidInput, match="index of a word, from 0 to 2, got 3"):
         attribute(model, asked, target=WordTag(3))
-    with pytest.raises(InvalidInput, match=r"one of .*got 'B-XYZ'"):
+    with pytest.raises(InvalidInput, match=r"a tag among .*got 'B-XYZ'"):
         attribute(model, asked, target=WordTag(1, "B-XYZ"))
-    with pytest.raises(InvalidInput, match="expected WordTag or None"):
+    with pytest.raises(InvalidInput, match="to be WordTag or None"):
         attribute(model, asked, target=Label("B-PER"))
 
 
@@ -121,7 +121,7 @@ def test_texts_of_several_windows_are_for_leave_one_out(classifier):
         ({"inputs": "w5 w6"}, "expected a list of inputs, got one string"),
         ({"method": "saliency"}, "expected one of the methods .*got 'saliency'"),
         ({"steps": 0}, "expected steps of at least 1, got 0"),
-        ({"target": Label("dog")}, "expected one of 'ant', 'bee', 'cow', got 'dog'"),
+        ({"target": Label("dog")}, "expected a label among 'ant', 'bee', 'cow', got 'dog'"),
         ({"inputs": ["  "]}, "empty"),
     ],
 )
@@ -146,7 +146,7 @@ def test_each_kind_of_target_is_explained_by_its_own_score(tmp_path, target):
     assert found.score == pytest.approx(expected, abs=1e-4)
     assert found.completeness_error == pytest.approx(0, abs=2e-3)
     if target == "regression":
-        with pytest.raises(InvalidInput, match="expected no target or None"):
+        with pytest.raises(InvalidInput, match="to be None, got"):
             attribute(model, [data[1]["text"]], target=Label("ant"))
 
 

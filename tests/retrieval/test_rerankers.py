@@ -284,7 +284,7 @@ def test_a_ranking_of_candidates_counts_what_was_not_read(tiny_bert, cutting):
             report = CandidateRanking.open(folder, **CUTTING).evaluate(LONG, resamples=5)
         assert report.to_dict()["tokens_read"] == read
         assert report.summary().endswith(
-            f"16 of {read['texts']} texts were cut, by {read['dropped_tokens']} tokens together"
+            f"16 of {read['texts']} texts were truncated: {read['dropped_tokens']} tokens were not read"
         )
     assert "tokens_read" not in evaluate_reranker(BY_LENGTH, read_candidates(LONG), resamples=5).to_dict()
 

@@ -173,7 +173,7 @@ def test_a_report_says_how_much_was_read(tmp_path):
         cut = FillMask.from_pretrained(folder, device="cpu", on_overflow="truncate").evaluate(texts, resamples=20)
     assert cut.tokens_read == TextsRead(texts=3, in_windows=0, cut=2, dropped_tokens=26)
     assert cut.to_dict()["tokens_read"]["dropped_tokens"] == 26
-    assert "2 of 3 texts were cut, by 26 tokens" in cut.summary()
+    assert "2 of 3 texts were truncated: 26 tokens" in cut.summary()
 
 
 def masked_lm_model(folder):

@@ -177,7 +177,7 @@ def test_names_are_asked_for_where_labels_have_to_mean_something(saved, fitted):
         classifier = opened(saved)
     data = [{"text": "w5 w9", "label": "ant"}]
     for fails in (lambda: classifier.evaluate(data), lambda: compare(fitted, classifier, data)):
-        with pytest.raises(InvalidInput, match=r"saved without their names: .* labels=\[\.\.\.\], or --labels"):
+        with pytest.raises(InvalidInput, match=r"saved without label names: .* labels=\[\.\.\.\], or --labels"):
             fails()
     # Data that call them so are no others.
     assert classifier.evaluate([{**data[0], "label": "LABEL_1"}] * 3, resamples=5).n == 3

@@ -490,7 +490,7 @@ def test_reports_on_vectors_count_texts_that_are_cut(base, columns):
         warnings.simplefilter("error", TextsTruncated)
         report = cutting.evaluate(rows, columns=columns, resamples=5)
     assert report.to_dict()["tokens_read"] == {"texts": 12, "in_windows": 0, "cut": 6, "dropped_tokens": 12}
-    assert report.summary().endswith("6 of 12 texts were cut, by 12 tokens together")
+    assert report.summary().endswith("6 of 12 texts were truncated: 12 tokens were not read")
 
 
 def test_an_embedder_of_single_texts_compares_nothing(base):

@@ -130,7 +130,7 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(answerer, tiny_
         "cut": 1,
         "dropped_tokens": reading.dropped_tokens,
     }
-    assert "1 of 4 texts were cut" in report.summary()
+    assert "1 of 4 texts were truncated" in report.summary()
     assert compare(answerer, cut, [*questions(3), row], resamples=10).tokens_read[1] == report.tokens_read
     with pytest.raises(TextTooLong, match="limit of 18"):
         opened(tiny_bert, on_overflow="error").fit([*questions(), row], validation=questions(8), **QUICK)

@@ -125,5 +125,5 @@ def test_a_report_says_what_was_read_in_windows_and_what_was_cut(saved):
         read = report.to_dict()["tokens_read"]
         assert (read["in_windows"], read["cut"], read["dropped_tokens"]) == counted
         assert ("read in several windows" in report.summary()) == (overflow == "window")
-        assert ("were cut, by 24 tokens" in report.summary()) == (overflow == "truncate")
+        assert ("were truncated: 24 tokens" in report.summary()) == (overflow == "truncate")
         assert classifier.evaluate(rows(4), resamples=5).tokens_read.summary() == ""

@@ -8,9 +8,9 @@ Coverage is guaranteed by split conformal prediction: if new rows are drawn like
 interval contains the truth with a probability of at least ``coverage``, on average over draws of both. For one draw of
 n held-out rows, the actual coverage is off by about ``sqrt(coverage * (1 - coverage) / n)``. The guarantee holds for
 any model, but a poor model gives large sets. It applies to all rows together, not to each class, and not to rows from
-another distribution. It is exact only if the held-out rows decided nothing else; if they also chose the epoch or the
-calibration, it is approximate. Source: Vovk et al. (2005), "Algorithmic learning in a random world"; Lei et al. (2018),
-arXiv:1604.04173.
+another distribution. It is exact only if the held-out rows were used for nothing else; if the epoch or the calibration
+was chosen on them too, it is approximate. Source: Vovk et al. (2005), "Algorithmic learning in a random world"; Lei et
+al. (2018), arXiv:1604.04173.
 
 Shape letters: N rows, C classes, K knots, M held-out rows, B rows of a block.
 """
@@ -89,7 +89,7 @@ class Isotonic:
             rising = all(low < high for low, high in itertools.pairwise(knots))
             falls = any(low > high for low, high in itertools.pairwise(values))
             if not knots or len(knots) != len(values) or not rising or falls:
-                raise InvalidInput("isotonic: expected increasing knots, with one value each, none below the previous")
+                raise InvalidInput("isotonic: expected increasing knots with as many values, which never decrease")
             if not (all(map(math.isfinite, knots)) and all(0 < each < 1 for each in values)):
                 raise InvalidInput("isotonic: expected finite knots, and values between 0 and 1")
 
@@ -134,7 +134,7 @@ class ChosenCalibration:
     calibration: Calibration  # fitted on all held-out rows
     method: CalibrationMethod
     scores: tuple[MethodScore, ...]  # scores of the methods tried; empty if only the temperature was
-    reason: str = ""  # a sentence on why only the temperature was tried, if so
+    reason: str = ""  # sentence that says why only the temperature was tried; empty if both methods were
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +198,7 @@ class HeldOutRows:
     def held_out(self, method: CalibrationMethod, seed: int) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
         """Yield row indices (B) and their probabilities (B, C), calibrated by the method fitted on the other folds.
 
-        No row is used to calibrate itself, so results fitted on these probabilities are not optimistic.
+        No row calibrates itself, so results fitted on these are not optimistic, except with fewer than `FOLDS` rows.
         """
         few = len(self.labels_N) < FOLDS
         fold_N = np.full(len(self.labels_N), -1) if few else _folds(self.labels_N, np.random.default_rng(seed))
@@ -252,7 +252,7 @@ def fit_isotonic(logits_NC: ArrayLike, labels_N: ArrayLike) -> Isotonic:
 
 
 def isotonic_regression(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Fit the increasing step function of least squared error; return knots (K,) and values (K,) at its step ends.
+    """Fit an increasing step function by least squares; return knots (K,) and values (K,) at the ends of its steps.
 
     SciPy's pool-adjacent-violators algorithm (Ayer et al. 1955) is used; rows of equal x count as one point.
     """
@@ -267,7 +267,7 @@ def isotonic_regression(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, F
 
 
 def stored_form(calibration: Calibration) -> dict[str, object]:
-    """Return JSON values that `calibration_from` reads."""
+    """Return a calibration as JSON values, which `calibration_from` reads."""
     return {"method": calibration.method, **asdict(calibration)}
 
 
@@ -277,7 +277,7 @@ def calibration_from(stored: object) -> Calibration:
     method = values.pop("method", None)
     kind = next((kind for name, kind in METHODS.items() if name == method), None)
     if kind is None:
-        raise InvalidInput(f"calibration: expected an object with the method {' or '.join(METHODS)}, got {stored!r}")
+        raise InvalidInput(f"calibration: expected an object whose method is {' or '.join(METHODS)}, got {stored!r}")
     names = [each.name for each in fields(kind)]
     try:
         calibration = TypeAdapter[Calibration](kind).validate_json(json.dumps(values), strict=True)
@@ -321,13 +321,13 @@ class ConformalSets:
         return cls(_kept(scores_M))
 
     def at(self, coverage: float) -> "LabelSets":
-        """Return the sets for one coverage."""
+        """Return the rule that builds prediction sets of one coverage."""
         return LabelSets(held_out_quantile(self.held_out_M, coverage), coverage)
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
-    """Prediction sets for one coverage, created by `ConformalSets.at`."""
+    """The rule that builds prediction sets of one coverage, created by `ConformalSets.at`."""
 
     threshold: float  # labels up to this nonconformity are in the set
     coverage: float  # target share of rows whose set contains the true label
@@ -367,14 +367,14 @@ def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
     """Return the ceil((M + 1) coverage)-th smallest score, which a new row does not exceed with this probability."""
     if not 0 < coverage < 1:
         raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {coverage}")
-    # Without the allowance, rounding would turn 10 * 0.9 into 10.
+    # Without the 1e-9, rounding errors could raise the rank by one: 100 * 0.55 is slightly above 55.
     rank = math.ceil((len(scores_M) + 1) * coverage - 1e-9)
     if rank > len(scores_M):
         needed, rows = math.ceil(coverage / (1 - coverage) - 1e-9), len(scores_M)
         parts = 10 ** max(3, len(str(rows)))
         highest = (rows * parts // (rows + 1)) / parts  # rounded down to three digits or more
         raise InvalidInput(
-            f"coverage: {coverage} cannot be guaranteed from {rows} held-out rows, it needs {needed}; choose at most "
+            f"coverage: {coverage} needs at least {needed} held-out rows, got {rows}; choose at most "
             f"{highest}, or hold out more rows"
         )
     return float(np.sort(scores_M)[rank - 1])

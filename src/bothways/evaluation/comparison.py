@@ -1,10 +1,10 @@
 """Comparison of two models on the same rows: paired intervals of the differences, and significance tests.
 
 A row that is hard for both models says nothing about their difference, so intervals resample rows together with both
-models' outcomes (Efron and Tibshirani 1993, chapter 13). The tests give the probability of a difference at least as
-large if it were random which model gave which answer to a row: McNemar's exact test for answers that are right or wrong
-(McNemar 1947), a sign-flip permutation test for numeric values (Fisher 1935; Dror et al. 2018, "The hitchhiker's guide
-to testing statistical significance in natural language processing").
+models' outcomes (Efron and Tibshirani 1993, chapter 13). The null hypothesis of the tests is that the two models'
+answers to a row could be swapped: McNemar's exact test for answers that are right or wrong (McNemar 1947), a sign-flip
+permutation test for numeric values (Fisher 1935; Dror et al. 2018, "The hitchhiker's guide to testing statistical
+significance in natural language processing").
 
 Shape letters: N rows, R resamples or random sign flips, K metrics.
 """
@@ -84,7 +84,7 @@ def _flags(values: ArrayLike) -> BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class MetricDifference:
-    """One metric of two models, and its difference."""
+    """One metric of two models, and the difference of the two values."""
 
     first: Estimate
     second: Estimate
@@ -102,9 +102,9 @@ class ComparisonReport:
     tokens_read: tuple[TextsRead | None, TextsRead | None] = (None, None)
 
     def to_dict(self) -> dict[str, object]:
-        """Return JSON values: ``accuracy_a``, ``accuracy_b`` and ``accuracy_difference``, each with its interval.
+        """Return JSON values: ``accuracy_a``, ``accuracy_b``, ``accuracy_difference`` and their intervals, and so on.
 
-        Then come ``tests``, ``tokens_read_a`` and ``tokens_read_b``.
+        The metrics are followed by ``tests``, ``tokens_read_a`` and ``tokens_read_b``.
         """
         flat: dict[str, float] = {}
         for name, each in self.metrics.items():
@@ -167,7 +167,7 @@ def check_labels(first: Iterable[str], second: Iterable[str]) -> None:
     if different:
         shown = ", ".join(map(repr, different[:5]))
         raise InvalidInput(
-            f"the models were trained on different labels; only one of them knows {shown}.{naming_hint(different)}"
+            f"the models must have the same labels; only one of them has {shown}.{naming_hint(different)}"
         )
 
 
@@ -176,8 +176,8 @@ def naming_hint(labels: Iterable[str]) -> str:
     if not any(re.fullmatch(r"LABEL_\d+", each) for each in labels):
         return ""
     return (
-        " A model with labels such as LABEL_0 was saved without their names: give the names when you open it, in the "
-        "order of its outputs, with labels=[...], or --labels on the command line."
+        " A model with labels such as LABEL_0 was saved without label names: give the names when you open it, in "
+        "the order of its outputs, with labels=[...], or --labels on the command line."
     )
 
 
@@ -199,6 +199,6 @@ def _check_comparable(first: Outcomes, second: Outcomes) -> None:
         differing_N = (first.truth != second.truth).reshape(len(first.truth), -1).any(axis=1)
         raise InvalidInput(
             f"the two models were evaluated on different labels in {int(differing_N.sum()):,} of {len(differing_N):,} "
-            f"rows, the first of them number {int(differing_N.argmax()) + 1}: each reads the columns that it was "
-            "trained on. Name the columns to use for both (on the command line --label, --score or --tags)."
+            f"rows, first in row {int(differing_N.argmax()) + 1}: each model reads the columns that it was trained on. "
+            "Name the columns to use for both (on the command line --label, --score or --tags)."
         )

@@ -1,6 +1,6 @@
-"""Out-of-domain detectors: they find texts that are unlike the training texts of a classifier.
+"""Out-of-domain detectors, which find texts that are unlike the training texts of a classifier.
 
-A detector is immutable. Its ``score`` is higher for rows that look less like the training domain.
+A detector is immutable. Its ``score`` is higher for rows that are less like the training rows.
 
 Shape letters: N rows, B rows of a block, M training rows, C classes, L layers, D width of a layer's features.
 """
@@ -218,7 +218,7 @@ DETECTORS: Mapping[DetectorKind, type[Detector]] = {
 
 
 def storable(detector: Detector) -> Detector:
-    """Round the arrays of a detector to float32, in which they are saved, so that a loaded one scores the same."""
+    """Round a detector's arrays to float32, as saving does, so that a detector scores the same after loading."""
     values = {each.name: getattr(detector, each.name) for each in fields(detector)}
     rounded: dict[str, Any] = {
         name: each.astype(np.float32).astype(np.float64)
@@ -264,7 +264,7 @@ def _labelled(features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> tup
 def _features(evidence: DetectorInput, layers: int, width: int) -> FloatArray:
     if evidence.features_NLD.shape[1:] != (layers, width):
         raise InvalidInput(
-            f"features: expected (layers, dimensions) of {(layers, width)}, as in fitting the detector, got "
+            f"features: expected (layers, dimensions) of {(layers, width)}, as when the detector was fitted, got "
             f"{evidence.features_NLD.shape[1:]}"
         )
     return evidence.features_NLD
@@ -276,18 +276,18 @@ def _features(evidence: DetectorInput, layers: int, width: int) -> FloatArray:
 def out_of_domain_threshold(inside_N: ArrayLike, in_domain_share: float = 0.95) -> float:
     """Return the threshold that a new in-domain row does not exceed with probability ``in_domain_share``.
 
-    It is the ceil((N + 1) in_domain_share)-th smallest score of the held-out rows; the largest if there are too few.
+    It is the ceil((N + 1) in_domain_share)-th smallest score of held-out in-domain rows; the largest if N is too small.
     """
     if not 0 < in_domain_share < 1:
         raise InvalidInput(f"in_domain_share: expected a share between 0 and 1, such as 0.95, got {in_domain_share}")
-    inside = np.sort(real_array(inside_N, "scores inside", dimensions=1))
+    inside = np.sort(real_array(inside_N, "in-domain scores", dimensions=1))
     return float(inside[min(len(inside), math.ceil((len(inside) + 1) * in_domain_share - 1e-9)) - 1])
 
 
 def threshold_between(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
     """Return the threshold with the highest balanced accuracy, midway between adjacent scores; the highest in a tie."""
-    inside = real_array(inside_N, "scores inside", dimensions=1)
-    outside = real_array(outside_M, "scores outside", dimensions=1)
+    inside = real_array(inside_N, "in-domain scores", dimensions=1)
+    outside = real_array(outside_M, "out-of-domain scores", dimensions=1)
     values_G = np.unique(np.concatenate([inside, outside]))
     kept_G = np.searchsorted(np.sort(inside), values_G, side="right") / len(inside)
     caught_G = 1 - np.searchsorted(np.sort(outside), values_G, side="right") / len(outside)

@@ -38,7 +38,7 @@ def real_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
 
 
 def logit_array(values: ArrayLike, *, least_columns: int) -> FloatArray:
-    """Check logits (N, C)."""
+    """Check logits (N, C) with at least ``least_columns`` classes; return them as float64."""
     logits_NC = real_array(values, "logits", dimensions=2)
     if logits_NC.shape[1] < least_columns:
         raise InvalidInput(f"logits: expected at least {least_columns} classes, got {logits_NC.shape[1]}")
@@ -54,7 +54,7 @@ def row_blocks(rows: int, width: int, cells: int = _BLOCK_CELLS) -> Iterator[sli
 
 
 def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | None = None) -> IntArray:
-    """Check class indices (N,), each from 0 to ``classes - 1``."""
+    """Check class indices (N,), each from 0 to ``classes - 1``; return them as int64."""
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise InvalidInput(f"{name}: expected a non-empty vector of class indices, got {array.dtype} {array.shape}")
@@ -78,7 +78,7 @@ def label_matrix(values: ArrayLike, name: str, *, shape: tuple[int, ...] | None 
 
 
 def probability_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
-    """Check probabilities; rounding errors up to 1e-6 outside 0..1 are clipped."""
+    """Check probabilities, return them as float64, and clip values up to 1e-6 outside of 0 to 1."""
     array = real_array(values, name, dimensions=dimensions)
     if array.min() < -_ROUNDING or array.max() > 1 + _ROUNDING:
         raise InvalidInput(
@@ -89,7 +89,7 @@ def probability_array(values: ArrayLike, name: str, *, dimensions: int) -> Float
 
 
 def class_probabilities(values: ArrayLike) -> FloatArray:
-    """Check probabilities (N, C) whose rows sum to 1 (within 0.01: half precision rounds)."""
+    """Check probabilities (N, C) whose rows sum to 1, within 0.01 for half precision; return them as float64."""
     probabilities_NC = probability_array(values, "probabilities", dimensions=2)
     worst = float(np.abs(probabilities_NC.sum(axis=1) - 1).max())
     if worst > _SUM_ROUNDING:
@@ -100,7 +100,7 @@ def class_probabilities(values: ArrayLike) -> FloatArray:
 
 
 def paired_vectors(truth: ArrayLike, predicted: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Check two finite vectors (N,) of equal length."""
+    """Check two finite vectors (N,) of equal length; return them as float64."""
     truth_N = real_array(truth, "truth", dimensions=1)
     predicted_N = real_array(predicted, "predicted", dimensions=1)
     if truth_N.shape != predicted_N.shape:

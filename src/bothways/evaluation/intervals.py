@@ -83,7 +83,7 @@ def resampled_counts(rows: int, *, resamples: int = 1000, seed: int = 0) -> Iter
 
 
 def bootstrap_values(statistic: Statistic, rows: int, *, resamples: int = 1000, seed: int = 0) -> FloatArray:
-    """Return the statistic in every resample: (R, K)."""
+    """Return the values of ``statistic`` in every resample: (R, K)."""
     chunks = resampled_counts(rows, resamples=resamples, seed=seed)
     return np.concatenate([statistic(counts_RN) for counts_RN in chunks])
 
@@ -103,14 +103,14 @@ def percentile_estimates(
         value_K: The statistics on the data.
         values_RK: The statistics in resamples.
         level: Nominal coverage of the intervals.
-        of_rows: The number of rows, for each statistic (K,) or one for all, if it is a share or a score that is 1 when
-            all rows are right; 0 for other statistics, such as losses and differences.
+        of_rows: For a share of rows, or a score that is 1 if all rows are right, the number of these rows; 0 for other
+            statistics, such as losses and differences. One number for each statistic (K,), or one for all.
     """
     low_K, high_K = _percentiles(values_RK, level)
     rows_K = np.broadcast_to(np.asarray(of_rows, dtype=np.float64), value_K.shape)
     # With 0 rows the exponent is 1 / inf = 0, and the bound does not change.
     least_K = ((1 - level) / 2) ** (1 / np.where(rows_K > 0, rows_K, np.inf))
-    # A perfect score is 0 by definition in resamples without any of its rows.
+    # Percentiles of a perfect score would be too low: in resamples without any of its rows, it is 0 by definition.
     flawless_K = (rows_K > 0) & np.isclose(value_K, 1, rtol=0, atol=1e-12)
     low_K, high_K = np.where(flawless_K, least_K, low_K), np.where(flawless_K, 1.0, high_K)
     high_K = np.where((values_RK == 0).all(axis=0), 1 - least_K, high_K)
@@ -144,7 +144,7 @@ def share_error(share: float, rows: float) -> float:
     """Return the standard error of a share of rows; it is an upper bound for a mean of values from 0 to 1.
 
     It is sqrt(p (1 - p) / n) with one right and one wrong row added (Laplace), so that a few rows that are all right do
-    not count as certainty, and at least 1 / n, so that no single row decides. For an F1, ``rows`` is the mean of the
+    not count as certainty, and at least 1 / n, the effect of a single row. For an F1, ``rows`` is the mean of the
     numbers of true and of predicted rows.
     """
     smoothed = (share * rows + 1) / (rows + 2)

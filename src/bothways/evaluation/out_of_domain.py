@@ -1,6 +1,6 @@
-"""Metrics of out-of-domain detection: how well a score separates a domain's texts from others.
+"""Metrics of out-of-domain detection, for a score that is to separate texts of a domain from other texts.
 
-Scores are higher for rows that look less like the domain. AUROC is the probability that an out-of-domain row scores
+Scores are higher for rows that are less like the domain. AUROC is the probability that an out-of-domain row scores
 above an in-domain row, ties counting half. AUPR is the average precision for the out-of-domain rows, so it depends on
 their share. FPR at 95 % is the share of out-of-domain rows accepted at the threshold that accepts 95 % of the in-domain
 rows (Liang et al. 2018, arXiv:1706.02690).
@@ -61,10 +61,10 @@ def out_of_domain_report(
     notes: tuple[str, ...] = ()
     if threshold is not None:
         accepted, passed = float((inside <= threshold).mean()), float((outside <= threshold).mean())
-        notes = (f"accepted as in-domain: {accepted:.1%} of the in-domain rows, {passed:.1%} of the others",)
+        notes = (f"accepted as in-domain: {accepted:.1%} of in-domain rows, {passed:.1%} of out-of-domain rows",)
     return Report(
         kind="out-of-domain detection",
-        title=f"{len(inside)} in-domain rows, {len(outside)} others",
+        title=f"{len(inside)} in-domain rows, {len(outside)} out-of-domain rows",
         counts={"n_in_domain": len(inside), "n_out_of_domain": len(outside)},
         estimates={"auroc": auroc_, "aupr": aupr_, "fpr95": fpr},
         values={"threshold": threshold, "accepted_in_domain": accepted, "accepted_out_of_domain": passed},
@@ -73,7 +73,7 @@ def out_of_domain_report(
 
 
 def auroc(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
-    """Return the area under the ROC curve."""
+    """Return the area under the ROC curve for scores of in-domain (N) and out-of-domain rows (M)."""
     inside, outside = _scores(inside_N, outside_M)
     values_G, group_N = np.unique(np.concatenate([inside, outside]), return_inverse=True)
     counts = (
@@ -84,8 +84,8 @@ def auroc(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
 
 
 def _scores(inside_N: ArrayLike, outside_M: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    inside = real_array(inside_N, "scores inside", dimensions=1)
-    return inside, real_array(outside_M, "scores outside", dimensions=1)
+    inside = real_array(inside_N, "in-domain scores", dimensions=1)
+    return inside, real_array(outside_M, "out-of-domain scores", dimensions=1)
 
 
 def _auroc(inside_RG: FloatArray, outside_RG: FloatArray) -> FloatArray:

@@ -42,7 +42,7 @@ class Outcomes:
     metrics: tuple[str, ...]  # names of the first columns of the statistic
     # Maps counts of resampled rows (R, N) to values (R, K): the metrics, then precision, recall and F1 of every label.
     statistic: Statistic
-    of_rows: Sequence[float]  # number of rows behind each column of the values (K,), see `percentile_estimates`
+    of_rows: Sequence[float]  # number of rows for the interval of each column (K,), see `percentile_estimates`
     compared: tuple[str, ...] = ()  # metrics for comparisons of two models; undefined ones are left out
     # Name and values (N,) of the quantity that the permutation test compares.
     tested: tuple[str, FloatArray] | None = None
@@ -92,7 +92,7 @@ def mean_outcomes(
 ) -> Outcomes:
     """Return outcomes whose metrics are means; ``scores`` maps each metric to the scores of the rows (N), 0 to 1.
 
-    ``compared`` names the metrics for comparisons of two models, the tested one first; default: all.
+    ``compared`` names the metrics for comparisons of two models, of which the first is also tested; default: all.
     """
     values = {name: real_array(each, name, dimensions=1) for name, each in scores.items()}
     values_NK = np.column_stack(list(values.values()))
@@ -148,7 +148,7 @@ def token_outcomes(losses: TokenLosses) -> Outcomes:
 BINS = 15
 
 _BLOCK_CELLS = 500_000
-"""Maximum number of bins checked at once when their number is swept."""
+"""Maximum number of bins that `_rising_bins` checks at once."""
 
 
 def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
@@ -217,8 +217,8 @@ def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
     """Return the largest B such that, with any number of bins up to B, accuracy never falls from bin to bin.
 
     A fall is a confidence whose accuracy is below that of the next lower confidence. Accuracy can fall between two
-    neighbouring bins only if one of them contains a fall, so only both ends of the bins with falls are checked. With as
-    many bins as rows, every fall shows.
+    neighbouring bins only if one of them contains a fall, so a bin with a fall is compared with both neighbours, and no
+    other bin is checked. With as many bins as rows, every fall shows.
 
     Shape letters: G confidences, F falls, A numbers of bins, R = N + 1 ranks and their end.
     """
@@ -236,7 +236,7 @@ def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
         return rows
 
     def start(number_AF: IntArray, bins_A1: IntArray) -> IntArray:
-        """Return the rank at which a bin, or the next bin if it is empty, starts; N after the last bin."""
+        """Return the rank at which a bin starts, or the next one if the bin is empty; N after the last bin."""
         start_AF: IntArray = next_R[-(-number_AF * rows // bins_A1)]
         return start_AF
 
@@ -251,7 +251,7 @@ def _rising_bins(confidence_N: FloatArray, correct_N: FloatArray) -> int:
 
     low = 2
     while True:
-        # At most double the numbers of bins checked so far, so that few are checked in vain.
+        # Each step at most doubles the highest number of bins checked, so that few are checked beyond the result.
         bins_A1 = np.arange(low, low + max(1, min(low, _BLOCK_CELLS // len(falls_F))))[:, None]
         number_AF = falls_F * bins_A1 // rows
         falling_A = (falling(number_AF, bins_A1) | falling(number_AF + 1, bins_A1)).any(axis=1)

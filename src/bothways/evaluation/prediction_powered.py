@@ -81,8 +81,8 @@ class PoweredEstimate(Estimate):
     level: float  # nominal coverage of the interval
     method: PpiMethod
     labels: int  # labelled rows, summed over both systems of an unpaired difference
-    unlabelled: int  # rows without labels, counted likewise
-    power: float  # lambda, the weight of the judge: 0 ignores it. For two samples, the mean
+    unlabelled: int  # rows without labels, summed likewise
+    power: float  # lambda, the weight of the judge, 0 to ignore it; the mean of both for an unpaired difference
     standard_error: float
     degrees: float  # degrees of freedom of Student's t
     effective_labels: float  # number of labels with which the classical method would have this standard error
@@ -91,7 +91,7 @@ class PoweredEstimate(Estimate):
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Moments of one sample or of many, shape (...); variances are divided by the number of rows."""
+    """Moments of one sample or of many, shape (...); variances are divided by the number of rows, not by one less."""
 
     labels: float
     unlabelled: float
@@ -207,11 +207,11 @@ def estimate_difference(
     """Estimate the difference of the means of two systems, the first minus the second.
 
     Args:
-        first: One system.
-        second: The other.
+        first: The first system.
+        second: The second system.
         pairing: ``paired`` if row i of both samples is the same question, both for labelled and for unlabelled rows;
             this gives narrower intervals. ``unpaired`` if the questions were drawn separately.
-        method: As for `estimate_mean`.
+        method: See `estimate_mean`.
         level: Nominal coverage of the interval.
     """
     binary = first.binary and second.binary
@@ -305,10 +305,10 @@ def probability_better(difference: PoweredEstimate) -> float:
 
 
 def labels_to_separate(first: Sample, second: Sample, *, pairing: Pairing, level: float = LEVEL) -> int | None:
-    """Return the number of further labels that PPI++ needs to separate two systems that differ as estimated now.
+    """Return the number of questions to label in addition, for both systems, until PPI++ shows which is better.
 
-    With so many more questions labelled for both systems, the interval excludes 0 in four of five cases, if the rows to
-    label are drawn at random from those without labels and the variances do not change. Return 0 if the interval
+    With these labels, the interval of the difference excludes 0 in four of five cases, if the true difference is the
+    current estimate, the rows to label are drawn at random and the variances do not change. Return 0 if the interval
     already excludes 0, and None if labels on all rows would not suffice.
     """
     from scipy.special import ndtri
@@ -338,7 +338,7 @@ def labels_to_separate(first: Sample, second: Sample, *, pairing: Pairing, level
 
 
 def shift_p_value(sample: Sample) -> float:
-    """Test whether the judge's scores have the same distribution on labelled rows as on the others.
+    """Test the hypothesis that the judge's scores have the same distribution on labelled and on unlabelled rows.
 
     Return the p-value of Fisher's exact test if there are only two distinct scores, else of the Kolmogorov-Smirnov
     test; 1 without unlabelled rows.
@@ -362,8 +362,8 @@ def _warnings(sample: Sample, method: PpiMethod, *, bounded: bool) -> list[str]:
     warnings = []
     if count < FEW_LABELS:
         warnings.append(
-            f"{count} labels are fewer than {FEW_LABELS}: in simulations with 20 labels, 95 % intervals held the truth "
-            f"in {94 if bounded else 93} % of samples and were wide; label more rows."
+            f"{count} labels are fewer than {FEW_LABELS}: in simulations with 20 labels, 95 % intervals contained the "
+            f"true value in {94 if bounded else 93} % of samples and were wide; label more rows."
         )
     if constant:
         warnings.append(
@@ -395,7 +395,7 @@ def _warnings(sample: Sample, method: PpiMethod, *, bounded: bool) -> list[str]:
     p_value = shift_p_value(sample)
     if p_value < SHIFT_LEVEL:
         warnings.append(
-            f"the judge scores labelled rows differently from the others (mean {judge_n.mean():.2f} and "
+            f"the judge scores labelled and unlabelled rows differently (mean {judge_n.mean():.2f} and "
             f"{judge_N.mean():.2f}, p = {p_value:.1g}): the labelled rows may not be a random sample, and then the "
             "interval is not valid; label rows drawn at random."
         )

@@ -15,16 +15,16 @@ MULTI_LABEL = "multi-label classification"
 
 @dataclass(frozen=True)
 class TextsRead:
-    """Counts of texts that were read in several windows, and of texts and tokens that were cut off."""
+    """Counts of texts that were read in several windows, of truncated texts, and of the tokens that they lost."""
 
     texts: int
     in_windows: int  # texts read in more than one window
-    cut: int  # texts with tokens that were not read
+    cut: int  # truncated texts, which have tokens that were not read
     dropped_tokens: int  # tokens that were not read, summed over the texts
 
     @classmethod
     def of(cls, windows: Sequence[int], dropped_tokens: Sequence[int]) -> TextsRead:
-        """Sum up the numbers of windows and of dropped tokens of each text."""
+        """Compute the counts from the number of windows and of dropped tokens of each text."""
         return cls(
             texts=len(windows),
             in_windows=sum(count > 1 for count in windows),
@@ -37,18 +37,18 @@ class TextsRead:
         return asdict(self)
 
     def summary(self) -> str:
-        """Return one line, empty if every text was read whole and in one window."""
+        """Return one line; empty if every text was read completely in one window."""
         parts = []
         if self.in_windows:
             parts.append(f"{self.in_windows} of {self.texts} texts were read in several windows")
         if self.cut:
-            parts.append(f"{self.cut} of {self.texts} texts were cut, by {self.dropped_tokens} tokens together")
+            parts.append(f"{self.cut} of {self.texts} texts were truncated: {self.dropped_tokens} tokens were not read")
         return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The score of the model on held-out data."""
+    """The metrics of a model on held-out data during training, and the score derived from them."""
 
     metrics: Mapping[str, float]  # metrics by name, for the log and the record
     score: float  # criterion for early stopping and for choosing the epoch to keep; higher is better
@@ -76,7 +76,7 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A threshold on the probability of a class, with its precision and recall."""
+    """A threshold on the probability of a class, chosen for a minimum precision or recall."""
 
     label: str
     target: str  # "precision" or "recall"
@@ -124,7 +124,7 @@ class ReliabilityBin:
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """A class that is often predicted as another."""
+    """The rows of one class that were predicted as another class."""
 
     truth: str
     predicted: str
@@ -134,7 +134,7 @@ class ConfusedPair:
 
 @dataclass(frozen=True)
 class TrainingBaseline:
-    """The simpler model that a training is compared with."""
+    """A simpler model that the trained model is compared with."""
 
     name: str
     held_out: Mapping[str, float]  # its metrics on held-out rows
@@ -157,7 +157,7 @@ class Report:
         counts: first the number of rows, named ``n`` or for example ``queries``, then other counts.
         settings: the variants of the metrics, such as ``squad_version``.
         estimates: the metrics by name.
-        values: numbers without an interval; None for a threshold that was not given.
+        values: numbers without an interval; None for a threshold that was not given or differs between labels.
         labels: class or label names in the order of their indices, for classification.
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
@@ -166,8 +166,8 @@ class Report:
         tokens_read: tokens read and not read; None for a report on bare arrays.
         disagreement: distances between the members of an ensemble, as means over the rows.
         members: name and metrics of each member of an ensemble.
-        operating_points: thresholds of a class at a given precision or recall.
-        baseline: the simpler model that the training was compared with.
+        operating_points: thresholds of classes for a minimum precision or recall.
+        baseline: the simpler model that the trained model is compared with.
     """
 
     kind: str
@@ -234,7 +234,7 @@ class Report:
     __repr__ = __str__ = summary
 
     def confused_pairs(self, most: int) -> list[ConfusedPair]:
-        """Return the most frequent confusions."""
+        """Return at most ``most`` pairs of a true and a predicted class, the most frequent pairs first."""
         pairs = [
             ConfusedPair(self.labels[row], self.labels[column], count, count / sum(counts))
             for row, counts in enumerate(self.confusion)
@@ -285,7 +285,7 @@ class Report:
 
 
 def flat_estimates(estimates: Mapping[str, Estimate], ending: str = "") -> dict[str, float]:
-    """Return entries for a JSON object: each value and the ends of its interval."""
+    """Return entries for a JSON object: each value and the ends of its interval; ``ending`` is added to each name."""
     return {key: number for name, each in estimates.items() for key, number in each.named(name + ending).items()}
 
 

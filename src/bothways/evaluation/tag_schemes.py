@@ -28,7 +28,7 @@ _FORMS = (
 
 
 def meant(tags: Collection[str], outside: str) -> tuple[str, str] | None:
-    """Return a misspelt span tag and its correct spelling; None if the tags do not look like span tags.
+    """Return an example of a misspelt span tag and its correct spelling; None if no tags look like misspelt span tags.
 
     They look like span tags if one is ``O`` or ``o``, all others match the same pattern of `_FORMS`, and some have the
     prefix B or I. Parts of speech do not.
@@ -179,10 +179,10 @@ def fault_of(tags: Sequence[str], scheme: Scheme) -> int | None:
 
 
 def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | None = None) -> Scheme:
-    """Return the scheme in which the tags of all texts are valid; each text comes with a name for error messages.
+    """Return the scheme in which all tags are valid; each text is a list of tags with a name for error messages.
 
-    If several schemes fit, the preferred one is returned. If none fits, or the tags look like misspelt span tags,
-    InvalidInput names the text.
+    If several schemes fit, return ``preferred`` if it is one of them, else the first in the table above. If none fits,
+    or the tags look like misspelt span tags, raise InvalidInput, which names the text.
     """
     listed = list(texts)
     examples: dict[str, tuple[str, str]] = {}  # for each prefix, the first tag with it and that tag's text
@@ -206,7 +206,7 @@ def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | No
 
 
 def scheme_of_names(labels: Iterable[str]) -> Scheme:
-    """Guess the scheme from the tags of a model; BIO if they could also be IOB1.
+    """Return the first scheme that can use all tags of a model, so BIO rather than IOB1; plain if none can.
 
     >>> scheme_of_names(["O", "B-PER", "I-PER"])
     'BIO'
@@ -238,7 +238,7 @@ def complete(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
 
 
 def unwritten(labels: Iterable[str], scheme: Scheme) -> list[str]:
-    """Return the tags of a model that the scheme never uses, or uses only together with tags that the model lacks.
+    """Return a model's tags that cannot be used in the scheme, alone or because the tags that they need are missing.
 
     In BIO, ``B`` tags may be missing: spans then begin with ``I``.
 
@@ -258,17 +258,17 @@ def unwritten(labels: Iterable[str], scheme: Scheme) -> list[str]:
 
 
 def follows_its_own(tag: str, scheme: Scheme) -> bool:
-    """Test whether this tag may only follow a tag with the same label."""
+    """Return True if this tag may only follow a tag with the same label."""
     return scheme == "IOB1" and parted(tag)[0] == "B"
 
 
 def must_go_on(tag: str, scheme: Scheme) -> bool:
-    """Test whether a span cannot end with this tag."""
+    """Return True if a span cannot end with this tag."""
     return scheme in ("BIOES", "BILOU") and parted(tag)[0] in ("B", "I")
 
 
 def goes_on(tag: str, scheme: Scheme) -> bool:
-    """Test whether a span cannot begin with this tag."""
+    """Return True if a span cannot begin with this tag."""
     return scheme not in ("plain", "IOB1") and parted(tag)[0] in ("I", "E", "L")
 
 

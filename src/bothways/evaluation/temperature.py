@@ -41,7 +41,7 @@ PRIOR = 2.0
 """Weight of the prior on T = 1, in nats; docs/LOG.md lists other weights that were tried."""
 
 MAX_SLOPE = 0.5
-"""Maximum slope: without it, a few rows that are nearly all right would give a larger one."""
+"""Maximum slope; without this bound, the fit on a few rows that are nearly all right would give a larger slope."""
 
 MANY_CLASSES = 200
 """Number of classes above which losses are tabulated, since that then takes less time and memory than the logits."""
@@ -218,7 +218,7 @@ def prior(inverse: FloatArray) -> FloatArray:
 
 
 def _best_temperature(nll: Callable[[float], float], slope: Callable[[float], float], decisions: int) -> float:
-    """Minimise prior plus ``nll``, a mean over ``decisions`` that is convex in 1 / T; ``slope`` is its derivative."""
+    """Return the T that minimises prior plus ``nll``, a mean over ``decisions`` with derivative ``slope`` in 1 / T."""
     from scipy.optimize import brentq
 
     coldest, hottest = TEMPERATURE_BOUNDS

@@ -22,7 +22,7 @@ from bothways.evaluation.report import OperatingPoint
 USUAL = 0.5
 
 MIN_POSITIVES = 10
-"""Minimum number of positive rows of a label for its own threshold, and of all labels for a threshold but 0.5."""
+"""Minimum number of positive rows to fit a label's own threshold; in total, to fit a common one other than 0.5."""
 
 
 def fit_thresholds(truth_NC: ArrayLike, probabilities_NC: ArrayLike, *, least: int = MIN_POSITIVES) -> FloatArray:
@@ -68,7 +68,7 @@ def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
 
 
 def divisions(truth_D: BoolArray, probability_D: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return numbers of true positives (K) and of positives (K) at every possible threshold (K), the highest first.
+    """Return true positives (K) and predicted positives (K) at every possible threshold (K), the highest first.
 
     Equal probabilities are never separated. A threshold lies half way between two probabilities; the lowest lies half
     way between the smallest probability and 0.
@@ -98,7 +98,7 @@ def operating_point(
     resamples: int = 1000,
     seed: int = 0,
 ) -> OperatingPoint:
-    """Return the threshold with the highest recall at this precision, or with the highest precision at this recall.
+    """Return the threshold with the highest recall at a minimum precision, or highest precision at a minimum recall.
 
     It lies half way between two probabilities; rows at or above it are predicted as the class.
 
@@ -106,7 +106,7 @@ def operating_point(
         label: Name of the class.
         truth_N: 1 for rows of the class, else 0.
         probability_N: Probability of the class.
-        precision: Minimum precision; give this or ``recall``.
+        precision: Minimum precision; give either this or ``recall``.
         recall: Minimum recall.
         resamples: Bootstrap resamples for the intervals.
         seed: Seed of the bootstrap.
@@ -120,8 +120,8 @@ def operating_point(
     truth = label_matrix(np.asarray(truth_N)[:, None], "truth", shape=(len(stated_N), 1))[:, 0]
     if truth.all() or not truth.any():
         raise InvalidInput(
-            f"precision and recall of {label!r} need rows of both classes, got {int(truth.sum())} with {label!r} "
-            f"among {len(truth)}"
+            f"precision and recall of {label!r} need rows with and without this class, got {int(truth.sum())} of "
+            f"{len(truth)} rows with it"
         )
     precision_K, recall_K, threshold_K = precision_recall(truth, stated_N)
     given_K, best_K = (precision_K, recall_K) if target == "precision" else (recall_K, precision_K)

@@ -1,4 +1,4 @@
-"""Explanations: where attention heads attend, and which words a prediction depends on.
+"""Explanations: the tokens that attention heads attend to, and the words that a prediction depends on.
 
 The names are imported when they are first used (PEP 562).
 """

@@ -1,6 +1,6 @@
 """The attention weights of one text, with and without a causal mask.
 
-A weight says where a head attends. It is not a reason for a prediction: other weights can give the same
+A weight shows how much a head attends to a token. It is not a reason for a prediction: other weights can give the same
 prediction (Jain and Wallace 2019, arXiv:1902.10186).
 
 Shapes: L layers, N heads, S tokens of the text.
@@ -29,9 +29,9 @@ class Head:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextAttention:
-    """The attention of every head over one text."""
+    """The attention weights of every head between the tokens of one text."""
 
-    tokens: tuple[str, ...]  # the S tokens as they stand in the vocabulary, special ones included
+    tokens: tuple[str, ...]  # the S tokens as spelt in the vocabulary, special tokens included
     # True for each token of a word or number; False for special tokens and punctuation.
     words: tuple[bool, ...]
     weights_LNSS: Weights  # attention of each token (row) to each token (column); every row sums to 1
@@ -49,7 +49,7 @@ class TextAttention:
         return weights_SS
 
     def mean(self, layer: int | None = None) -> Weights:
-        """Return the mean (S, S) over the heads of one layer, or of all layers; its rows sum to 1 too.
+        """Return the mean weights (S, S) over the heads of one layer, or of all layers; each row sums to 1.
 
         Raises:
             InvalidInput: The model has no such layer.
@@ -66,11 +66,11 @@ class TextAttention:
 def attention_of(model: PretrainedEncoder, text: Text) -> TextAttention:
     """Return the attention weights of all layers and heads for one text, or for a pair of texts.
 
-    The reference backend computes them, since it has explicit weights.
+    The attention backend ``reference`` computes them, since fused backends do not return weights.
 
     Raises:
         InvalidInput: ``text`` is neither a string nor a pair of strings.
-        TextTooLong: The text has more tokens than a window; there is no attention across windows.
+        TextTooLong: The text does not fit into one window; tokens of different windows do not attend to each other.
     """
     limit = model.config.max_length or 10**9
     (encoded,) = model.tokenizer.encode([text], max_length=limit, on_overflow="error", offsets=True)
@@ -88,7 +88,7 @@ def attention_of(model: PretrainedEncoder, text: Text) -> TextAttention:
 
 
 def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the weights of the same head if tokens attended only to themselves and to tokens on their left.
+    """Convert a head's weights to those of a causal mask: tokens attend to themselves and to tokens on their left.
 
     Weights to the right are set to zero, and each row is divided by its remaining sum. This equals a causal mask on the
     same scores: with ``a[i, j] = exp(s[i, j]) / sum_k exp(s[i, k])``, the softmax over
@@ -105,8 +105,8 @@ def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
         (S, S) in float64: lower triangular, each row summing to 1.
 
     Raises:
-        InvalidInput: The weights are not a square matrix of finite values of at least 0, or all weights that a row
-            keeps were rounded to zero, which loses their proportions.
+        InvalidInput: The weights are not a square matrix of finite values of at least 0, or all weights that the mask
+            keeps in some row were rounded to zero, so their proportions are unknown.
     """
     given_SS = np.asarray(weights_SS, dtype=np.float64)
     if given_SS.ndim != 2 or given_SS.shape[0] != given_SS.shape[1] or not len(given_SS):
@@ -118,20 +118,20 @@ def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
     totals_S1 = left_SS.sum(1, keepdims=True)
     if not totals_S1.all():
         raise InvalidInput(
-            f"token {int(np.argmin(totals_S1))} (counted from 0) has only weights that were "
-            "rounded to zero on its left, from which no causal mask can be computed. Choose another head."
+            f"expected a weight above 0 from each token to itself or to its left, but those of token "
+            f"{int(np.argmin(totals_S1))} (counted from 0) were all rounded to zero. Choose another head."
         )
     masked_SS: npt.NDArray[np.float64] = left_SS / totals_S1
     return masked_SS
 
 
 def illustrative_head(attention: TextAttention) -> Head:
-    """Return the head of the last layer that attends most to distant words of the text, as one to inspect first.
+    """Return the head of the last layer that attends most to distant words of the text; it is a good first example.
 
-    The score of a head is the weight from tokens of words to other tokens of words, except for the two neighbours, as a
-    mean over the tokens of words. The first head with the highest score is chosen. Tokens that many heads prefer do not
-    count: the token itself, its neighbours, special tokens and punctuation (Clark et al. 2019, arXiv:1906.04341,
-    section 3). The last layer is used because its states depend on the context.
+    The score of a head is the total weight from a token of a word to other tokens of words, except for its two
+    neighbours, as a mean over the tokens of words. The first head with the highest score is returned. Tokens that many
+    heads prefer do not count: the token itself, its neighbours, special tokens and punctuation (Clark et al. 2019,
+    arXiv:1906.04341, section 3). The last layer is used because its states depend on the context.
 
     Raises:
         InvalidInput: The text has no two words with a token between them.
@@ -139,13 +139,13 @@ def illustrative_head(attention: TextAttention) -> Head:
     words_S = np.asarray(attention.words, dtype=bool)
     places_S = np.arange(len(words_S))
     distant_SS = np.abs(np.subtract.outer(places_S, places_S)) > 1
-    wanted_SS = np.outer(words_S, words_S) & distant_SS
-    if not wanted_SS.any():
+    counted_SS = np.outer(words_S, words_S) & distant_SS
+    if not counted_SS.any():
         raise InvalidInput(
             f"expected a text with two words that are not neighbours, got the tokens {list(attention.tokens)}."
         )
     layer = len(attention.weights_LNSS) - 1
-    shares_N = (attention.weights_LNSS[layer] * wanted_SS).sum((1, 2)) / words_S.sum()
+    shares_N = (attention.weights_LNSS[layer] * counted_SS).sum((1, 2)) / words_S.sum()
     return Head(layer, int(shares_N.argmax()))
 
 
@@ -153,8 +153,8 @@ def rollout(attention: TextAttention) -> npt.NDArray[np.float64]:
     """Return the attention rollout (S, S) of Abnar and Zuidema (2020, arXiv:2005.00928, section 3).
 
     The mean weights of each layer's heads are averaged with the identity, for the residual connection, and the layers
-    are multiplied. Row s gives the share of each input token in position s, and sums to 1. Only attention weights are
-    used, not values, feed-forward layers or norms.
+    are multiplied. Row s has the share of each input token in the state at position s, and sums to 1. Only attention
+    weights are used, not values, feed-forward layers or norms.
     """
     size = len(attention.tokens)
     reached_SS = np.eye(size)

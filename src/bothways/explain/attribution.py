@@ -1,8 +1,8 @@
 """Attribution of a score to the words of an input: integrated gradients, gradient times input, and leave-one-out.
 
-Each method has its own definition of a word's contribution; none tells why a model decides as it does. Deletion curves
-measure how well an attribution ranks words: the score should fall faster if words are deleted in this order than in
-random order.
+Each method has its own definition of a word's contribution; no method tells why a model decides as it does. Deletion
+curves measure how well an attribution ranks words: the score should fall faster if the words with the highest
+contributions are deleted first than if words are deleted in random order.
 
 Shapes: N inputs, F fractions of words, R resamples, S steps of an integral, T packed tokens, H hidden, W words.
 """
@@ -37,7 +37,7 @@ class Attribution:
     words: tuple[Word, ...]  # the words of the input
     # Contribution of each word, in units of the score; NaN for words that cannot be left out.
     weights_W: NDArray[np.float64]
-    rest: float = 0.0  # contribution of special tokens and of characters outside of words
+    rest: float = 0.0  # contribution of all tokens that belong to no word, such as special tokens
     baseline_score: float | None = None  # the score of the baseline; None for methods without one
 
     @property
@@ -94,7 +94,7 @@ def attribute(
     Args:
         model: A trained model of one task.
         inputs: A list of the task's inputs.
-        method: The method.
+        method: Method of attribution, see above.
         target: The score to explain. Default: that of the model's own prediction.
         steps: Number of points of the quadrature.
 
@@ -131,7 +131,7 @@ def _integrated(
     points_S: NDArray[np.float64],
     shares_S: NDArray[np.float64],
 ) -> Attribution:
-    """Sum the gradients at points between baseline and input, times the difference between the two."""
+    """Sum the gradients at points between baseline and input, weighted by ``shares_S``, times their difference."""
     once = entrance.read([target])
     tokens = sum(once.packed.lengths)
     total_T, size = np.zeros(tokens), max(1, _TOKENS // tokens)
@@ -178,13 +178,13 @@ def _leave_one_out(model: AnyTask, targets: Sequence[ExplainTarget]) -> list[Att
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeletionCurves:
-    """Scores as words are deleted."""
+    """Scores of inputs after more and more of their words are deleted."""
 
     fractions: tuple[float, ...]  # the deleted fraction of the words of an input
     attributed_NF: NDArray[np.float64]  # scores if the words with the highest contributions are deleted first
-    random_NF: NDArray[np.float64]  # mean scores over several random orders
-    # The area under the random curve minus the area under the attributed one, as a mean over inputs. If it is positive,
-    # the attribution finds words that the score depends on.
+    random_NF: NDArray[np.float64]  # scores if words are deleted in random order, as means over several orders
+    # The area under the curve of random deletion minus that of attributed deletion, as a mean over inputs. If it is
+    # positive, the attribution finds words that the score depends on.
     gain: float
     interval: Interval  # the interval of `gain`, by bootstrap over inputs
 
@@ -202,7 +202,7 @@ def deletion_curves(
 ) -> DeletionCurves:
     """Delete words of inputs by attribution and in random order, and compare the scores.
 
-    The words that the score is about, such as a tagged word, stay.
+    Words that the score is defined for, such as a tagged word, are never deleted.
 
     Args:
         model: A trained model of one task.
@@ -233,8 +233,8 @@ def deletion_curves(
             shorter += [each.without(set(order[: round(share * len(free))].tolist())) for share in fractions]
     scores = scores_of(model, shorter, description="deleting words").reshape(len(targets), 1 + orders, len(deleted))
     attributed_NF, random_NF = scores[:, 0], scores[:, 1:].mean(1)
-    apart_NF = random_NF - attributed_NF
-    gains_N = (np.diff(deleted) * (apart_NF[:, 1:] + apart_NF[:, :-1]) / 2).sum(1)
+    differences_NF = random_NF - attributed_NF
+    gains_N = (np.diff(deleted) * (differences_NF[:, 1:] + differences_NF[:, :-1]) / 2).sum(1)
     values_R = bootstrap_values(
         lambda counts_RN: (counts_RN @ gains_N / counts_RN.sum(1))[:, None],
         len(gains_N),

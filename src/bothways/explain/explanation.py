@@ -26,7 +26,7 @@ class Explanation:
     attribution: Attribution | None  # contributions of words; None for an encoder without a task
     # The attention of all heads; None for a text of several windows, and for an ensemble.
     attention: TextAttention | None
-    notes: tuple[str, ...] = ()  # parts that are missing, and why
+    notes: tuple[str, ...] = ()  # missing parts of the explanation, with the reason
 
     @property
     def head(self) -> Head | None:
@@ -39,7 +39,7 @@ class Explanation:
             return Head(len(self.attention.weights_LNSS) - 1, 0)
 
     def to_dict(self) -> dict[str, object]:
-        """Return JSON values, with the attention rollout instead of all weights; `arrays` has the weights."""
+        """Return JSON values, with the attention rollout but without attention weights, which `arrays` returns."""
         values: dict[str, object] = {"model": self.model, "notes": list(self.notes)}
         if self.attribution is not None:
             values["attribution"] = self.attribution.to_dict()
@@ -49,7 +49,7 @@ class Explanation:
         return values
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return arrays by name: words with weights, and tokens with attention (L, N, S, S) and rollout (S, S)."""
+        """Return arrays by name: words, their contributions, tokens, attention (L, N, S, S) and rollout (S, S)."""
         found: dict[str, npt.NDArray[np.generic]] = {}
         if self.attribution is not None:
             found["words"] = np.array([each.text for each in self.attribution.words], dtype=np.str_)
@@ -73,10 +73,10 @@ def explain(
 
     Args:
         model: A trained model of one task.
-        value: The input, as the task reads it.
+        value: The input, in a form that ``predict`` of the model takes.
         method: Method of attribution.
         target: The score to explain. Default: that of the model's own prediction.
-        steps: Number of points of the integral.
+        steps: Number of points at which integrated gradients are computed.
 
     Raises:
         The errors of `bothways.explain.attribute`.
@@ -97,7 +97,7 @@ def explain_attention(model: PretrainedEncoder, text: Text) -> Explanation:
     """Return the attention of an encoder alone, without a prediction.
 
     Raises:
-        InvalidInput: ``text`` is not a text.
+        InvalidInput: ``text`` is neither a string nor a pair of strings.
         TextTooLong: The text does not fit into one window.
     """
     return Explanation(model.name, None, attention_of(model, text))

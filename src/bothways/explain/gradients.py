@@ -1,7 +1,7 @@
-"""Gradients of scores with respect to the first hidden states, for all tasks on an encoder.
+"""Gradients of scores with respect to the first hidden states, the output of the embedding, for tasks on an encoder.
 
-`Entrance` copies the structure of a model, but not its weights, and hooks the embedding of the copy to change the first
-hidden states and get their gradients. Other threads can use the model meanwhile.
+`Entrance` copies the structure of a model, but not its weights, and registers a hook on the embedding of the copy. The
+hook can replace the first hidden states and gives access to their gradients. Other threads can use the model meanwhile.
 
 Shapes: N inputs, B sequences of a batch, T packed tokens, H hidden.
 """
@@ -32,7 +32,7 @@ from bothways.text import Places, Window
 class InputGradients:
     """Scores of inputs, and their gradients with respect to the first hidden states.
 
-    If a head also reads the texts of a pair separately, the gradient of a token is the sum over both readings.
+    If a head also embeds each text of a pair separately, the gradient of a token is the sum over its occurrences.
     """
 
     scores_N: Tensor
@@ -40,8 +40,8 @@ class InputGradients:
     hidden_TH: Tensor  # the first hidden states
     packed: Packed  # the tokens
     input_B: tuple[int, ...]  # index of the input that each sequence belongs to
-    places: tuple[Places, ...]  # places of the tokens of each sequence
-    targets: tuple[ExplainTarget, ...]  # the inputs with their words and their scores
+    places: tuple[Places, ...]  # character positions of the tokens of each sequence
+    targets: tuple[ExplainTarget, ...]  # the inputs with their words and the definitions of their scores
 
 
 def input_gradients(model: AnyTask, inputs: Sequence[object], target: Target | None = None) -> InputGradients:
@@ -50,7 +50,7 @@ def input_gradients(model: AnyTask, inputs: Sequence[object], target: Target | N
     Args:
         model: A trained classifier, tagger, question answerer, multiple-choice model or embedder.
         inputs: Inputs of the task; all are computed in one batch.
-        target: The score to differentiate. Default: that of the model's own prediction.
+        target: The score to differentiate. Default: the score of the model's own prediction.
 
     Raises:
         NotFitted: The model was not trained.
@@ -78,7 +78,7 @@ class Read:
 
     targets: tuple[ExplainTarget, ...]  # the inputs
     windows: tuple[Window, ...]  # one for each text of each input, in order
-    places: tuple[Places, ...]  # places of the tokens of each window
+    places: tuple[Places, ...]  # character positions of the tokens of each window
     packed: Packed  # the windows as a batch
 
     @property
@@ -92,7 +92,7 @@ class GradientInput:
     """The first hidden states from one call of the embedding."""
 
     batch: Batch  # the batch that was embedded
-    hidden_TH: Tensor  # the first hidden states; those between baseline and input if points were given
+    hidden_TH: Tensor  # the first hidden states; interpolated between baseline and input if points were given
 
 
 @dataclass(slots=True, eq=False)
@@ -101,15 +101,15 @@ class EntranceRun:
 
     read: Read  # the inputs
     scores_N: Tensor
-    # One for each call of the embedding: the batch, and the single texts of pairs if a head reads them separately.
+    # One for each call of the embedding: the batch, then the single texts of pairs if a head embeds them separately.
     readings: list[GradientInput]
 
     def gradients(self) -> list[Tensor]:
-        """Return the gradients (T, H) of the sum of scores for each reading."""
+        """Return the gradients (T, H) of the sum of scores for each call of the embedding."""
         return list(torch.autograd.grad(self.scores_N.sum(), [each.hidden_TH for each in self.readings]))
 
     def on_tokens(self, values: Sequence[Tensor]) -> Tensor:
-        """Sum the values (T, ...) of all readings for each token of the batch."""
+        """Sum the values (T, ...) of all calls of the embedding for each token of the batch."""
         total_T, *others = values
         for reading, value in zip(self.readings[1:], others, strict=True):
             total_T = total_T.index_add(0, _rows_in(self.readings[0].batch, reading.batch), value)
@@ -118,17 +118,17 @@ class EntranceRun:
 
 @dataclass(slots=True, eq=False)
 class Entrance:
-    """A model whose first hidden states can be changed and have gradients."""
+    """A copy of a model whose first hidden states can be replaced, and for which gradients can be computed."""
 
     module: nn.Module  # a copy of the module's structure that shares the model's weights, without gradients for them
     backend: TorchBackend  # the encoder, with its text options
-    per_token: bool  # True if the head reads each token
+    per_token: bool  # True if the head has an output for each token
     _points: tuple[float, ...] | None = None
     _readings: list[GradientInput] = field(default_factory=list)
 
     @classmethod
     def of(cls, model: AnyTask) -> "Entrance":
-        """Return the entrance of a trained model.
+        """Create the copy of a trained model.
 
         Raises:
             NotFitted: The model was not trained.
@@ -146,14 +146,14 @@ class Entrance:
                 made = cls(_over_same_weights(vectors), backend, per_token=False)
             case _:
                 raise InvalidInput(
-                    f"expected a model of one encoder and one head, got {model.name!r}, a {type(model).__name__}, "
-                    "which has no gradients here: use leave-one-out."
+                    f"gradients: expected a model of one encoder and one head, got {model.name!r}, a "
+                    f"{type(model).__name__}: use leave-one-out."
                 )
         made.embedding.register_forward_hook(made._enter)
         return made
 
     def read(self, targets: Sequence[ExplainTarget], copies: int = 1) -> Read:
-        """Tokenise inputs, repeating each ``copies`` times.
+        """Tokenise the inputs; repeat the list of inputs ``copies`` times.
 
         Raises:
             TextTooLong: A text does not fit into one window.
@@ -164,15 +164,15 @@ class Entrance:
         most = max(each.dropped_tokens for each in encoded)
         if most:
             raise TextTooLong(
-                f"gradients: expected a text that fits into one window of {reading.max_length} tokens, got one with "
-                f"{most} more. Shorten it, raise max_length, or use leave-one-out."
+                f"gradients: expected a text that fits into one window of {reading.max_length} tokens, got a text with "
+                f"{most} tokens too many. Shorten it, raise max_length, or use leave-one-out."
             )
         windows = tuple(each.windows[0] for each in encoded) * copies
         packed = pack([each.ids for each in windows], [each.types for each in windows], self.backend.model.device)
         return Read(tuple(targets) * copies, windows, tuple(map(Places.of, windows)), packed)
 
     def run(self, read: Read, points: Sequence[float] | None = None) -> EntranceRun:
-        """Compute the scores of inputs; copy i is interpolated at ``points[i]`` between baseline (0) and input (1)."""
+        """Compute the scores of inputs; with points, copy i is at ``points[i]`` between baseline (0) and input (1)."""
         self._points, self._readings = None if points is None else tuple(points), []
         with torch.inference_mode(mode=False), torch.enable_grad():
             given: Tensor = self.module(read.packed)
@@ -185,11 +185,11 @@ class Entrance:
 
     @property
     def embedding(self) -> Embedding:
-        """The module that gives the first hidden states."""
+        """The module whose output is the first hidden states."""
         return next(each for each in self.module.modules() if isinstance(each, Embedding))
 
     def baseline(self, batch: Batch) -> Tensor:
-        """Return the first hidden states (T, H) with every token except special ones replaced by padding."""
+        """Return the first hidden states (T, H) if all tokens but special ones are replaced by the padding token."""
         tokenizer = self.backend.model.tokenizer
         special = torch.tensor([tokenizer.cls_id, tokenizer.sep_id], device=batch.ids_T.device)
         ids_T = torch.where(torch.isin(batch.ids_T, special), batch.ids_T, tokenizer.pad_id)
@@ -197,7 +197,7 @@ class Entrance:
             return self.embedding.forward(replace(batch, ids_T=ids_T))
 
     def way(self, batch: Batch) -> Tensor:
-        """Return the difference (T, H) between the first hidden states of a batch and its baseline."""
+        """Return the first hidden states (T, H) of a batch minus those of its baseline."""
         with torch.no_grad():
             return self.embedding.forward(batch) - self.baseline(batch)
 
@@ -212,7 +212,7 @@ class Entrance:
 
     def _between(self, points: tuple[float, ...], batch: Batch) -> Tensor:
         """Return states (T, H) interpolated between baseline and input; the copies of all inputs follow each other."""
-        # Texts of pairs that are read separately keep the order of the pairs: all first texts, then all second ones.
+        # Texts of pairs that are embedded separately: all first texts in the order of the pairs, then all second texts.
         count = self._readings[0].batch.count if self._readings else batch.count
         point_B = torch.from_numpy(np.repeat(points, count // len(points)))
         way_TH = self.way(batch)
@@ -236,9 +236,9 @@ def _texts(targets: Sequence[ExplainTarget]) -> Iterator[tuple[ExplainTarget, sl
 
 
 def _rows_in(pairs: Batch, texts: Batch) -> Tensor:
-    """Return the row in the batch of pairs for each token of separately read texts (see `texts_of_pairs`).
+    """Return the row in the batch of pairs for each token of separately embedded texts (see `texts_of_pairs`).
 
-    A first text stands at the beginning of its pair, and a second one at its end.
+    The first text is at the beginning of its pair, the second text at the end.
     """
     count = pairs.count
     second_T = texts.sequence_T >= count

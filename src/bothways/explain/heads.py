@@ -3,7 +3,7 @@
 There are two kinds of score. A *weight* is the mean attention from tokens to one token, such as the first one, [SEP]
 or the previous one. An *accuracy* counts how often a word attends most to the right word: its head in a dependency
 tree, or the noun that a pronoun stands for. Attention to a word of several tokens is the sum over the tokens, attention
-from it is the mean (section 4.1).
+from such a word is the mean over its tokens (section 4.1).
 
 The best of many heads scores well by chance. Its score is therefore compared with the best score of a random encoder of
 the same shape, and with baselines without a model: uniform attention, or the best fixed distance.
@@ -46,7 +46,7 @@ _BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words, perhaps with their dependency tree."""
+    """The words of a sentence, with its dependency tree if it is known."""
 
     words: tuple[str, ...]
     # The number of each word's head, counted from 1; 0 for the root. Empty without a tree.
@@ -56,13 +56,13 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadRole:
-    """Scores of all heads in one role."""
+    """The scores of all heads for one role, such as attention to the previous token."""
 
     role: str  # its name
     kind: Kind  # kind of the score
     count: int  # number of scored tokens or words
     scores_LN: Floats  # the scores of all heads, from 0 to 1
-    without: float  # the score of uniform attention, the best fixed distance, or chance
+    without: float  # the score of a baseline without a model: uniform attention, the best fixed distance, or chance
     random: float | None = None  # the best score of the heads of a random encoder; None without one
 
     @property
@@ -100,10 +100,10 @@ def head_roles(
     min_pairs: int = MIN_PAIRS,
     show_progress: bool | None = None,
 ) -> tuple[HeadRole, ...]:
-    """Score all heads in all roles.
+    """Score all heads of an encoder in all roles.
 
-    Pronouns are scored on the package's sentences, see `pronoun_sentences`. Sentences longer than a window are left
-    out.
+    The pronoun role is scored on the package's sentences, see `pronoun_sentences`. Sentences longer than a window are
+    left out.
 
     Args:
         model: The encoder.
@@ -124,7 +124,7 @@ def head_roles(
         with seeded(seed):
             encoders.append(Encoder(model.config).to(model.device, model.encoder.embedding.tokens.weight.dtype).eval())
     tallies = []
-    with progress("reading heads", len(encoders) * (len(corpus) + len(pronouns)), show=show_progress) as bar:
+    with progress("scoring attention heads", len(encoders) * (len(corpus) + len(pronouns)), show=show_progress) as bar:
         for encoder in encoders:
             tally = _Tally()
             for number, looked in _looks(model, encoder, [each.words for each in corpus]):
@@ -136,7 +136,7 @@ def head_roles(
                 bar.advance()
             tallies.append(tally)
     if "weight" not in tallies[0].kinds.values():
-        raise InvalidInput("expected sentences that fit into a window of the model, got none: raise max_length.")
+        raise InvalidInput("expected sentences that fit into a window of the model, got none: give shorter sentences.")
     own, *others = tallies
     return tuple(
         HeadRole(
@@ -163,10 +163,10 @@ class PronounSentence:
 
 
 def pronoun_sentences() -> tuple[PronounSentence, ...]:
-    """Return 25 pairs of sentences; the two differ in their last word, which decides the noun of the pronoun.
+    """Return 25 pairs of sentences; those of a pair differ in the last word, which decides what the pronoun means.
 
     "The cat sat on the mat because it was tired", and "... because it was soft": the first noun is right in one
-    sentence of a pair and the second in the other, so neither position nor the nouns give the answer away.
+    sentence of a pair and the second noun in the other, so neither position nor the nouns give the answer away.
     """
     content = files("bothways.explain").joinpath("pronouns.jsonl").read_text(encoding="utf-8")
     found = []
@@ -197,7 +197,7 @@ def read_sentences(source: Source, *, limit: int | None = None) -> list[Sentence
         elif isinstance(heads, list) and isinstance(relations, list) and len(heads) == len(relations) == len(words):
             found.append(Sentence(tuple(words), tuple(map(int, heads)), tuple(map(str, relations))))
         else:
-            raise InvalidInput(f"{row.where}: each word needs a head and a relation, got the heads {shown(heads)}.")
+            raise InvalidInput(f"{row.where}: expected a head and a relation for each word, got heads {shown(heads)}.")
         if len(found) == limit:
             break
     return found
@@ -254,11 +254,11 @@ class _Tally:
     distances: dict[str, Counter[int]] = field(default_factory=dict)
 
     def mean(self, role: str) -> Floats:
-        """Return the scores of all heads."""
+        """Return the mean scores of all heads (L, N)."""
         return self.sums[role] / self.counts[role]
 
     def without(self, role: str) -> float:
-        """Return the score without a model."""
+        """Return the score of the baseline without a model, see `HeadRole`."""
         if role == PRONOUN:
             return 0.5  # by the construction of the sentences
         if self.kinds[role] == "weight":
@@ -272,7 +272,7 @@ class _Tally:
         self.kinds[role] = kind
 
     def add_tokens(self, looked: _Look, model: PretrainedEncoder) -> None:
-        """Add the attention weights from tokens to certain positions, and to equal tokens."""
+        """Add the weights from tokens of words to certain positions, special tokens and equal tokens elsewhere."""
         ids_n, size = np.array(looked.window.ids), len(looked.window.ids)
         inside = np.flatnonzero(looked.words_n != NO_WORD)
         equal_nn = (ids_n[:, None] == ids_n) & ~np.eye(size, dtype=bool)
@@ -295,7 +295,7 @@ class _Tally:
                 self.uniform[role] += pairs_nn[rows].sum() / size
 
     def add_tree(self, sentence: Sentence, looked: _Look) -> None:
-        """Score if the word that each word attends to most is its syntactic head, or its dependent."""
+        """Score the word that each word attends to most: right if it is its syntactic head, or its dependent."""
         if not sentence.heads:
             return
         weights = looked.of_words()
@@ -311,7 +311,7 @@ class _Tally:
                 self.distances.setdefault(role, Counter())[right - reader] += 1
 
     def add_pronoun(self, sentence: PronounSentence, looked: _Look) -> None:
-        """Score if a pronoun attends more to its noun than to the other noun."""
+        """Score a pronoun: right if it attends more to its noun than to the other noun, half right in a tie."""
         weights = looked.of_words()[:, :, sentence.pronoun]
         noun_LN, other_LN = weights[..., sentence.noun], weights[..., sentence.other]
         right_LN = (noun_LN > other_LN) + 0.5 * (noun_LN == other_LN)

@@ -1,4 +1,4 @@
-"""Explanation targets for a trained model and its inputs, and their scores by the model."""
+"""Create explanation targets for a model's inputs, and compute their scores with the model."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
@@ -41,7 +41,7 @@ class LabelsOfTexts(Protocol):
 
 
 def explain_targets(model: AnyTask, inputs: Iterable[object], target: Target | None = None) -> list[ExplainTarget]:
-    """Return inputs of a model with the score to explain; its default is the score of the model's own prediction.
+    """Return each input with the score to explain: that of ``target``, by default of the model's own prediction.
 
     Raises:
         NotFitted: The model was not trained for its task.
@@ -78,7 +78,7 @@ def explain_targets(model: AnyTask, inputs: Iterable[object], target: Target | N
 
 
 def scores_of(model: AnyTask, targets: Sequence[ExplainTarget], *, description: str = "scoring") -> NDArray[np.float64]:
-    """Return the scores (N) of targets from the model's predictions; long texts are read in windows as usual.
+    """Return the scores (N) of targets from the model's predictions; long texts are split into windows as usual.
 
     Raises:
         InvalidInput: A text is empty, or the score of an answer is requested from an ensemble.
@@ -115,8 +115,8 @@ def _numbers(targets: Sequence[ExplainTarget], rows: Sequence[torch.Tensor]) -> 
 def _of_kind(target: Target | None, kind: type[TargetT] | None, model: AnyTask) -> TargetT | None:
     if target is None or (kind is not None and isinstance(target, kind)):
         return target
-    named = "no target" if kind is None else kind.__name__
-    raise InvalidInput(f"expected {named} or None for {model.name!r}, got {target}.")
+    named = "None" if kind is None else f"{kind.__name__} or None"
+    raise InvalidInput(f"expected the target of {model.name!r} to be {named}, got {target}.")
 
 
 def _similarity(model: AnyTask, number: int, value: object, target: Target | None) -> SimilarityTarget:
@@ -125,7 +125,7 @@ def _similarity(model: AnyTask, number: int, value: object, target: Target | Non
         case TrainedEmbedder() as fitted, (str(first), str(second)):
             return SimilarityTarget((first, second), fitted.settings.dimensions)
     raise InvalidInput(
-        f"input {number + 1}: an embedder is explained by the similarity of two texts; expected a tuple of them, got "
+        f"input {number + 1}: expected a tuple of two texts, whose similarity explains an embedder, got "
         f"{type(value).__name__}."
     )
 
@@ -145,7 +145,7 @@ def _labels(
     number = int(scores.logits_RC[0].argmax()) if scores is not None else -1
     if target is not None:
         if target.name not in outputs.labels:
-            raise InvalidInput(f"expected one of {', '.join(map(repr, outputs.labels))}, got {target.name!r}.")
+            raise InvalidInput(f"expected a label among {', '.join(map(repr, outputs.labels))}, got {target.name!r}.")
         number = outputs.labels.index(target.name)
     exclusive = isinstance(outputs.row_target, SingleLabel)
     return LabelTarget(parts, outputs.labels[number], number, len(outputs.labels), exclusive=exclusive)
@@ -159,9 +159,9 @@ def _tags(outputs: TagOutputs, value: Words, target: WordTag | None, scores: Sco
         tags = tuple((number, predicted[number]) for number in chosen)
     else:
         if not 0 <= target.word < len(words):
-            raise InvalidInput(f"expected a word from 0 to {len(words) - 1}, got {target.word}.")
+            raise InvalidInput(f"expected the index of a word, from 0 to {len(words) - 1}, got {target.word}.")
         if target.tag is not None and target.tag not in labels:
-            raise InvalidInput(f"expected one of {', '.join(map(repr, labels))}, got {target.tag!r}.")
+            raise InvalidInput(f"expected a tag among {', '.join(map(repr, labels))}, got {target.tag!r}.")
         tags = ((target.word, predicted[target.word] if target.tag is None else labels.index(target.tag)),)
     return TagTarget.of(words, tags, tuple(labels[tag] for _, tag in tags))
 
@@ -172,7 +172,7 @@ def _choice(
     context, choices = value
     index = target.index if target is not None else int(scores.logits_RC[0].argmax()) if scores is not None else 0
     if not 0 <= index < len(choices):
-        raise InvalidInput(f"expected a choice from 0 to {len(choices) - 1}, got {index}.")
+        raise InvalidInput(f"expected the index of a choice, from 0 to {len(choices) - 1}, got {index}.")
     return ChoiceTarget((context, *choices), index)
 
 

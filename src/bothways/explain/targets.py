@@ -1,7 +1,7 @@
-"""Inputs of tasks with the score to explain: that of the model's own prediction, or of a chosen one.
+"""Inputs of tasks with the score to explain, which is the score of the model's own prediction or of a chosen one.
 
 A score is computed in two steps. `ExplainTarget.rows` selects the outputs of a head that the score depends on;
-`ExplainTarget.score` turns them into one number. Both use torch operations, for gradients and for leave-one-out.
+`ExplainTarget.score` computes one number from them. Both use torch operations, so they have gradients.
 
 Scores are uncalibrated. For labels they are the log odds of one label against all others. Unlike a single logit, log
 odds do not change if a constant is added to all logits.
@@ -35,7 +35,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class WordTag:
-    """The log odds of a tag of one word, counted from 0. Default: the predicted tag."""
+    """The log odds of a tag of one word; words are counted from 0. Default tag: the predicted one."""
 
     word: int
     tag: str | None = None
@@ -51,7 +51,7 @@ class AnswerSpan:
 
 @dataclass(frozen=True, slots=True)
 class ContextChoice:
-    """The log odds of a choice of a context; choices count from 0."""
+    """The log odds of one of the choices for a context; choices are counted from 0."""
 
     index: int
 
@@ -61,7 +61,7 @@ Target = Label | WordTag | AnswerSpan | ContextChoice
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of an input: ``parts[part][start:end] == text``."""
+    """A word of an input with its position: ``parts[part][start:end] == text``, see `ExplainTarget.parts`."""
 
     text: str
     part: int
@@ -83,11 +83,11 @@ class ExplainTarget(ABC):
     @property
     @abstractmethod
     def value(self) -> object:
-        """The input, as the task reads it."""
+        """The input, in the form that the task takes."""
 
     @property
     def texts(self) -> tuple[Text, ...]:
-        """The texts or pairs that the model reads, each in one window. Default: the parts."""
+        """The texts or pairs that are given to the model, each in one window. Default: the parts."""
         return self.parts
 
     @property
@@ -96,7 +96,7 @@ class ExplainTarget(ABC):
         return self.texts[0]
 
     def part_of(self, text: int, sequence: int) -> int:
-        """Return the index of the part that is this sequence (0 or 1) of a text or pair."""
+        """Return the index in `parts` of sequence 0 or 1 of a text or pair, given by its index in `texts`."""
         del text
         return sequence
 
@@ -106,22 +106,22 @@ class ExplainTarget(ABC):
 
         Args:
             given: Outputs of the module for each text: (K,), or (n, K) if the head has an output per token.
-            places: Places of the tokens of each text.
+            places: Character positions of the tokens of each text.
         """
 
     @abstractmethod
     def score(self, rows_RC: Tensor) -> Tensor:
-        """Return the score, a number."""
+        """Compute the score from the outputs of `rows`."""
 
     def without(self, words: Collection[int]) -> "ExplainTarget":
-        """Return the target without some words of its input."""
+        """Return the target for the input without the words at these indices."""
         return self._with_parts(self.remaining(words))
 
     def _with_parts(self, remaining: "Sequence[Remaining]") -> "ExplainTarget":
         return replace(self, parts=tuple(each.text for each in remaining))
 
     def remaining(self, words: Collection[int]) -> list["Remaining"]:
-        """Return the rest of each part without some words."""
+        """Return each part without the words at these indices."""
         spans: list[list[tuple[int, int]]] = [[] for _ in self.parts]
         for number in words:
             word = self.words[number]
@@ -143,12 +143,12 @@ class ExplainTarget(ABC):
 
     @cached_property
     def kept(self) -> frozenset[int]:
-        """Words that cannot be left out, such as those that the score is for, and the only word of a part."""
+        """Indices of words that cannot be left out: those that the score is for, and the only word of a part."""
         counts = np.bincount([word.part for word in self.words], minlength=len(self.parts))
         return frozenset(number for number, word in enumerate(self.words) if counts[word.part] == 1)
 
     def words_of_tokens(self, text: int, places: Places) -> NDArray[np.int64]:
-        """Return the word index of each token of a text (n); -1 for no word."""
+        """Return the word index of each token of a text (n); -1 for a token outside of words."""
         words_n = np.full(len(places.begins_n), NO_WORD)
         for sequence in np.unique(places.sequences_n[places.sequences_n >= 0]).tolist():
             part = self.part_of(text, sequence)
@@ -170,23 +170,23 @@ class Remaining:
 
     @classmethod
     def of(cls, text: str, cut: Sequence[tuple[int, int]]) -> "Remaining":
-        """Remove spans from a text; of the white space around a removed span, only one side is kept."""
+        """Remove spans from a text, and the white space after a span if white space or nothing comes before it."""
         kept = np.ones(len(text), dtype=bool)
         for begin, end in cut:
             kept[begin:end] = False
         blank = True
-        for place, character in enumerate(text) if cut else ():
-            if not kept[place]:
+        for at, character in enumerate(text) if cut else ():
+            if not kept[at]:
                 continue
             # Only a space after a removed span is dropped.
-            if character.isspace() and blank and place and not kept[place - 1]:
-                kept[place] = False
+            if character.isspace() and blank and at and not kept[at - 1]:
+                kept[at] = False
                 continue
             blank = character.isspace()
         return cls("".join(np.array(list(text))[kept]) if cut else text, kept)
 
     def place(self, character: int) -> int:
-        """Return the new index of a character of the original."""
+        """Return the index in the remaining text of a character of the original text."""
         return int(self.kept[:character].sum())
 
 

@@ -17,13 +17,13 @@ from bothways.explain.targets import AnswerSpan, ExplainTarget, Remaining, log_o
 from bothways.text import Places, ReadWords, Words, blanked_in_front
 from bothways.text.windows import Text
 
-# The context is the second text of the pair that a question answerer reads.
+# Index of the context in the pair of question and context.
 CONTEXT = 1
 
 
 @dataclass(frozen=True)
 class LabelTarget(ExplainTarget):
-    """A text or a pair, and the log odds of a label, or the predicted number of a regression."""
+    """A text or a pair; the score is the log odds of a label, or the predicted number of a regression."""
 
     name: str  # the label; empty for a number
     number: int  # index of the output
@@ -53,10 +53,10 @@ class LabelTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class TagTarget(ExplainTarget):
-    """Words, and the mean log odds of the tags of some of them."""
+    """A list of words; the score is the mean log odds of the tags of some of them."""
 
-    listed: tuple[str, ...]
-    tags: tuple[tuple[int, int], ...]  # indices of words, each with the index of its tag
+    listed: tuple[str, ...]  # the words
+    tags: tuple[tuple[int, int], ...]  # pairs of a word index and a tag index
     names: tuple[str, ...]  # the names of these tags
 
     @classmethod
@@ -88,7 +88,7 @@ class TagTarget(ExplainTarget):
         return frozenset(word for word, _ in self.tags) | super().kept
 
     def without(self, words: Collection[int]) -> "TagTarget":
-        """Return the target for the other words, with unchanged tags."""
+        """Return the target for the input without the words at these indices; the remaining words keep their tags."""
         stay = [number for number in range(len(self.listed)) if number not in words]
         place = {number: at for at, number in enumerate(stay)}
         tags = tuple((place[word], tag) for word, tag in self.tags)
@@ -107,7 +107,7 @@ class TagTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class ChoiceTarget(ExplainTarget):
-    """A context with choices, and the log odds of one of them."""
+    """A context with choices; the score is the log odds of one choice."""
 
     index: int  # index of the choice
 
@@ -141,7 +141,7 @@ class ChoiceTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class SimilarityTarget(ExplainTarget):
-    """Two texts, and the cosine similarity of their vectors."""
+    """Two texts; the score is the cosine similarity of their vectors."""
 
     dimensions: int | None  # number of leading dimensions to compare; None for all
 
@@ -166,10 +166,10 @@ class SimilarityTarget(ExplainTarget):
 
 @dataclass(frozen=True)
 class SpanTarget(ExplainTarget):
-    """A question with its context, and the log odds of an answer span against no answer."""
+    """A question with its context; the score is the log odds of an answer span against no answer."""
 
     span: AnswerSpan  # the span, in characters of the context
-    no_answer: int  # index of the token in a window that stands for no answer
+    no_answer: int  # index of the token in a window whose scores are those of no answer
 
     @property
     def score_name(self) -> str:

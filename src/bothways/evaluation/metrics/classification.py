@@ -38,7 +38,7 @@ MAX_CONFUSION_CLASSES = 1_000
 """Maximum number of classes for a confusion matrix in a report."""
 
 MAJORITY = 0.8
-"""Share of the rows above which a label dominates: a report then has the scores of always predicting it."""
+"""Share of rows with the same label above which a report has the scores of always predicting this label."""
 
 
 def class_outcomes(
@@ -99,7 +99,7 @@ def class_outcomes(
 def _class_rows(
     labels: Sequence[str], truth_N: NDArray[np.generic], blocks: Iterator[ArrayLike]
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Return true and predicted classes, the probability of the predicted ones, and Brier score and NLL (N, 2)."""
+    """Return true classes, predicted classes, their probabilities (N), and Brier score and NLL (N, 2)."""
     parts = []
     start = classes = 0
     for block in blocks:
@@ -169,7 +169,7 @@ def label_outcomes(
 
 
 def _majority_of_classes(labels: Sequence[str], rows_C: IntArray) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return the scores of always predicting the most frequent class, with a note; empty unless it dominates."""
+    """Return the scores of always predicting the most frequent class, with a note; empty if its share is low."""
     most, rows = int(rows_C.argmax()), int(rows_C.sum())
     share = float(rows_C[most]) / rows
     if share <= MAJORITY:
@@ -183,7 +183,7 @@ def _majority_of_classes(labels: Sequence[str], rows_C: IntArray) -> tuple[dict[
 
 
 def _majority_of_sets(labels: Sequence[str], rows_C: IntArray, rows: int) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return the score of always predicting only the most frequent label, with a note; empty unless it dominates."""
+    """Return the score of always predicting only the most frequent label, with a note; empty if its share is low."""
     most = int(rows_C.argmax())
     share = float(rows_C[most]) / rows
     if share <= MAJORITY:
@@ -263,7 +263,7 @@ class ClassCounts:
 
     @classmethod
     def resampled_labels(cls, truth_NC: BoolArray, predicted_NC: BoolArray, counts_RN: FloatArray) -> Self:
-        """Count multi-label rows: (R, C), as `resampled` does."""
+        """Count multi-label rows: (R, C), with the same ``counts_RN`` as for `resampled`."""
         return cls(
             counts_RN @ (truth_NC & predicted_NC).astype(np.float64),
             counts_RN @ truth_NC.astype(np.float64),
@@ -298,19 +298,19 @@ def class_scores(counts: ClassCounts) -> FloatArray:
 
 
 def score_rows(support_C: IntArray, predicted_C: IntArray) -> IntArray:
-    """Return the number of rows behind precision, recall and F1 of each class: (3 C,)."""
+    """Return the number of rows that precision, recall and F1 of each class are computed from: (3 C,)."""
     return np.concatenate([predicted_C, support_C, np.maximum(support_C, predicted_C)])
 
 
 def macro_rows(support_C: IntArray, predicted_C: IntArray) -> int:
-    """Return the number of rows behind a mean over classes: those of the rarest class that occurs, or 0."""
+    """Return the number of rows for the interval of a mean over classes: those of the rarest class, or 0."""
     rows_C = np.maximum(support_C, predicted_C)
     occurring = rows_C[rows_C > 0]
     return int(occurring.min()) if len(occurring) else 0
 
 
 def single_label_rows(truth_N: IntArray, predicted_N: IntArray, classes: int) -> tuple[int, int, int]:
-    """Return the number of rows behind accuracy, macro F1 and MCC; 0 for an MCC below 1, which is not a share."""
+    """Return the number of rows for the intervals of accuracy, macro F1 and MCC; 0 for an MCC below 1."""
     support_C, predicted_C = (np.bincount(each_N, minlength=classes) for each_N in (truth_N, predicted_N))
     macro = macro_rows(support_C, predicted_C)
     flawless = bool((truth_N == predicted_N).all()) and np.count_nonzero(support_C) > 1
@@ -318,13 +318,13 @@ def single_label_rows(truth_N: IntArray, predicted_N: IntArray, classes: int) ->
 
 
 def label_set_rows(truth_NC: BoolArray, predicted_NC: BoolArray) -> tuple[int, int]:
-    """Return the number of rows behind micro and macro F1 of label sets: rows with a label, true or predicted."""
+    """Return the number of rows for the intervals of micro F1 (rows with a true or predicted label) and macro F1."""
     rows = int((truth_NC | predicted_NC).any(axis=1).sum())
     return rows, macro_rows(truth_NC.sum(axis=0), predicted_NC.sum(axis=0))
 
 
 def accuracy(counts: ClassCounts) -> FloatArray:
-    """Return the share of single-label rows predicted right: (...)."""
+    """Return the share of single-label rows that are predicted correctly: (...)."""
     return _ratio(counts.hits.sum(axis=-1), counts.truth.sum(axis=-1))
 
 

@@ -42,7 +42,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalized(text: str) -> str:
-    """Return the normal form of an answer.
+    """Return an answer in the normal form of SQuAD: lower case, without punctuation and articles.
 
     >>> normalized("The  Denver Broncos!")
     'denver broncos'
@@ -57,7 +57,7 @@ class AnswerScores:
     exact_N: FloatArray  # 1 if the answer is one of the annotated ones in normal form, else 0
     f1_N: FloatArray  # F1 of the words, the best over the annotated answers
     has_answer_N: NDArray[np.bool_]  # True if an answer was annotated
-    version: SquadVersion  # version of SQuAD's rules
+    version: SquadVersion  # version of SQuAD's rules, see the module
 
 
 def score_answers(
@@ -103,10 +103,10 @@ def _f1(answer: str, gold: str, version: SquadVersion) -> float:
 
 
 def answer_outcomes(scores: AnswerScores, probability_N: ArrayLike, *, bins: int = BINS) -> Outcomes:
-    """Return the outcomes of questions: exact match and F1 over all, and over those with and without an answer.
+    """Return the outcomes of questions: exact match and F1 of all, of those with and of those without an answer.
 
     ``probability_N`` is the probability that each answer is an exact match. If a resample has no questions with an
-    answer, or none without, the mean over these is 0.
+    answer, or no questions without one, the mean over that kind of question is 0.
     """
     stated_N = probability_array(probability_N, "probabilities", dimensions=1)
     n, has_N = len(scores.exact_N), scores.has_answer_N
@@ -147,8 +147,8 @@ _LEAST = 1e-12  # minimum distance of probabilities from 0 and 1 in the log loss
 def best_threshold(score_N: FloatArray, f1_N: FloatArray, has_answer_N: NDArray[np.bool_]) -> float | None:
     """Return the threshold with the highest mean F1, half way between two scores; the highest one in a tie.
 
-    ``score_N`` is the best score of each question (minus infinity without candidates), and ``f1_N`` is the F1 of its
-    best candidate. Return None if every question has an answer.
+    ``score_N`` is the best score of each question (minus infinity without candidates), and ``f1_N`` is the F1 of the
+    candidate with this score. Return None if every question has an answer.
     """
     if has_answer_N.all():
         return None
@@ -170,8 +170,8 @@ def answer_probabilities(score_NK: FloatArray, threshold: float | None, temperat
     Scores are padded with minus infinity. ``threshold`` is the score of no answer; None rules it out for questions with
     a candidate.
     """
-    none_N = np.isfinite(score_NK).any(axis=1)
-    nothing_N = np.where(none_N, -np.inf if threshold is None else threshold, 0.0)
+    found_N = np.isfinite(score_NK).any(axis=1)
+    nothing_N = np.where(found_N, -np.inf if threshold is None else threshold, 0.0)
     return softmax(np.concatenate([score_NK, nothing_N[:, None]], axis=1) / temperature)
 
 

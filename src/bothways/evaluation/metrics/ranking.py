@@ -1,4 +1,4 @@
-"""Metrics of rankings against relevance judgments, and of the rank of the first match.
+"""Metrics of rankings: from relevance judgments, or from the rank of the first match.
 
 The metrics are those of trec_eval, computed by ir-measures (extra ``search``). Rankings are evaluated in the given
 order, even if scores are equal.
@@ -20,7 +20,7 @@ from bothways.evaluation.outcomes import Outcomes, mean_outcomes
 from bothways.evaluation.report import Report
 
 RANKING_MEASURES = {"ndcg@10": "nDCG@10", "map": "AP", "mrr": "RR", "recall@10": "R@10", "recall@100": "R@100"}
-"""Our names, and those of ir-measures. nDCG uses the grades as gains; the others count grades above 0 as relevant."""
+"""Metric names here and in ir-measures. nDCG uses grades as gains; the others treat a grade above 0 as relevant."""
 
 _LEFT_OUT = {
     "unjudged": "without a relevant document",
@@ -35,7 +35,7 @@ def ranking_outcomes(
     *,
     queries_without_contrast: int = 0,
 ) -> Outcomes:
-    """Measure rankings: means over the queries with a relevant document.
+    """Evaluate rankings by means over the queries that have a relevant document.
 
     The report counts the queries left out: ``unjudged`` ones were ranked but have no relevant document,
     ``missing_queries`` have a relevant document but were not ranked, and ``queries_without_contrast`` were not ranked
@@ -54,7 +54,7 @@ def ranking_outcomes(
     if not judged:
         raise InvalidInput(
             f"none of the {len(rankings):,} queries has a relevant document in the judgments. Check that both use the "
-            f"same ids: a query is {next(iter(rankings), None)!r}, a judged one {next(iter(judgments), None)!r}."
+            f"same ids: {next(iter(rankings), None)!r} is ranked, {next(iter(judgments), None)!r} is judged."
         )
     for query in judged:
         grades = judgments[query]
@@ -82,7 +82,7 @@ def _has_relevant(grades: Mapping[str, int]) -> bool:
 def ranking_differences(
     outcomes: Outcomes, against: Outcomes, *, resamples: int = 1000, seed: int = 0
 ) -> dict[str, Estimate]:
-    """Return the gain in each metric over other rankings of the same queries, with paired intervals."""
+    """Return each metric of ``outcomes`` minus that of ``against``, for the same queries, with paired intervals."""
     if not np.array_equal(outcomes.truth, against.truth):
         raise InvalidInput("two rankings can be compared only on the same queries, in the same order.")
     comparison = compare(against, outcomes, resamples=resamples, seed=seed)
@@ -113,7 +113,7 @@ def _values(
 
 
 def rank_outcomes(reciprocal_ranks_N: ArrayLike) -> Outcomes:
-    """Return the outcomes of reciprocal ranks of the first matching text: the share at rank 1, and the mean."""
+    """Return outcomes from the reciprocal rank of each row's first match: the share at rank 1, and the mean."""
     ranks = real_array(reciprocal_ranks_N, "reciprocal ranks", dimensions=1)
     if ranks.min() <= 0 or ranks.max() > 1:
         raise InvalidInput(

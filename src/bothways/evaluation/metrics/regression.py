@@ -59,13 +59,13 @@ def spearman(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
 
 
 def r2(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
-    """Return the share of the truth's variance explained, at most 1; for a constant truth 1.0 if exact, else 0.0."""
+    """Return the explained share of the truth's variance, at most 1; for a constant truth, 1.0 if exact, else 0.0."""
     truth, predicted = paired_vectors(truth_N, predicted_N)
     return float(weighted_r2(truth, predicted, np.ones((1, len(truth))))[0])
 
 
 def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean: float | None = None) -> Outcomes:
-    """Return the outcomes of predicted values, without undefined correlations or R2.
+    """Return the outcomes of predicted values; correlations and R2 are left out where they are undefined.
 
     R2 is scikit-learn's, relative to the mean of these rows. With ``training_mean``, the mean of the training rows, the
     RMSE of always predicting it is reported as a baseline.
@@ -129,10 +129,10 @@ def similarity_outcomes(scores_N: ArrayLike, cosines_N: ArrayLike) -> Outcomes:
 
 
 def agreement_outcomes(theirs_NN: FloatArray, ours_NN: FloatArray) -> Outcomes:
-    """Return the rank correlation of the cosines of all pairs of texts (N, N) with those of another embedder.
+    """Return the outcomes of an embedder: the rank correlation of its cosines of all text pairs with another's (N, N).
 
     Texts are resampled and not pairs, since the pairs of one text depend on each other; a text that is drawn twice
-    forms no pair with itself. One resample of 512 texts takes 20 ms.
+    forms no pair with itself. Computing one resample of 512 texts takes 20 ms.
     """
     first_P, second_P = np.triu_indices(len(theirs_NN), 1)
     theirs_P, ours_P = correlated_vectors(theirs_NN[first_P, second_P], ours_NN[first_P, second_P])
@@ -169,7 +169,7 @@ def weighted_pearson(x: FloatArray, y: FloatArray, counts_RN: FloatArray) -> Flo
 
 
 def weighted_spearman(x_N: FloatArray, y_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
-    """Return Spearman's correlation (R,) in every resample."""
+    """Return Spearman's correlation (R,) of ``x_N`` and ``y_N`` in every resample."""
     return weighted_pearson(_average_ranks(x_N, counts_RN), _average_ranks(y_N, counts_RN), counts_RN)
 
 

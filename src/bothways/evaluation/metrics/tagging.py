@@ -1,4 +1,4 @@
-"""Metrics of sequence tagging, for the spans or for the tags of words.
+"""Metrics of sequence tagging, for spans of words or for the tags of single words.
 
 Precision, recall and F1 are those of CoNLL 2003 (Tjong Kim Sang and De Meulder, cs/0306050) and of seqeval. A span is
 right if its label, its first word and its last word are right. Texts are resampled, not words, since the words of one
@@ -83,7 +83,7 @@ class TaggingCounts:
         return texts_3L
 
     def headline_rows(self) -> tuple[int, ...]:
-        """Return the number of texts behind each of the five metrics of `headline`."""
+        """Return the number of texts that each of the five metrics of `headline` is computed from."""
         _, there, given = (self.counts_N3L > 0).any(axis=2).sum(axis=0).tolist()
         macro = macro_rows(self.texts_3L[1], self.texts_3L[2])
         return max(there, given), given, there, macro, len(self.words_N2)
@@ -140,10 +140,10 @@ def span_outcomes(
     labels: Sequence[str],
     scheme: Scheme = "BIO",
 ) -> Outcomes:
-    """Return the outcomes of predicted spans; the permutation test compares missed and spurious spans per text.
+    """Return the outcomes of predicted spans; the permutation test compares the number of wrong spans per text.
 
-    The same mistake in a span makes more wrong words in one scheme than in another, so the accuracies of words in two
-    schemes are not compared. ``words`` are the tags behind the spans.
+    Wrong spans are missed or spurious ones. A wrong span makes more wrong tags in one scheme than in another, so word
+    accuracies in two schemes are not compared. ``words`` are the tags from which the spans were decoded.
     """
     counts = TaggingCounts(span_counts(truth, predicted, labels), words.right_N2)
     right_N, there_N, predicted_N = np.moveaxis(counts.counts_N3L.sum(axis=2, dtype=np.float64), 1, 0)
@@ -158,7 +158,7 @@ def span_outcomes(
 
 
 def tag_outcomes(words: TaggedWords, tags: Sequence[str]) -> Outcomes:
-    """Return the outcomes of predicted tags without spans; the permutation test compares wrong words per text."""
+    """Return the outcomes of tags without spans; the permutation test compares the number of wrong words per text."""
     counts = TaggingCounts(tag_counts(words, len(tags)), words.right_N2)
     frame = Report(
         kind="tagging",
@@ -194,7 +194,7 @@ def _outcomes(
         truth=counts.counts_N3L[:, 1, np.argsort(labels)],
         metrics=tuple(places),
         statistic=statistic,
-        # Texts are resampled as a whole, so the rows behind a score are texts.
+        # Texts are resampled as a whole, so these are numbers of texts.
         of_rows=[
             *(counts.headline_rows()[place] for place in columns),
             *score_rows(counts.texts_3L[1], counts.texts_3L[2]),
