@@ -1,8 +1,8 @@
 """Comparison of two models on the same rows: paired intervals of the differences, and significance tests.
 
 A row that is hard for both models says nothing about their difference, so intervals resample rows together with both
-models' outcomes (Efron and Tibshirani 1993, chapter 13). The null hypothesis of the tests is that the two models'
-answers to a row could be swapped: McNemar's exact test for answers that are right or wrong (McNemar 1947), a sign-flip
+models' outcomes (Efron and Tibshirani 1993, chapter 13). The null hypothesis of both tests is that the models' answers
+to each row could be swapped. McNemar's exact test is for answers that are right or wrong (McNemar 1947), a sign-flip
 permutation test for numeric values (Fisher 1935; Dror et al. 2018, "The hitchhiker's guide to testing statistical
 significance in natural language processing").
 

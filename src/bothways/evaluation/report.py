@@ -106,8 +106,8 @@ class OperatingPoint:
         scores = (f"{name} {each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for name, each in ordered)
         return (
             f"{self.label!r} with a {self.target} of at least {self.minimum:g}: {', '.join(scores)}, at the threshold "
-            f"{self.threshold:.4g}. The threshold was chosen on these rows; on others, precision and recall may be "
-            "lower."
+            f"{self.threshold:.4g}. The threshold was chosen on these rows; on other rows, precision and recall "
+            "may be lower."
         )
 
 

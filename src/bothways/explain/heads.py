@@ -127,12 +127,12 @@ def head_roles(
     with progress("scoring attention heads", len(encoders) * (len(corpus) + len(pronouns)), show=show_progress) as bar:
         for encoder in encoders:
             tally = _Tally()
-            for number, looked in _looks(model, encoder, [each.words for each in corpus]):
-                tally.add_tokens(looked, model)
-                tally.add_tree(corpus[number], looked)
+            for number, attention in _sentence_attentions(model, encoder, [each.words for each in corpus]):
+                tally.add_tokens(attention, model)
+                tally.add_tree(corpus[number], attention)
                 bar.advance()
-            for number, looked in _looks(model, encoder, [each.sentence.words for each in pronouns]):
-                tally.add_pronoun(pronouns[number], looked)
+            for number, attention in _sentence_attentions(model, encoder, [each.sentence.words for each in pronouns]):
+                tally.add_pronoun(pronouns[number], attention)
                 bar.advance()
             tallies.append(tally)
     if "weight" not in tallies[0].kinds.values():
@@ -204,8 +204,8 @@ def read_sentences(source: Source, *, limit: int | None = None) -> list[Sentence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Look:
-    """The attention of the heads in one sentence."""
+class _SentenceAttention:
+    """The attention weights of all heads in one sentence."""
 
     window: Window  # the tokens
     weights: Floats  # attention (L, N, n, n)
@@ -220,9 +220,9 @@ class _Look:
         return between
 
 
-def _looks(
+def _sentence_attentions(
     model: PretrainedEncoder, encoder: Encoder, sentences: Sequence[Sequence[str]]
-) -> Iterator[tuple[int, _Look]]:
+) -> Iterator[tuple[int, _SentenceAttention]]:
     """Yield the index and the attention of each sentence that fits into a window."""
     limit = model.config.max_length or 512
     for start in range(0, len(sentences), _BATCH):
@@ -240,7 +240,7 @@ def _looks(
             weights = torch.stack([layer[at] for layer in record.attentions]).double().cpu().numpy()
             spans = list(zip(read[number].begins_W.tolist(), read[number].ends_W.tolist(), strict=True))
             words_n = overlapping(spans, Places.of(window))
-            yield start + number, _Look(window, weights, words_n, len(spans))
+            yield start + number, _SentenceAttention(window, weights, words_n, len(spans))
 
 
 @dataclass(slots=True)
@@ -271,10 +271,10 @@ class _Tally:
         self.counts[role] += values.shape[-1]
         self.kinds[role] = kind
 
-    def add_tokens(self, looked: _Look, model: PretrainedEncoder) -> None:
+    def add_tokens(self, attention: _SentenceAttention, model: PretrainedEncoder) -> None:
         """Add the weights from tokens of words to certain positions, special tokens and equal tokens elsewhere."""
-        ids_n, size = np.array(looked.window.ids), len(looked.window.ids)
-        inside = np.flatnonzero(looked.words_n != NO_WORD)
+        ids_n, size = np.array(attention.window.ids), len(attention.window.ids)
+        inside = np.flatnonzero(attention.words_n != NO_WORD)
         equal_nn = (ids_n[:, None] == ids_n) & ~np.eye(size, dtype=bool)
         previous_nn, next_nn = np.eye(size, k=-1, dtype=bool), np.eye(size, k=1, dtype=bool)
         first = np.zeros((size, size), dtype=bool)
@@ -291,17 +291,17 @@ class _Tally:
         for role, pairs_nn in roles.items():
             rows = inside[pairs_nn[inside].any(1)]
             if len(rows):
-                self._add(role, "weight", (looked.weights[:, :, rows] * pairs_nn[rows]).sum(-1))
+                self._add(role, "weight", (attention.weights[:, :, rows] * pairs_nn[rows]).sum(-1))
                 self.uniform[role] += pairs_nn[rows].sum() / size
 
-    def add_tree(self, sentence: Sentence, looked: _Look) -> None:
+    def add_tree(self, sentence: Sentence, attention: _SentenceAttention) -> None:
         """Score the word that each word attends to most: right if it is its syntactic head, or its dependent."""
         if not sentence.heads:
             return
-        weights = looked.of_words()
-        weights[:, :, np.arange(looked.count), np.arange(looked.count)] = -1
+        weights = attention.of_words()
+        weights[:, :, np.arange(attention.count), np.arange(attention.count)] = -1
         most_LNW = weights.argmax(-1)
-        seen = set(looked.words_n.tolist())
+        seen = set(attention.words_n.tolist())
         for word, (head, relation) in enumerate(zip(sentence.heads, sentence.relations, strict=True)):
             name, other = relation.split(":")[0], head - 1
             if head == 0 or word not in seen or other not in seen:
@@ -310,9 +310,9 @@ class _Tally:
                 self._add(role, "accuracy", (most_LNW[..., reader] == right)[..., None].astype(np.float64))
                 self.distances.setdefault(role, Counter())[right - reader] += 1
 
-    def add_pronoun(self, sentence: PronounSentence, looked: _Look) -> None:
+    def add_pronoun(self, sentence: PronounSentence, attention: _SentenceAttention) -> None:
         """Score a pronoun: right if it attends more to its noun than to the other noun, half right in a tie."""
-        weights = looked.of_words()[:, :, sentence.pronoun]
+        weights = attention.of_words()[:, :, sentence.pronoun]
         noun_LN, other_LN = weights[..., sentence.noun], weights[..., sentence.other]
         right_LN = (noun_LN > other_LN) + 0.5 * (noun_LN == other_LN)
         self._add(PRONOUN, "accuracy", right_LN[..., None])

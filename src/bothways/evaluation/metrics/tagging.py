@@ -176,14 +176,14 @@ def _outcomes(
     counts: TaggingCounts,
     words: TaggedWords,
     labels: Sequence[str],
-    places: Mapping[str, int],
+    column_of: Mapping[str, int],
     tested: tuple[str, FloatArray],
     scheme: str = "",
 ) -> Outcomes:
     bin_W = equal_mass_bins(words.probability_W, BINS)
     gaps_NB = np.zeros((len(counts.words_N2), int(bin_W.max()) + 1))
     np.add.at(gaps_NB, (words.text_W, bin_W), (words.right_W - words.probability_W) / len(words.right_W))
-    columns, totals_3L = list(places.values()), counts.counts_N3L.sum(axis=0)
+    columns, totals_3L = list(column_of.values()), counts.counts_N3L.sum(axis=0)
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
         headline_RK = counts.headline(counts_RN)[:, columns]
@@ -192,14 +192,14 @@ def _outcomes(
     return Outcomes(
         frame=replace(frame, reliability=reliability_bins(words.probability_W, words.right_W, BINS)),
         truth=counts.counts_N3L[:, 1, np.argsort(labels)],
-        metrics=tuple(places),
+        metrics=tuple(column_of),
         statistic=statistic,
         # Texts are resampled as a whole, so these are numbers of texts.
         of_rows=[
-            *(counts.headline_rows()[place] for place in columns),
+            *(counts.headline_rows()[each] for each in columns),
             *score_rows(counts.texts_3L[1], counts.texts_3L[2]),
         ],
-        compared=tuple(places),
+        compared=tuple(column_of),
         labels=tuple(labels),
         label_counts=(totals_3L[1], totals_3L[2]),
         bins=(gaps_NB,),
