@@ -116,7 +116,7 @@ def test_the_encoder_is_as_it_was(saved):
 def test_the_code_of_its_card_gives_the_same_logits_in_transformers(saved, model_type):
     classifier, folder = saved(model_type, "apart")
     card = (folder / "README.md").read_text()
-    assert "Its encoder opens in transformers too" in card
+    assert "Its encoder also opens in transformers" in card
     code = re.findall(r"```python\n(.*?)```", card, re.DOTALL)[1].replace(PLACE, str(folder))
     names = {}
     with contextlib.redirect_stdout(io.StringIO()) as printed:

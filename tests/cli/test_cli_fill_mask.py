@@ -89,7 +89,7 @@ def test_a_text_without_tokens_has_no_perplexity(masked):
         (("w5 [MASK]", "--words", "w6", "--max-pieces", 2), "leave out max_pieces"),
         (("w5 [MASK]", "--whole-words"), "needs --pseudo-likelihood"),
         (("w5 [MASK]", "--output", "x.jsonl"), "--output needs --data"),
-        (("w5 [MASK]", "--max-length", 40), "between 1 and the model's 18"),
+        (("w5 [MASK]", "--max-length", 40), "between 1 and the model's limit, 18"),
     ],
 )
 def test_command_lines_that_make_no_sense_end_with_2(masked, words, said):

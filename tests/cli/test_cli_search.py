@@ -230,7 +230,7 @@ def test_passages_that_a_reranker_cuts_are_counted_once_for_all_queries(built_on
     cutting.save(tmp_path / "cutting")
     outcome = ok("search", "evaluate", built_once, *judged, "--reranker", tmp_path / "cutting", "--relevant", "yes")
     (said,) = [line for line in outcome.err.splitlines() if "cut" in line]
-    assert re.fullmatch(r"warning: 12 of 12 texts were cut: \d\d tokens were not read\.", said)
+    assert re.fullmatch(r"warning: 12 of 12 texts were truncated: \d\d tokens were not read\.", said)
 
 
 def test_a_label_that_the_reranker_does_not_have_is_wrong_usage(built_once, judge):

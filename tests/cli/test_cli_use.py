@@ -64,7 +64,7 @@ REFUSED = [
     (2, "--dimensions can only be given for models that compare vectors", "predict {run} w5 --dimensions 2"),
     (2, "--pooling and --dimensions can only be given", "evaluate {run} --data {data} --dimensions 8 --pooling cls"),
     (2, "between 1 and 24, got 25", "embed {tiny} --data {data} --output v.npy --dimensions 25"),
-    (2, "between 1 and the model's 18", "embed {tiny} --data {data} --output v.npy --max-length 10000"),
+    (2, "between 1 and the model's limit, 18", "embed {tiny} --data {data} --output v.npy --max-length 10000"),
     (2, "between 0 and 5, got 6", "embed {tiny} --data {data} --output v.npy --max-length 6 --stride 6"),
     (2, "cannot both be standard input", "evaluate {run} --data - --out-of-domain -"),
     (2, "cannot both be standard input", "adapt --model {tiny} --data - --validation - --output r"),
@@ -298,7 +298,7 @@ def test_embed_writes_the_array_of_the_library(files, test_data, tmp_path):
 def test_embed_says_how_much_was_cut(files, test_data, tmp_path):
     words = ["--data", test_data, "--output", tmp_path / "v.npy", "--max-length", 3, "--on-overflow", "truncate"]
     result = ok("embed", files / "tiny", *words)
-    assert re.search(r"^warning: .* were cut: \d+ tokens were not read\.$", result.err, re.M)
+    assert re.search(r"^warning: .* were truncated: \d+ tokens were not read\.$", result.err, re.M)
 
 
 def test_embed_and_search_build_say_what_they_wrote_as_json(files, test_data, tmp_path):

@@ -270,7 +270,7 @@ def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
     report = out_of_domain(cutting, cutting.score(rows(6)), ELSEWHERE, resamples=5)
     assert report.to_dict()["tokens_read"] == {"texts": 20, "in_windows": 0, "cut": 20, "dropped_tokens": 20}
     assert report.summary().endswith("20 of 20 texts were truncated: 20 tokens were not read")
-    with pytest.warns(TextsTruncated, match=r"20 of 20 texts were cut: 20 tokens were not read"):
+    with pytest.warns(TextsTruncated, match=r"20 of 20 texts were truncated: 20 tokens were not read"):
         cutting.fit_threshold(ELSEWHERE)
 
 

@@ -94,7 +94,7 @@ def test_a_classifier_of_the_mean_has_a_card_whose_code_runs_in_sentence_transfo
         model.save(tmp_path / "a model", overwrite=True)
     card = ModelCard.load(tmp_path / "a model" / "README.md")
     assert (card.data.library_name, card.data.pipeline_tag) == ("sentence-transformers", "text-classification")
-    assert "It opens in sentence-transformers too, which gives its logits" in card.text
+    assert "It also opens in sentence-transformers, which returns logits" in card.text
     assert "- baseline, linear model of frozen hidden states: accuracy " in card.text or kind is MultiTask
     blocks = code_of(card.text)
     assert len(blocks) == 2

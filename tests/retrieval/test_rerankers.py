@@ -261,11 +261,14 @@ def test_a_reranker_says_once_a_call_what_it_did_not_read(tiny_bert, cutting):
     for by, whole, two in ((cross, "2 of 3", "4 of 6"), (cosine, "2 of 4", "4 of 8")):
         of_one, of_two = (16, 32) if by is cross else (12, 24)
         for ask, said in (
-            (lambda by=by: by.score("w5", passages), f"{whole} texts were cut: {of_one} tokens were not read."),
-            (lambda by=by: reranked(hits, "w5", Rerank(by)), f"{whole} texts were cut: {of_one} tokens were not read."),
+            (lambda by=by: by.score("w5", passages), f"{whole} texts were truncated: {of_one} tokens were not read."),
+            (
+                lambda by=by: reranked(hits, "w5", Rerank(by)),
+                f"{whole} texts were truncated: {of_one} tokens were not read.",
+            ),
             (
                 lambda by=by: search_reranked(lambda _: [hits, hits], ["w5", "w6"], 1, Rerank(by)),
-                f"{two} texts were cut: {of_two} tokens were not read.",
+                f"{two} texts were truncated: {of_two} tokens were not read.",
             ),
         ):
             with pytest.warns(TextsTruncated) as caught:

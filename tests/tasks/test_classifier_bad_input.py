@@ -138,7 +138,7 @@ def test_a_text_to_predict_that_is_none_is_refused_by_its_number(fitted, bad, wo
 
 @pytest.mark.parametrize("max_length", [0, 19])
 def test_a_length_out_of_range_is_refused(tiny_bert, max_length):
-    with pytest.raises(InvalidInput, match=f"between 1 and the model's 18, got {max_length}"):
+    with pytest.raises(InvalidInput, match=f"between 1 and the model's limit, 18, got {max_length}"):
         opened(tiny_bert, max_length=max_length)
 
 
@@ -148,7 +148,7 @@ def test_an_unknown_overflow_policy_is_refused(tiny_bert):
 
 
 def test_labels_without_a_trained_head_are_refused(tiny_bert):
-    with pytest.raises(InvalidInput, match="this checkpoint has none: call fit"):
+    with pytest.raises(InvalidInput, match="this checkpoint has none: leave labels out"):
         opened(tiny_bert, labels=["ant", "bee"])
 
 
@@ -210,7 +210,7 @@ def test_labels_for_a_number_are_refused(tiny_bert, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"problem_type": "regression"}, "regression, but the trained head has 3 outputs"),
+        ({"problem_type": "regression"}, "expected 1 output of the regression head, got 3"),
         ({"id2label": {"first": "ant", "second": "bee", "third": "cow"}}, "id2label in config.json must map numbers"),
     ],
 )

@@ -164,11 +164,11 @@ def stored_reading(reading: TextOptions) -> dict[str, object]:
 def text_options(
     extras: Extras, config: EncoderConfig, tokenizer: TextTokenizer, task: str, options: OpenOptions
 ) -> TextOptions:
-    """Return the text options of a task: the explicit ones, else the stored ones, else the defaults."""
+    """Return the text options of a task: the caller's ``options``, else those of the checkpoint, else the defaults."""
     limit = config.max_length or USUAL_LENGTH
     max_length, stride = options.get("max_length"), options.get("stride")
     if max_length is not None and not 1 <= max_length <= limit:
-        raise InvalidInput(f"max_length must lie between 1 and the model's {limit}, got {max_length}.")
+        raise InvalidInput(f"max_length must lie between 1 and the model's limit, {limit}, got {max_length}.")
     stored = Stored.of(extras)
     before = at_most("max_length", stored.max_length, limit) or limit
     length = max_length or before
@@ -184,5 +184,5 @@ def text_options(
 
 
 def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:
-    """Return the stored stride; None if windows are shorter than ``before`` and the stride no longer fits."""
+    """Return the stored stride; None if it does not fit into windows that became shorter (``before``: old length)."""
     return None if stored is not None and length < before and stored >= length - special else stored

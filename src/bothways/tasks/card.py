@@ -38,7 +38,7 @@ class DataUsed:
 
 @dataclass(frozen=True, slots=True)
 class CardMetrics:
-    """Metrics on held-out rows (None if there are too few rows), and their limits as sentences."""
+    """Metrics on held-out rows (None if they were not computed), and sentences on their limits."""
 
     metrics: Report | None
     limits: tuple[str, ...]
@@ -52,7 +52,7 @@ def data_part(rows: int, store: WindowStore) -> dict[str, object]:
 def written_card(
     model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, measured: CardMetrics, of: str = VALIDATION
 ) -> dict[str, object]:
-    """Return the card of a model that was just trained; ``of`` is the noun phrase for the measured rows.
+    """Return the card of a model that was just trained; ``of`` is the noun phrase for the evaluated rows.
 
     ``trained_before`` in the card counts earlier trainings of the base model, whose data are unknown.
     """
@@ -74,7 +74,7 @@ def written_card(
 
 
 def metrics_card(measured: CardMetrics, of: str = VALIDATION) -> dict[str, object]:
-    """Return the card's metrics and limits; ``of`` is the noun phrase for the measured rows."""
+    """Return the card's metrics and limits; ``of`` is the noun phrase for the evaluated rows."""
     metrics = measured.metrics
     numbers = None if metrics is None else {"of": of, "n": metrics.n, **flat_estimates(metrics.estimates)}
     return {"metrics": numbers, "limits": list(measured.limits)}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class BinaryOutputs(Protocol):
-    """Outputs with the names of the ``two_classes`` of a binary classifier; empty for other models."""
+    """Outputs that name the ``two_classes`` of a binary classifier; the tuple is empty for other models."""
 
     @property
     def two_classes(self) -> tuple[str, ...]: ...
@@ -74,7 +74,7 @@ def compare(
         first: A model.
         second: A model with the same labels in any order, such as an ensemble or another training run. Differences
             are the second's metrics minus the first's.
-        data: A file, or rows.
+        data: Labelled rows, or their file.
         resamples: Bootstrap resamples for the intervals.
         seed: Seed of resamples and permutations.
         show_progress: Force the progress bar on or off.
@@ -90,7 +90,7 @@ def compare(
                 pass
             case _:
                 kind = type(model).__name__
-                raise InvalidInput(f"expected models whose predictions are right or wrong, got a {kind}.")
+                raise InvalidInput(f"expected models with right or wrong predictions, got a {kind}: use evaluate.")
     # Checked before predicting, which may take minutes.
     comparison.check_labels(first.fitted.outputs.comparable, second.fitted.outputs.comparable)
     scored = [(each.fitted.outputs, each.score(data, show_progress=show_progress)) for each in (first, second)]

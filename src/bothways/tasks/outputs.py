@@ -1,4 +1,4 @@
-"""The meaning of a head's outputs: from rows of logits to scores, predictions and outcomes. Does not import torch.
+"""Interpretation of a head's outputs: scores, predictions and metrics from logits. Does not import torch.
 
 Outputs are immutable values, and their methods are pure functions that do not run a model. Code that only training
 needs belongs to the task's `bothways.tasks.heads.learner.Learner`.
@@ -45,7 +45,7 @@ PredictionT = TypeVar("PredictionT")
 
 
 class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
-    """The meaning of a head's outputs, with the confidence fitted on held-out rows; subclasses are frozen dataclasses.
+    """The interpretation of a head's outputs, calibrated on held-out rows; subclasses are frozen dataclasses.
 
     ``head`` is the head's name in `bothways.families`, and ``head_title`` the noun for it in messages. ``per_token`` is
     True if the head has outputs for each token, and ``reads_words`` if an input is a list of words, which are joined by
@@ -72,7 +72,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """All names that predictions can have; two models are comparable only if these are the same."""
+        """All label names that a prediction can have; two models can be compared only if they have the same names."""
         return self.labels
 
     def with_confidence(self, confidence: Confidence) -> Self:
@@ -81,12 +81,12 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
         return changed
 
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> Sequence[Example[object]]:
-        """Return labelled inputs; errors name the row."""
+        """Read labelled inputs from a file or rows; error messages name the row."""
         raise NotImplementedError
 
     @abstractmethod
     def encode(self, examples: Sequence[Example[Any]]) -> TruthT:
-        """Return the encoded truth of labelled inputs; raise `InvalidInput` for a label that training did not have."""
+        """Encode the labels of inputs as numbers; raise `InvalidInput` for a label that did not occur in training."""
 
     def texts(self, value: InputT) -> tuple[Text, ...]:
         """Return the texts of an input for the tokenizer: one, or one per choice in multiple choice."""
@@ -98,11 +98,11 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
 
     @abstractmethod
     def decide(self, scores: Sequence[Scores[PlacesT]], options: object = None) -> list[PredictionT]:
-        """Return a prediction for each input."""
+        """Return the prediction for each input, given its scores."""
 
     @abstractmethod
     def outcomes(self, scores: Sequence[Scores[PlacesT]], truth: TruthT, *, calibrated: bool | None = None) -> Outcomes:
-        """Return the outcomes of labelled inputs, from which reports and comparisons are computed."""
+        """Return the results on labelled inputs, from which reports and comparisons are computed."""
 
     @abstractmethod
     def facts(self) -> dict[str, object]:
@@ -128,7 +128,7 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
     def settings(self) -> Mapping[str, object]:
         """Return settings for ``config.json``; the value None removes a setting.
 
-        By default, the label settings of a head that the model was fine-tuned with before are removed.
+        The default removes the label settings of an earlier head.
         """
         return dict.fromkeys(("id2label", "label2id", "num_labels", "problem_type"))
 
@@ -215,7 +215,7 @@ def score_rows(
     options: object = None,
     show_progress: bool | None = None,
 ) -> ScoredRows:
-    """Return the scores and the truth of labelled rows, read from ``columns`` with the task's ``options``."""
+    """Return the scores and encoded labels of rows, read from ``columns`` with the task's ``options``."""
     examples = fitted.outputs.read(data, columns, options)
     truth, inputs = fitted.outputs.encode(examples), [each.text for each in examples]
     return ScoredRows(tuple(score_inputs(fitted, inputs, description="evaluating", show_progress=show_progress)), truth)
@@ -230,7 +230,7 @@ def scores_of_others(
     fitted: TrainedModel, name: str, others: Source, show_progress: bool | None
 ) -> list[Scores[object]]:
     """Return the scores of out-of-domain rows; raise `NotCalibrated` if the model has no detector."""
-    fitted.outputs.confidence.detector(name)  # raised before the texts are read
+    fitted.outputs.confidence.detector(name)  # raises before the texts are read
     inputs = map(fitted.columns.read, data.read_rows(others))
     return score_inputs(fitted, [*inputs], description="reading out-of-domain rows", show_progress=show_progress)
 
@@ -297,7 +297,7 @@ MERGES: tuple[Merge, ...] = get_args(Merge)
 
 
 def check_merge(value: object) -> Merge:
-    """Return ``value`` if it is one of ``MERGES``."""
+    """Return ``value`` if it is one of ``MERGES``; else raise `InvalidInput`."""
     for merge in MERGES:
         if merge == value:
             return merge

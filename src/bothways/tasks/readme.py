@@ -23,8 +23,8 @@ PLACE = "path/to/this/folder"
 
 _MOST_LABELS = 40
 
-# The class that opens an encoder without a head, and code for the logits of a head that also reads each text of a pair
-# by itself (`bothways.encoder.heads`).
+# The class that opens an encoder without a head, and code for the logits of a head that reads vectors of a pair and of
+# each of its texts (`bothways.encoder.heads`).
 _ENCODER = "AutoModel"
 _COMPARING = """\
 import torch
@@ -88,7 +88,7 @@ def write_readme(folder: Path, kind: str, spec: TaskSpec) -> None:
 def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, TaskSpec]:
     """Return the specs, with another ``opens_as`` for a classifier on a sentence embedder.
 
-    It is opened with the class of sentence-transformers, or for pairs with that of the plain encoder.
+    Such a classifier is opened with the class of sentence-transformers; for pairs, with the class of the plain encoder.
     """
     path = folder / "config.json"  # ensembles have none
     if not path.is_file() or (pooling := read_json(path).get(HEAD_POOLING)) is None:
@@ -135,7 +135,7 @@ def _summary(folder: Path, content: Mapping[str, object], kind: str, specs: Mapp
         return f"One encoder with several tasks: {tasks}."
     spec = specs[""]
     if kind == "Ensemble":
-        return f"An ensemble of models that {spec.does}. It holds no weights: it points to its members' folders."
+        return f"An ensemble of models that {spec.does}. It has no weights, but refers to its members' folders."
     stored = _mapping(read_json(folder / "config.json").get("id2label")) if spec.hub and spec.hub.names_labels else {}
     labels = list(map(str, _list(content.get("labels")) or stored.values()))
     named = ", ".join(map(_code, labels[:_MOST_LABELS]))
@@ -144,7 +144,7 @@ def _summary(folder: Path, content: Mapping[str, object], kind: str, specs: Mapp
 
 
 def _usage(kind: str, specs: Mapping[str, TaskSpec], mask: str) -> Iterator[str]:
-    """Yield examples of opening and using the model, here and, if possible, in the ecosystem's library."""
+    """Yield code that uses the model in bothways and, if possible, in transformers or sentence-transformers."""
     hub = _hub(specs)
     asked, call = (text.replace("[MASK]", mask) for text in (hub.asked, hub.call))
     verb = "encode" if kind == "SentenceEmbedder" else "predict"
@@ -158,9 +158,9 @@ def _usage(kind: str, specs: Mapping[str, TaskSpec], mask: str) -> Iterator[str]
         return
     if hub.opens_as == SENTENCE_TRANSFORMER:
         yield (
-            "It opens in sentence-transformers too, which gives its logits, without calibration and windows:"
+            "It also opens in sentence-transformers, which returns logits without calibration or windows:"
             if hub.gives_logits
-            else "Its embedder opens in sentence-transformers too:"
+            else "Its embedder also opens in sentence-transformers:"
         )
         yield _block(
             "from sentence_transformers import SentenceTransformer",
@@ -169,11 +169,11 @@ def _usage(kind: str, specs: Mapping[str, TaskSpec], mask: str) -> Iterator[str]
             f"print(model.encode({f'[{asked}]' if hub.gives_logits else asked}))",
         )
     elif hub.opens_as == _ENCODER:
-        yield "Its encoder opens in transformers too, and these lines give the logits, without calibration and windows:"
+        yield "Its encoder also opens in transformers. This code prints logits, without calibration or windows:"
         yield _block(*(line.replace("FOLDER", PLACE).replace("ASKED", asked) for line in _COMPARING))
     else:
         own = f", as a model for {_code(next(iter(specs)))} alone" if kind == "MultiTask" else ""
-        yield f"It opens in transformers too{own}, without calibration and windows for long texts:"
+        yield f"It also opens in transformers{own}, without calibration or windows for long texts:"
         shown = [f'print(model(**tokenizer({call}, return_tensors="pt")))'] if call else []
         yield _block(
             f"from transformers import {hub.opens_as}, AutoTokenizer",
@@ -220,7 +220,7 @@ def _data(card: Mapping[str, object]) -> Iterator[str]:
 def _metrics(metrics: Mapping[str, object]) -> Iterator[str]:
     if not metrics:
         return
-    yield f"On {_line(metrics.get('of'))}, {metrics.get('n')} of them.\n"
+    yield f"Measured on {_line(metrics.get('of'))} (n = {metrics.get('n')}).\n"
     yield "| metric | value | 95 % interval |\n| --- | ---: | --- |"
     for name, value in metrics.items():
         low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
@@ -252,7 +252,7 @@ def _calibration(spec: TaskSpec, part: Mapping[str, object], card: Mapping[str, 
         kind = _named(str(detection.get("kind")))
         yield f"- Texts unlike the training texts are flagged as out of domain by {kind}, threshold {threshold:.4g}."
     if _is_number(threshold := part.get("no_answer_threshold")):
-        yield f"- It returns no answer unless one scores above {threshold:.4g}."
+        yield f"- An answer is returned only if its score is above {threshold:.4g}."
 
 
 def _training(card: Mapping[str, object]) -> Iterator[str]:
@@ -262,7 +262,7 @@ def _training(card: Mapping[str, object]) -> Iterator[str]:
     if training := _mapping(card.get("training")):
         kept = training.get("kept_epoch")
         kept = "the last" if kept is None else kept
-        yield f"- {training.get('updates')} updates, {training.get('epochs')} epochs; kept: {kept}"
+        yield f"- {training.get('updates')} updates, {training.get('epochs')} epochs; kept epoch: {kept}"
         if baseline := training_baseline(card):
             listed = ", ".join(f"{_named(name)} {value:.4f}" for name, value in baseline.held_out.items())
             yield f"- baseline, {_line(baseline.name)}: {listed}"

@@ -1,6 +1,6 @@
 """The scores of an input: the outputs of a head, before any decision.
 
-Predictions, reports, comparisons, ensembles, multi-task models and out-of-domain detection are all computed from it.
+Predictions, reports, comparisons, ensembles, multi-task models and out-of-domain detection are computed from scores.
 
 Shapes: R rows of an input (1 for a whole text, else one per word, candidate span or choice), C outputs, L layers, H
 hidden.
@@ -94,7 +94,7 @@ class Scores(Generic[PlacesT]):
     Attributes:
         logits_RC: Uncalibrated logits, float64.
         places: The parts of the input that the rows belong to, such as words or spans; None for a whole text.
-        read: How much of the input was read.
+        read: Windows in which the input was read, and tokens that were not read.
         features_LH: Hidden states for an out-of-domain detector, the last layer first; None without a detector.
         votes: Share of an ensemble's detectors that call the input out of domain; None if no member has a detector.
     """
@@ -132,7 +132,7 @@ def most_read(reads: Iterable[TokensRead]) -> TokensRead:
 
 
 def warn_of_cut(read: TextsRead) -> None:
-    """Warn with `TextsTruncated` if texts were truncated; for functions whose results do not show it."""
+    """Warn with `TextsTruncated` if texts were truncated; for functions whose results do not count dropped tokens."""
     if read.cut:
-        message = f"{read.cut:,} of {read.texts:,} texts were cut: {read.dropped_tokens:,} tokens were not read."
+        message = f"{read.cut:,} of {read.texts:,} texts were truncated: {read.dropped_tokens:,} tokens were not read."
         warnings.warn(TextsTruncated(message), stacklevel=3)

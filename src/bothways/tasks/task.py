@@ -52,7 +52,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
     spec: TaskSpec
 
     def __init__(self, backend: Backend, fitted: TrainedT | None = None) -> None:
-        given: object = backend  # a name is what people try first
+        given: object = backend  # users often pass the name of a model by mistake
         if not isinstance(given, Backend):
             way = f"{type(self).__name__}.from_pretrained(...) opens a name or a folder"
             raise InvalidInput(f"expected an opened model, got {given!r}: {way}.")
@@ -98,7 +98,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         return self.backend.not_fitted(self.spec.name, head)
 
     def _columns_of(self, usual: Any, options: Mapping[str, object]) -> tuple[Any, dict[str, object]]:  # noqa: ANN401 (the task's own)
-        """Return the default columns updated with those named in a call, and the other options of the call."""
+        """Return the default columns, updated with the columns that a call names, and the other options of the call."""
         names = column_names(usual)
         columns = renamed(usual, {name: value for name, value in options.items() if name in names})
         return columns, {name: value for name, value in options.items() if name not in names}
@@ -149,7 +149,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         validation: Source | Iterable[object] | tuple[Iterable[object], Iterable[object]] | None = None,
         **options: Unpack[FitArguments],
     ) -> TrainingRecord:
-        """Fine-tune, choose the epoch to keep, and fit the confidence of predictions on held-out rows.
+        """Fine-tune, choose the epoch to keep, and calibrate the predictions on held-out rows.
 
         The epoch kept is the latest one whose validation score is within a standard error of the best. A training that
         fails, or that Ctrl-C or SIGTERM ends before its first epoch is complete, leaves the model unchanged.
@@ -158,8 +158,8 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             data: A file, rows (mappings, a DataFrame, a Dataset), or inputs with their ``labels``.
             labels: Labels of the inputs; None if ``data`` are rows.
             validation: Held-out data: a file, rows, or a tuple of inputs and their labels. Default: a tenth of the
-                training data, drawn with ``seed``; with few single-label texts and a sentence embedder, none are held
-                out, and cross-validation measures the model.
+                training data, drawn with ``seed``. For a sentence embedder and at most 100 single-label texts, no rows
+                are held out, and the model is evaluated by cross-validation.
             options: Columns by their names (the task's ``spec.columns``), the task's own options (its
                 ``spec.fit_options``), and the options of every training (`TrainingOptions`).
 
@@ -216,8 +216,8 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         """Return a prediction for one input, or a list of them for many, in order.
 
         Args:
-            inputs: One input of the task, or many: a list, a tuple, a generator, a NumPy array, a Series; of a
-                DataFrame or a Dataset, the columns used in training are read.
+            inputs: One input of the task, or a batch: a list, a tuple, a generator, a NumPy array, a Series, or a
+                DataFrame or Dataset with the columns that the model was trained on.
             show_progress: Force the progress bar on or off.
             options: Options of the prediction, see the task's ``spec.predict_options``.
 
@@ -294,7 +294,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
     def _predictions(
         self, inputs: Iterable[InputT], total: int | None, show_progress: bool | None, options: Mapping[str, object]
     ) -> Iterator[PredictionT]:
-        """Return predictions as a stream; options are checked before the first one is computed."""
+        """Return an iterator over predictions; the options are checked before the first prediction is computed."""
         fitted, given = self.fitted, self._predict_options(options)
         blocks = score_blocks(fitted, inputs, given, total=total, show_progress=show_progress)
         return (prediction for scores in blocks for prediction in fitted.outputs.decide(scores, given))
@@ -309,7 +309,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         show_progress: bool | None = None,
         **options: Unpack[DataArguments],
     ) -> ScoredRows:
-        """Return the scores and the truth of labelled rows, before any decision.
+        """Run the model on labelled rows, and return its scores and the true labels, for `evaluate`.
 
         Args:
             data: A file, or rows.
@@ -347,7 +347,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
         Args:
             data: A file, rows, or the result of `score`.
-            calibrated: False evaluates uncalibrated probabilities. Default: calibrated if the model is.
+            calibrated: False evaluates uncalibrated probabilities. Default: calibrated if the model is calibrated.
             resamples: Bootstrap resamples for the intervals.
             seed: Seed of the bootstrap, and of `score`.
             show_progress: Force the progress bar on or off.
@@ -407,7 +407,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
     @property
     def card(self) -> dict[str, Any]:
-        """The card of the model; empty before a fit."""
+        """The model card (data, training, metrics, limits) as JSON values; empty before a fit."""
         return {} if self._fitted is None else dict(self._fitted.card)
 
     def facts(self) -> dict[str, object]:
@@ -415,7 +415,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         return self.fitted.facts()
 
     def with_columns(self, **names: object) -> Self:
-        """Return the same model with other columns.
+        """Return a copy of the model that reads other columns.
 
         Raises:
             UnreadColumn: The model has no column argument of this name.
@@ -442,7 +442,7 @@ AnyTask: TypeAlias = Task[Any, Any, Any]
 
 
 def fit_options(task: AnyTask, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:
-    """Return the columns, the task's own options and those of the training among the arguments of ``task.fit``."""
+    """Split the arguments of ``task.fit`` into columns, the task's own options, and training options."""
     from bothways.tasks.heads.splits import as_regression, training_options
 
     columns, rest = task._columns_of(task.spec.columns, as_regression(task.spec, options))

@@ -202,11 +202,11 @@ def embeds_by_mean(backend: TorchBackend) -> bool:
 
 
 def reads_mean(backend: TorchBackend) -> bool:
-    """Return True if a classifier reads the mean of the token states, and can also read the texts of a pair apart."""
+    """Return True if a classifier reads mean-pooled token states, and its CLS token, if any, comes first."""
     return backend.model.settings.get(HEAD_POOLING) == MEAN and not backend.tokenizer.cls_is_last
 
 
 def above_embedder(backend: TorchBackend, *, pairs: bool) -> TorchBackend:
-    """Return the backend with settings for a classifier on mean vectors; with ``pairs``, also of each text alone."""
+    """Return the backend with settings for a head on mean-pooled vectors; ``pairs`` adds a vector of each text."""
     tokenizer = backend.tokenizer
     return backend.with_settings(pair_settings(tokenizer.cls_id, tokenizer.sep_id) if pairs else {HEAD_POOLING: MEAN})

@@ -52,7 +52,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return replace(scores, logits_RC=logits_1C, features_LH=None, votes=votes)
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
-        """Return the outputs without confidence; a regression's training mean is kept if all members have the same."""
+        """Return the combiner without calibration; a regression keeps the training mean that all members share."""
         target = without_thresholds(self.outputs.row_target)
         match target:
             case Regression() if not all(each.outputs.row_target == target for each in members):
@@ -60,7 +60,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return replace(self, outputs=replace(self.outputs, target=target, confidence=Confidence(), layers=0))
 
     def calibrated(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
-        """Return the outputs with fitted temperature, multi-label thresholds and coverage."""
+        """Return the combiner with fitted temperature, multi-label thresholds and coverage."""
         logits_NC = logits_of_all(scores)
         temperature = fitted_temperature(self.outputs.row_target, logits_NC, truth)
         target = with_fitted_thresholds(self.outputs.row_target, logits_NC, truth, temperature)
@@ -87,7 +87,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return {"conformal": held_out, **stored_thresholds(self.outputs.row_target)}
 
     def restored(self, stored: StoredEnsemble) -> Self:
-        """Return the outputs with the stored temperature, thresholds and coverage."""
+        """Return the combiner with the stored temperature, thresholds and coverage."""
         target = with_stored_thresholds(self.outputs.row_target, stored.thresholds)
         kind = ConformalInterval if target.kind == "regression" else ConformalSets
         conformal = None if stored.conformal is None else kind(np.sort(np.array(stored.conformal)))

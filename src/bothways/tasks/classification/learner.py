@@ -115,7 +115,7 @@ class PairRanking:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelLearner(Learner[LabelOutputs, Truth, None]):
-    """The training side of classification and regression of texts.
+    """The training code of classification and regression of texts.
 
     ``ranking`` has the queries of held-out pairs, if the pairs are a ranking.
     """
@@ -248,7 +248,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         return replace(self, outputs=outputs, ranking=None), scores
 
     def fit_confidence_of_folds(self, scores: Sequence[LabelScores], truth: Truth, seed: int) -> Self:
-        """Fit calibration, coverage and an energy detector, which reads no features, as those of the folds differ."""
+        """Fit calibration, coverage and an energy detector, which needs no hidden states (they differ by fold)."""
         options, evidence = replace(self.options, detector="energy"), self.outputs.evidence(scores)
         target = self.outputs.target
         confidence = fit_label_confidence(target, evidence, truth, options, seed, lambda: (evidence, truth))
@@ -313,10 +313,10 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
 
 
 def learns_all(backend: TorchBackend, options: LabelFitting, rows: Sequence[Example[object]]) -> bool:
-    """Return True if a new classifier trains on all rows and is measured by cross-validation.
+    """Return True if a new classifier trains on all rows and is evaluated by cross-validation.
 
     This is done with few rows: a tenth of them would be too few for metrics and calibration, and the training needs
-    all. If calibration or detector options are not the defaults, rows are held out nevertheless.
+    every row. If calibration or detector options are not the defaults, rows are held out nevertheless.
     """
     default = ConfidenceOptions()
     as_usual = (options.calibration, options.detector, options.in_domain_share) == (
@@ -337,7 +337,7 @@ def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) 
             if not rows_C.all():
                 raise InvalidInput(
                     f"calibration by {method!r} needs held-out rows of every label, and "
-                    f"{labels[int(rows_C.argmin())]!r} has none: give validation data that have it, or choose "
+                    f"{labels[int(rows_C.argmin())]!r} has none: give validation data with this label, or choose "
                     "'temperature' or 'auto'."
                 )
         case MultiLabel(), method if method not in ("auto", "temperature", None):

@@ -164,7 +164,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     @override
     def check_untrained(cls, backend: Backend) -> None:
         if options_of(LabelOpening, backend.options).labels is not None:
-            raise InvalidInput("labels need a trained head, but this checkpoint has none: call fit without labels.")
+            raise InvalidInput("labels name a trained head's outputs, but this checkpoint has none: leave labels out.")
 
     @classmethod
     @override
@@ -248,7 +248,7 @@ def stored_target(
     problem = settings.get("problem_type")
     if problem == Regression.problem_type or (problem is None and classes == 1):
         if classes != 1:
-            raise CorruptCheckpoint(f"config.json says regression, but the trained head has {classes} outputs, not 1.")
+            raise CorruptCheckpoint(f"expected 1 output of the regression head, got {classes}: correct config.json.")
         if labels is not None:
             raise InvalidInput("labels name classes, but this checkpoint's head predicts a number: leave labels out.")
         return Regression()
@@ -257,8 +257,8 @@ def stored_target(
     if labels is None and not named and names == placeholders(classes):
         warnings.warn(
             "config.json does not name the classes of its trained head, so they are called "
-            f"{', '.join(names[:3])}{' ...' * (len(names) > 3)}. To name them, in the order of the outputs: "
-            "labels=[...], or --labels on the command line.",
+            f"{', '.join(names[:3])}{' ...' * (len(names) > 3)}. To name them, pass labels=[...] in the order "
+            "of the outputs, or --labels on the command line.",
             LabelsUnnamed,
             stacklevel=2,
         )

@@ -22,8 +22,8 @@ class LabelOpening:
         merge: How to merge the logits of a long text's windows: their mean weighted by length
             (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
             window where the last label is most probable (``"maxp"``), or those of the ``"first"`` window.
-        target: Target of the model, or of its training: ``"single"``, ``"multi"`` or ``"regression"``; a trained model
-            with another target is refused.
+        target: Kind of prediction: ``"single"`` (one label), ``"multi"`` (any number of labels) or ``"regression"`` (a
+            number). A trained model of another kind is refused.
         threshold: Minimum probability for predicting a label of a multi-label model, instead of the fitted thresholds;
             in question answering, minimum log odds of an answer against no answer.
     """

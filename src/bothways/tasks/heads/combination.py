@@ -56,7 +56,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return replace(scores, logits_RC=logits_RC, features_LH=None)
 
     def rows(self, members: Sequence[Scores[PlacesT]]) -> NDArray[np.float64]:
-        """Return the members' logits for the same rows (M, R, C)."""
+        """Return the logits of all members for the same rows (M, R, C)."""
         return np.stack([each.logits_RC for each in members])
 
     def combine(
@@ -69,20 +69,20 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return Scores(combined_RC, members[0].places, read, votes=float(np.mean(votes)) if votes else None)
 
     def disagrees(self, member: Scores[PlacesT], prediction: object) -> float | None:
-        """Return 1 if a member's decision differs from the ensemble's, else 0; None to compare the rows of scores."""
+        """Return 1 if a member's decision differs from the ensemble's, else 0; None to compare scores instead."""
         del member, prediction
         return None
 
     # --- the confidence of the ensemble ---
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
-        """Return the outputs of the uncalibrated ensemble."""
+        """Return the combiner of the ensemble before its calibration."""
         del members
         return replace(self, outputs=self.outputs.with_confidence(Confidence()))
 
     @abstractmethod
     def calibrated(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> Self:
-        """Return the outputs with the confidence fitted on held-out scores."""
+        """Return the combiner with calibration fitted on held-out scores."""
 
     def flat(self, truth: TruthT) -> tuple[Truth, NDArray[np.int64]]:
         """Return the truth of all rows of scores, concatenated over inputs, and the input index of each row."""
@@ -104,7 +104,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
         return {}
 
     def restored(self, stored: StoredEnsemble) -> Self:
-        """Return the outputs with the stored confidence."""
+        """Return the combiner with the stored calibration."""
         return replace(self, outputs=self.outputs.with_confidence(Confidence(stored_temperature(stored))))
 
     def limits(self, chose: str) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ _PAIRS, _TOKENS, _TEMPERATURE = 16, 2048, 0.05
 
 
 class ContrastObjective:
-    """Training objective that moves the vectors of texts with the same label together.
+    """Training objective that makes the vectors of texts with the same label similar.
 
     ``read`` selects the hidden states that the head will read, one row per text; only the first window of a long text
     is used. A batch has at most 2,048 tokens.
@@ -64,7 +64,7 @@ class ContrastObjective:
         tokens: int = _TOKENS,
     ) -> None:
         self._encoder, self._read, self._store = encoder, read, store
-        self._classes_N, self._seed, self._room = classes_N, seed, min(tokens, _TOKENS)
+        self._classes_N, self._seed, self._max_tokens = classes_N, seed, min(tokens, _TOKENS)
         self._first_N = np.array([store.windows_of([text])[0] for text in range(store.texts)])
 
     @property
@@ -95,13 +95,13 @@ class ContrastObjective:
             [np.count_nonzero(self._classes_N[order[:at]] == self._classes_N[each]) for at, each in enumerate(order)]
         )
         chosen: dict[int, None] = {}
-        room = self._room
+        left = self._max_tokens
         for number, text in enumerate(order[np.argsort(ranks_N, kind="stable")][:_PAIRS].tolist()):
             others = np.flatnonzero(self._classes_N == self._classes_N[text])
             others = others[others != text]
             pair = [text, *([int(generator.choice(others))] if len(others) else [])]
-            room -= int(self._store.lengths[self._first_N[pair]].sum())
-            if room < 0 and number > 1:
+            left -= int(self._store.lengths[self._first_N[pair]].sum())
+            if left < 0 and number > 1:
                 break
             chosen |= dict.fromkeys(pair)
         return np.array(list(chosen), np.int64)

@@ -31,7 +31,7 @@ class LabelIssue:
         where: The row, or a word in it.
         text: The text or texts of the row.
         label: The label or labels in the data.
-        predicted: The prediction; for multi-label data, a label that is wrongly added, or missed ("not ...").
+        predicted: The prediction; for multi-label data, "x" if only the prediction has the label x, else "not x".
         probability: Probability of the prediction.
     """
 
@@ -43,7 +43,7 @@ class LabelIssue:
 
 
 def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
-    """Return warnings about a training, as sentences; one is for fewer updates than ``enough``."""
+    """Return warnings about a training, as sentences; fewer updates than ``enough`` cause a warning."""
     notes = []
     if record.kept_epoch == 0:
         notes.append(

@@ -64,7 +64,7 @@ MET = (
     "student are optimistic. Evaluate on rows that neither has seen."
 )
 
-# Approximate number of epochs if the number of updates is given; windows whose hidden states are in memory at once.
+# Approximate number of epochs if the number of updates is given; number of windows in memory at once.
 _PARTS, _BLOCK = 10, 1024
 
 
@@ -142,7 +142,7 @@ class DistillationData:
 class StudentTraining:
     """A student that is ready to be trained on a teacher's predictions.
 
-    ``data`` is the tokenised ``lesson``, and ``learner`` the student's learner.
+    ``lesson`` has the inputs and held-out rows, ``data`` their tokens, and ``learner`` belongs to the student.
     """
 
     teacher: TrainedHead
@@ -229,7 +229,7 @@ def _objective(
     identity: Mapping[str, str],
     baseline: Baseline,
 ) -> WindowObjective:
-    """Return the training objective; an epoch is one pass, or a tenth of the given updates if these are more."""
+    """Return the training objective; an epoch is one pass, or about a tenth of ``updates`` if that is more."""
     size = rows_in_update(training, stored.store.texts)
     per_pass = -(-stored.store.texts // size)
     return WindowObjective(
@@ -388,7 +388,7 @@ class SoftTargets:
 
     @property
     def digest(self) -> str:
-        """The temperature and weights of the loss; texts and teacher determine the rest."""
+        """The temperature and weights of the loss; texts and teacher determine everything else."""
         loss = self.weighting
         return f"soft {loss.soft:g} states {loss.states:g} temperature {loss.temperature:g}"
 

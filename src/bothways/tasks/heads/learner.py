@@ -1,4 +1,4 @@
-"""The training side of a task on a head: data, loss, validation, confidence, diagnostics.
+"""The training code of a task with a head: data, loss, validation, calibration, diagnostics.
 
 A `Learner` is a frozen dataclass that holds the `Outputs` in training; it is imported only by `fit`.
 """
@@ -38,10 +38,10 @@ Identity: TypeAlias = Mapping[str, str | int | float | bool | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
-    """The training side of a task whose model is an encoder with a head.
+    """The training code of a task whose model is an encoder with a head.
 
-    ``outputs`` has no confidence until it is fitted. ``distills`` is True if a student can be trained on predictions of
-    the model; the learner then implements `uncalibrated`, `loss_units` and `decided`.
+    ``outputs`` is uncalibrated until `fit_confidence`. ``distills`` is True if a student can learn from the model's
+    predictions; the learner then implements `uncalibrated`, `loss_units` and `decided`.
     """
 
     outputs: OutputsT
@@ -95,11 +95,11 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
 
     @abstractmethod
     def loss(self, stored: StoredInputs) -> LabelLoss:
-        """Return the targets of windows and their loss."""
+        """Return the loss, which holds the targets of the windows."""
 
     @abstractmethod
     def validate(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> Validation:
-        """Return the metrics of an epoch."""
+        """Return metrics on held-out inputs after an epoch."""
 
     @property
     @abstractmethod
@@ -128,7 +128,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
 
     @abstractmethod
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
-        """Return counts and checksums of the truth for the card."""
+        """Return counts and checksums of the true labels for the card."""
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         raise NotImplementedError
 
     def decided(self, scores: Sequence[Scores[PlacesT]]) -> TruthT:
-        """Return the decisions for inputs, encoded as truth."""
+        """Return the predicted labels of inputs, encoded like true labels."""
         raise NotImplementedError
 
 

@@ -27,7 +27,7 @@ STRENGTH = 10.0
 """Inverse of the penalty on the weights, for hidden states of mean squared length 1 (scikit-learn's C)."""
 
 # Cross-validation: the multiples of the default strength to try, the number of folds, and the minimum number of inputs.
-# Maximum rows times outputs to use (a sample is drawn from more), and maximum to hold out each fold in turn.
+# Maximum rows times outputs to use (a sample is drawn from more), and maximum to hold out every fold, not only one.
 _TRIED, _FOLDS, _FEWEST = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0), 4, 50
 _MOST_TRIED, _MOST_IN_TURN = 3e5, 2e4
 
@@ -43,7 +43,7 @@ class LinearStart:
     """Options for fitting a head's linear model.
 
     ``strength`` is the default inverse penalty of the weights; if ``searched`` is True, cross-validation may choose
-    another. ``seed`` determines the folds and, with too many windows, the sample. ``tokens`` is the maximum per batch.
+    another. ``seed`` determines the folds and, with too many windows, the sample. ``tokens`` limits a batch.
     """
 
     strength: float
@@ -127,7 +127,7 @@ class _Rows:
         return self.targets.loss(scores_MC, self.windows.tolist())
 
     def held_out_losses(self, held_W: NDArray[np.bool_], strengths: Sequence[float]) -> list[float]:
-        """Return, for each strength, the mean loss on held-out windows of a linear model fitted to the others."""
+        """Return, for each strength, the mean held-out loss of a linear model fitted to the other windows."""
         held = self.part(held_W)
         vectors_MH, units = torch.cat(list(held.rows)), max(held.units(), 1e-12)
         models = self.part(~held_W).path(strengths)
@@ -221,7 +221,7 @@ class _Principal:
         self, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strength: float
     ) -> tuple[Tensor, Tensor]:
         """Return the linear model of the vectors; see `fit_linear`. With float64 vectors the fit converges fully."""
-        # A third of the curvature of cross-entropy at equally likely labels; it falls as labels become more certain.
+        # A third of the curvature of cross-entropy at equally likely labels; with more certain labels it is lower.
         share = 1 / max(outputs, 2)
         curvature = share * (1 - share) / 3
         unit_R = (curvature * self.squares_R + 1 / strength).rsqrt()

@@ -95,10 +95,10 @@ class LossUnits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredInputs:
-    """Tokenised inputs and their truth, as returned by `Outputs.encode`.
+    """Tokenised inputs, and their labels as encoded by `Outputs.encode` (``truth``).
 
-    Each "text" of the store is an input. ``text_of_window`` (W) is the index, within its input, of the text that a
-    window belongs to; None if every input has one text.
+    The store counts each input as one text. ``text_of_window`` (W) is the index of a window's text among the texts of
+    its input, such as the choices of a question; None if every input has one text.
     """
 
     store: WindowStore
@@ -126,7 +126,7 @@ class StoredInputs:
         return cls(grouped, None, given, place[store.text_of_window])
 
     def take(self, numbers_N: NDArray[np.int64]) -> StoredInputs:
-        """Return the inputs with these indices; for inputs of one text with one row of scores."""
+        """Return the inputs with these indices; each input must have one text and one row of scores."""
         inputs = [self.inputs[number] for number in numbers_N.tolist()]
         return StoredInputs(self.store.take(numbers_N), self.truth[numbers_N], inputs)
 
@@ -232,7 +232,7 @@ class WindowObjective:
         }
 
     def updates_per_epoch(self) -> int:
-        """Return the number of updates per epoch; the last one of each pass is smaller."""
+        """Return the number of updates per epoch; the last update of a pass may have fewer texts."""
         return self.passes * self._updates_per_pass()
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
@@ -253,8 +253,8 @@ class WindowObjective:
 
     def _micro_batches(self, texts: NDArray[np.int64]) -> Iterator[MicroBatch[Batch]]:
         """Yield batches of windows within the token budget; windows of one input stay together if the loss is joint."""
-        apart = [self.store.windows_of([text]) for text in texts]
-        units = apart if self.targets.joint else [[window] for windows in apart for window in windows]
+        by_text = [self.store.windows_of([text]) for text in texts]
+        units = by_text if self.targets.joint else [[window] for windows in by_text for window in windows]
         lengths = [int(self.store.lengths[windows].sum()) for windows in units]
         at_most = micro_batch_tokens(self.tokens, self.model.device)
         # Each process of a distributed run needs at least one micro-batch.

@@ -127,19 +127,19 @@ def hold_out(
     ``names`` returns the names in a row's label (none for a number), ``what`` is the noun for a label in messages, and
     ``group`` returns the key of a row's group.
     """
-    wanted = min(max(1, round(fraction * len(examples))), len(examples) - 1)
+    size = min(max(1, round(fraction * len(examples))), len(examples) - 1)
     labels = [names(example.label) for example in examples]
     order = np.random.default_rng(seed).permutation(len(examples)).tolist()
     held = set[int]()
     if group is not None:
-        held = _drawn(_grouped(order, [group(example) for example in examples]), labels, wanted)
-    held = held or _drawn([[index] for index in order], labels, wanted)
+        held = _drawn(_grouped(order, [group(example) for example in examples]), labels, size)
+    held = held or _drawn([[index] for index in order], labels, size)
     if not held:
         count = "1 row" if len(examples) == 1 else f"{len(examples)} rows, as no two share a {what}"
-        wanting = "rows" if len(examples) == 1 else f"rows with the same {what}"
+        needed = "rows" if len(examples) == 1 else f"rows with the same {what}"
         raise InvalidInput(
             f"no validation data were given, and none can be held out of {count}: "
-            f"give at least two {wanting}, or a validation file."
+            f"give at least two {needed}, or a validation file."
         )
     return _parts(examples, held)
 
@@ -190,8 +190,8 @@ def _grouped(order: Sequence[int], keys: Sequence[Hashable]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _drawn(groups: Sequence[list[int]], labels: Sequence[tuple[str, ...]], wanted: int) -> set[int]:
-    """Return the indices of the rows to hold out: whole groups, about ``wanted`` rows in total, or none."""
+def _drawn(groups: Sequence[list[int]], labels: Sequence[tuple[str, ...]], size: int) -> set[int]:
+    """Return the indices of the rows to hold out: whole groups, about ``size`` rows in total, or none."""
     left = Counter(name for names in labels for name in names)
     held: set[int] = set()
 
@@ -201,7 +201,7 @@ def _drawn(groups: Sequence[list[int]], labels: Sequence[tuple[str, ...]], wante
 
     for rows in groups:
         # At most twice the missing rows, so that the excess is no larger than the shortfall was.
-        if len(rows) <= 2 * (wanted - len(held)) and spared(rows):
+        if len(rows) <= 2 * (size - len(held)) and spared(rows):
             held.update(rows)
             left.subtract(_counted(rows, labels))
     if held:

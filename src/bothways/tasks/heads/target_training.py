@@ -180,7 +180,7 @@ class TextLoss:
 def validate(
     target: Target, logits_NC: Logits, truth: Truth, *, balanced: bool = False, fits_threshold: bool = True
 ) -> Validation:
-    """Return metrics of held-out texts.
+    """Compute the metrics of held-out texts, and the score that selects the epoch.
 
     The score is the accuracy (if ``balanced``, the mean recall over labels), micro-F1 for multi-label targets, or the
     negative mean squared error, in the units of the labels, for regression. If most rows have the same label,

@@ -65,7 +65,7 @@ class Classification(TaskPrediction):
         probability: Its probability, calibrated if the model is.
         probabilities: The probability of each label, or of the ``top`` labels, most probable first.
         tokens_read: How much of the text was read.
-        label_set: With ``coverage``: label set that contains the true label with this probability; most probable first.
+        label_set: With ``coverage``: labels, most probable first, one of which is the true label with this probability.
         out_of_domain: True if the text is unlike the training texts. For models with an out-of-domain detector.
         out_of_domain_score: Distance from the training texts, in the detector's units.
     """
@@ -130,7 +130,7 @@ class SingleLabel:
 
     @staticmethod
     def names(label: str) -> tuple[str, ...]:
-        """Return the labels in a row."""
+        """Return the label names of a row, given its label."""
         return (label,)
 
     @property
@@ -156,7 +156,7 @@ class SingleLabel:
         return (calibration or Temperature(1.0)).apply(logits_NC)
 
     def outcomes(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
-        """Return the outcomes from which reports and comparisons are computed."""
+        """Return the results on labelled rows, from which reports and comparisons are computed."""
         stated = (self.probabilities(logits_NC[rows], calibration) for rows in row_blocks(*logits_NC.shape))
         return class_outcomes(self.labels, truth_N, stated)
 
@@ -186,7 +186,7 @@ class MultiLabel:
 
     @staticmethod
     def names(label: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the labels in a row."""
+        """Return the label names of a row, given its labels."""
         return label
 
     @property
@@ -228,7 +228,7 @@ class MultiLabel:
                 raise InvalidInput(f"multi-label models are calibrated by a temperature, not by {kind}.")
 
     def outcomes(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> Outcomes:
-        """Return the outcomes from which reports and comparisons are computed."""
+        """Return the results on labelled rows, from which reports and comparisons are computed."""
         stated_NC = self.probabilities(logits_NC, calibration)
         thresholds = self.thresholds_C.tolist()
         return label_outcomes(self.labels, truth_NC.astype(np.int64), stated_NC, threshold=thresholds)
@@ -287,7 +287,7 @@ class Regression:
         return logits_N1
 
     def outcomes(self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
-        """Return the outcomes from which reports and comparisons are computed."""
+        """Return the results on labelled rows, from which reports and comparisons are computed."""
         del calibration
         return number_outcomes(truth_N, logits_N1[:, 0], training_mean=self.training_mean)
 
@@ -312,7 +312,7 @@ def at_threshold(target: Target, threshold: float | None) -> Target:
         case Regression():
             kind = "a number"
     raise InvalidInput(
-        f"threshold: {threshold} was given, but this model predicts {kind}; thresholds are for multi-label models."
+        f"threshold is {threshold}, but this model predicts {kind}; thresholds are for multi-label models: omit it."
     )
 
 

@@ -44,7 +44,7 @@ from bothways.training.workers import Weights, copy_weights, restore_weights
 
 # Names of baselines.
 LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the training"
-APART = "linear model of frozen hidden states, the texts of a pair also read apart"
+APART = "linear model of frozen hidden states, with each text of a pair also encoded alone"
 CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
 
 # Minimum updates of a training on few texts after a contrastive warm-up; more are worse on some data sets.
@@ -87,7 +87,7 @@ class InitialHead:
     contrast: int = 0
 
     def fallback(self) -> TorchBackend:
-        """Return the baseline's model: this one, unless ``restore`` returns another."""
+        """Return the model of the baseline: the result of ``restore`` if it is given, else ``backend``."""
         return self.backend if self.restore is None else self.restore()
 
 
@@ -167,17 +167,17 @@ class TrainingSetup:
         return min(MIN_UPDATES, int(_MIN_TOKENS / tokens))
 
     def show(self, what: str) -> None:
-        """Show the current step."""
+        """Show the name of the current step as progress."""
         with reporting(self.training.show_progress):
             phase(what)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadData:
-    """The training rows and the held-out rows of a head, both as they were read and tokenised.
+    """The training rows and the held-out rows of a head.
 
-    With cross-validation, no rows are held out. ``split`` is True if the held-out rows were drawn from the training
-    data.
+    ``stored`` and ``held`` are tokenised; with cross-validation, no rows are held out. ``split`` is True if the
+    held-out rows were drawn from the training data.
     """
 
     stored: StoredInputs
@@ -238,7 +238,7 @@ def train_head(
     options: object,
     training: TrainingOptions,
 ) -> HeadTraining:
-    """Read the data and create a head, or continue with the head of ``before`` if its outputs mean the same.
+    """Read the data and create a head, or continue with the head of ``before`` if it has the same labels.
 
     The encoder is trained in place. ``options`` are the task's own options of `fit`.
     """
@@ -312,10 +312,10 @@ def measured_head(
     of: str = VALIDATION,
     enough: int = FEW_UPDATES,
 ) -> TrainedHead:
-    """Return a head at the end of its training, with its card.
+    """Evaluate a trained head on held-out rows, and return it with its card.
 
     ``notes`` and ``limits`` come first among the card's notes on the training and limits of the metrics. ``of`` is the
-    noun phrase for the measured rows. A note warns if there were fewer updates than ``enough``.
+    noun phrase for the evaluated rows. A note warns if there were fewer updates than ``enough``.
     """
     phase("evaluating on the held-out rows")
     outputs, seed = learner.outputs, record.settings.seed
@@ -338,7 +338,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     """Return a model trained on all of a few texts, evaluated and calibrated by cross-validation.
 
     Each text is scored by a model trained on the other folds. The linear model of the frozen encoder is kept instead if
-    it is better by more than a standard error. If the training was interrupted or diverged, nothing is measured.
+    it is better by more than a standard error. If the training was interrupted or diverged, the model is not evaluated.
     """
     learner, stored, encoder = setup.learner, data.stored, setup.backend.model.encoder
     truth, seed = stored.truth, setup.training.seed

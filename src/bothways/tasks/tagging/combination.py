@@ -28,7 +28,7 @@ class TagCombiner(Combiner[TagOutputs, Words, TrueTags, Words]):
         return {"scheme": self.outputs.tag_set.scheme}
 
     def calibrated(self, scores: Sequence[WordScores], truth: TrueTags) -> Self:
-        """Return the outputs with a fitted temperature."""
+        """Return the combiner with a fitted temperature."""
         return replace(self, outputs=with_temperature(self.outputs, scores, truth))
 
     def metrics(self, scores: Sequence[WordScores], truth: TrueTags) -> Mapping[str, float]:

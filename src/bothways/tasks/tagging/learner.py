@@ -51,7 +51,7 @@ from bothways.text import ReadWords, Words, WordStarts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TagLearner(Learner[TagOutputs, TrueTags, Words]):
-    """The training side of tagging; ``calibrates`` is True to fit a temperature."""
+    """The training code of tagging; ``calibrates`` is True to fit a temperature."""
 
     calibrates: bool = True
 

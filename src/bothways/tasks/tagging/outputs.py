@@ -1,7 +1,7 @@
-"""Tagging: predictions, and the meaning of the outputs of a token head. Does not import torch.
+"""Tagging: predictions, and their computation from the outputs of a token head. Does not import torch.
 
 The words of a text are joined by single spaces. The first token of a word represents it: scores and loss use only this
-token, and the encoder also reads the others, as in Devlin et al. (2018, section 5.3).
+token, but the encoder reads all tokens, as in Devlin et al. (2018, section 5.3).
 
 Shapes: W words of one text, M words of several texts, n tokens in a window, C tags.
 """
@@ -55,7 +55,7 @@ class TaggedWord(TaskPrediction):
         start: Offset of its first character in the text, in code points.
         end: Offset just past its last character.
         tag: Its tag.
-        probability: Probability of the tag for this word alone, calibrated if the model is.
+        probability: Probability of the tag regardless of other words' tags, calibrated if the model is.
     """
 
     text: str
@@ -215,9 +215,9 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     def check_untrained(cls, backend: Backend) -> None:
         options = options_of(TagOpening, backend.options)
         if options.labels is not None:
-            raise InvalidInput("labels need a trained head, but this checkpoint has none: call fit without labels.")
+            raise InvalidInput("labels name a trained head's outputs, but this checkpoint has none: leave labels out.")
         if options.scheme is not None:
-            raise InvalidInput("scheme needs a trained head, but this checkpoint has none: call fit with the scheme.")
+            raise InvalidInput("scheme needs a trained head, but this checkpoint has none: pass scheme to fit instead.")
 
     @classmethod
     @override

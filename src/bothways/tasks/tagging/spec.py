@@ -103,7 +103,7 @@ class TagOpening:
 
     Attributes:
         labels: Names of the head's outputs, for checkpoints without label names.
-        scheme: Scheme in which the labels encode spans, for checkpoints whose labels do not show it (``"IOB1"``).
+        scheme: Scheme in which the labels encode spans, if it cannot be recognised from them, such as ``"IOB1"``.
     """
 
     labels: Sequence[str] | None = None

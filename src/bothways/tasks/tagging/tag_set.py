@@ -44,18 +44,18 @@ class TagSet:
         if self.scheme != "plain" and OUTSIDE not in self.labels:
             raise InvalidInput(
                 f"the scheme {self.scheme} needs the tag {OUTSIDE!r} among the labels, got {list(self.labels)}. "
-                "Choose the scheme 'plain' if they do not encode spans."
+                "Choose the scheme 'plain' if the labels do not encode spans."
             )
         never = unwritten(self.labels, self.scheme)
         if never:
             raise InvalidInput(
-                f"the scheme {self.scheme} cannot use {', '.join(map(repr, never))} among the tags "
-                f"{list(self.labels)} of this model. Choose their scheme, or 'plain' if they do not encode spans."
+                f"with the tags {list(self.labels)} of this model, no valid {self.scheme} sequence contains "
+                f"{', '.join(map(repr, never))}. Choose the scheme of the tags, or 'plain' if they encode no spans."
             )
 
     @classmethod
     def of_rows(cls, rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme) -> "TagSet":
-        """Return the tags in training rows, at least two; for spans, all tags that the scheme has for their labels."""
+        """Return the tags in training rows, at least two; a span scheme adds its other tags of the same labels."""
         found = sorted({tag for row in rows for tag in row.label})
         labels = found if scheme == "plain" else complete({parted(tag)[1] for tag in found if tag != OUTSIDE}, scheme)
         if len(labels) < 2:
@@ -146,7 +146,7 @@ class TagSet:
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:
-        """True if a column's tag may follow a row's tag (C + 1, C + 1); the last row and column are the text's ends."""
+        """True if a column's tag may follow a row's tag (C + 1, C + 1); last row: text start, last column: end."""
         borders = [*self.labels, OUTSIDE]
         known = set(self.labels)
         return np.array([[self._follows(left, right, known) for right in borders] for left in borders])
@@ -182,7 +182,7 @@ class TagSet:
 def tagged_in(
     rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme, wanted: Scheme
 ) -> list[Example[tuple[str, ...]]]:
-    """Return rows with their tags in another scheme; raise `InvalidInput` for a tag that is invalid at its place."""
+    """Convert the tags of rows to the scheme ``wanted``; raise `InvalidInput` for an invalid sequence of tags."""
     for row in rows:
         check_tags(row.label, scheme, row.where)
     if scheme == wanted:
