@@ -42,7 +42,7 @@ class OpenOptions(TypedDict, total=False):
         on_overflow: Treatment of longer texts: split into overlapping windows (``"window"``, the default), refused
             (``"error"``), or truncated (``"truncate"``).
         stride: Tokens shared by neighbouring windows. Default: a quarter of a window without its special tokens.
-        revision: Commit of a model on the hub. Default: the commit that the download resolved.
+        revision: Commit of a model on the hub. Default: the cached commit of the branch ``main``.
         device: Device of the model; ``"auto"`` takes a GPU if there is one.
         dtype: Precision of the encoder's weights: ``float32``, ``bfloat16``, ``float16`` or ``float64``. None (the
             default) is bfloat16 on a GPU that supports it, else float32. ``auto`` also computes the matrix products of

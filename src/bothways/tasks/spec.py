@@ -72,7 +72,7 @@ class PairInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOptions:
-    """The options of a method that has none."""
+    """The empty options of a method that takes none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +238,7 @@ if TYPE_CHECKING:
 
 
 def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: tuple[str, ...] = ()) -> OptionsT:
-    """Return the options of a call as a ``kind``.
+    """Return the options of a call as an instance of the dataclass ``kind``.
 
     Messages name the ``call``, such as ``"TextClassifier.predict()"``, and its other ``known`` arguments. Raises
     TypeError for an unknown argument, and `InvalidInput` for a value out of range.
@@ -253,7 +253,7 @@ def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: 
 
 
 def options_of(kind: type[OptionsT], options: object) -> OptionsT:
-    """Return options or columns, checked to be a ``kind``; the defaults for None."""
+    """Check that options or columns are a ``kind``, and return them; for None, return the defaults of ``kind``."""
     given = kind() if options is None else options
     if not isinstance(given, kind):
         raise TypeError(f"expected {kind.__name__}, got {type(given).__name__}")

@@ -27,7 +27,7 @@ STRENGTH = 10.0
 """Inverse of the penalty on the weights, for hidden states of mean squared length 1 (scikit-learn's C)."""
 
 # Cross-validation: the multiples of the default strength to try, the number of folds, and the minimum number of inputs.
-# Maximum rows times outputs to use (a sample is drawn from more), and maximum to hold out every fold, not only one.
+# Maximum rows times outputs to use (a sample is drawn from more), and maximum to hold out every fold instead of one.
 _TRIED, _FOLDS, _FEWEST = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0), 4, 50
 _MOST_TRIED, _MOST_IN_TURN = 3e5, 2e4
 
@@ -43,7 +43,7 @@ class LinearStart:
     """Options for fitting a head's linear model.
 
     ``strength`` is the default inverse penalty of the weights; if ``searched`` is True, cross-validation may choose
-    another. ``seed`` determines the folds and, with too many windows, the sample. ``tokens`` limits a batch.
+    another. ``seed`` determines folds and, with too many windows, the sample; a batch has at most ``tokens`` tokens.
     """
 
     strength: float

@@ -77,8 +77,8 @@ UNMEASURED = (
 class InitialHead:
     """A head and an encoder before the first update.
 
-    ``baseline`` is None unless it is measured on held-out rows. If it is a different model, ``restore`` restores and
-    returns that model. ``contrast`` is the number of updates of the contrastive warm-up.
+    ``baseline`` is None unless it is measured on held-out rows. If the baseline is a different model, ``restore``
+    restores and returns it. ``contrast`` is the number of updates of the contrastive warm-up.
     """
 
     backend: TorchBackend
