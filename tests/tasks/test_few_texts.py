@@ -148,7 +148,7 @@ def test_a_model_is_saved_and_opened_with_what_it_learnt(fitted, tmp_path):
         assert other.probability == pytest.approx(one.probability, abs=1e-6)
     readme = (tmp_path / "saved" / "README.md").read_text()
     assert f"- baseline, {CROSS_VALIDATED}: accuracy" in readme
-    assert "On the rows in cross-validation" in readme
+    assert "Measured on the rows in cross-validation" in readme
     json.dumps(again.card, allow_nan=False)
 
 
