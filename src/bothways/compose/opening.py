@@ -15,7 +15,7 @@ from bothways.tasks.task import AnyTask
 if TYPE_CHECKING:
     from bothways.compose.multitask.multitask import MultiTask
 
-# Opens any encoder as an embedder of scored pairs, without training.
+# Value of ``task`` in `open_trained` that opens any encoder as an untrained embedder of scored pairs.
 SIMILARITY = "similarity"
 
 ENSEMBLE, MULTITASK = "ensemble", "multitask"
@@ -34,8 +34,8 @@ def open_trained(name_or_path: str | Path, *, task: str | None = None, **options
         name_or_path: A folder or a name, see `bothways.load`.
         task: One task of a multi-task model. Default: all its tasks at once. ``"similarity"`` opens any encoder as an
             embedder of scored pairs.
-        options: Options for the download, the device and reading texts (`bothways.tasks.backend.OpenOptions`), and
-            options of the task, such as ``labels`` to name the outputs of a head without names.
+        options: Options for the download, the device and long texts (`bothways.tasks.backend.OpenOptions`), and options
+            of the task, such as ``labels`` to give label names to a head that was saved without them.
 
     Raises:
         NotFitted: The model is an encoder without a trained task.
@@ -66,11 +66,11 @@ class SeveralTasks(Protocol):
 
     @property
     def parts(self) -> Mapping[str, AnyTask]:
-        """The tasks by name, each as a model of its own."""
+        """The tasks by name, each as a separate model."""
 
 
 def parts_of(model: object) -> Mapping[str, AnyTask]:
-    """Return the tasks of a multi-task model by name, each as a model of its own; empty for other models."""
+    """Return the tasks of a multi-task model by name, each as a separate model; return {} for other models."""
     match model:
         case SeveralTasks(parts=parts):
             return parts

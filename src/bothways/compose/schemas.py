@@ -14,7 +14,7 @@ def schemas_of(model: Task[InputT, PredictionT, TrainedT]) -> Schemas:
 
     Raises:
         NotFitted: The model was not trained for its task.
-        InvalidInput: The model is an embedder whose rows have one text, so there is nothing to compare.
+        InvalidInput: The model is an embedder that was trained on rows of one text, so it cannot compare two texts.
     """
     match model.fitted:
         case TrainedEnsemble(columns=joint):

@@ -36,7 +36,7 @@ class OutOfDomain:
 class Confidence:
     """Calibration, coverage and out-of-domain detection of a model, fitted on held-out rows."""
 
-    calibration: "Calibration | None" = None  # turns logits into probabilities; None leaves them as they are
+    calibration: "Calibration | None" = None  # turns logits into calibrated probabilities; None: uncalibrated
     chosen_by: "tuple[MethodScore, ...]" = ()  # empty if only one calibration method was tried
     conformal: "ConformalSets | ConformalInterval | None" = None  # guarantees coverage
     out_of_domain: OutOfDomain | None = None  # the out-of-domain detector
@@ -58,7 +58,7 @@ class Confidence:
         if self.calibration is None:
             raise NotCalibrated(
                 f"{name!r} is not calibrated, so it has no calibrated probabilities. Fit it with validation data, or "
-                "leave out calibrated."
+                "leave out the option calibrated."
             )
 
     def detector(self, name: str) -> OutOfDomain:
@@ -71,7 +71,7 @@ class Confidence:
         return self.out_of_domain
 
     def to_card(self) -> dict[str, object]:
-        """Return JSON values for the model card."""
+        """Return calibration, coverage and detector as JSON values for the model card."""
         held_out = None if self.conformal is None else len(self.conformal.held_out_M)
         return {
             "calibration": None if self.calibration is None else self.calibration.method,
@@ -92,7 +92,7 @@ def coverage_guarantee(conformal: "ConformalSets | ConformalInterval | None", co
     if conformal is None:
         raise NotCalibrated(
             "this model cannot guarantee coverage. Fit a single-label or regression model with held-out rows, or "
-            "leave out coverage."
+            "leave out the option coverage."
         )
     return conformal.at(coverage)
 
@@ -131,7 +131,7 @@ class ConfidenceOptions:
 
     @property
     def detects(self) -> bool:
-        """True if a detector is fitted."""
+        """True if `fit` should fit an out-of-domain detector."""
         return self.detector is not None
 
     def layers(self, encoder_layers: int) -> int:

@@ -1,6 +1,6 @@
 """Fitting a classifier's confidence on held-out rows, and storing it.
 
-On disk, its settings are in ``bothways.json`` and its arrays in ``confidence.safetensors``, beside the weights.
+On disk, the settings are in ``bothways.json`` and its arrays in ``confidence.safetensors``, beside the weights.
 
 Shapes: N rows, C classes, M held-out rows.
 """
@@ -93,7 +93,7 @@ def unseen_conformal_sets(rows: HeldOutRows, labels_M: Labels, method: Calibrati
 
 
 def fit_threshold(detector: Detector, held_out: DetectorInput, in_domain_share: float) -> OutOfDomain:
-    """Fit the threshold below which the share ``in_domain_share`` of held-out rows scores."""
+    """Return the detector with the threshold below which a share ``in_domain_share`` of held-out rows scores."""
     inside_N = detector.score(held_out)
     if len(inside_N) > MOST_KEPT:
         inside_N = np.random.default_rng(0).choice(inside_N, MOST_KEPT, replace=False)

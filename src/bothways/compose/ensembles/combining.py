@@ -1,14 +1,14 @@
 """Combination of several models' predictions for the same texts, and the models' disagreement.
 
-The members' logits have their own calibration applied, so softmax (or sigmoid, for multi-label models) gives calibrated
-probabilities. The combined values are logits too, so targets treat them like the logits of a single model.
+Each member's calibration is already applied to its logits, so softmax (or sigmoid, for multi-label models) gives
+calibrated probabilities. The combined values are logits too, so targets treat them like the logits of a single model.
 
 Stacking is a small logistic regression over the members' log-probabilities. The logit of an output is a bias plus a
 weighted sum of the members' log-probabilities of that output. These M + C parameters need only a few hundred held-out
 rows (Ting and Witten 1999, "Issues in stacked generalization", JAIR 10, section 3, recommend stacking class
-probabilities with few weights per class). An L2 penalty pulls the weights towards 1 / M and the biases towards 0, which
-is the geometric mean of the members; cross-validation chooses the strength of the penalty. Calibration and metrics use
-out-of-fold logits.
+probabilities with few weights per class). An L2 penalty pulls the weights towards 1 / M and the biases towards 0: these
+values give the geometric mean of the members' probabilities. Cross-validation chooses the strength of the penalty. The
+calibration is fitted on out-of-fold logits.
 
 Shapes: M members, N texts, C outputs.
 """
@@ -135,7 +135,7 @@ def check_method(method: str, target: Target, *, stackable: bool = True) -> None
 
 
 def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
-    """Return the features for stacking: logits of the members' probabilities, which are first clipped from below."""
+    """Return the features for stacking: logits of the members' probabilities, clipped to at least `MIN_PROBABILITY`."""
     return logits_of(target, np.maximum(probabilities_of(target, logits), MIN_PROBABILITY))
 
 
@@ -153,7 +153,8 @@ def disagreement(
 ) -> Disagreement | Spread:
     """Return the members' disagreement on one input, averaged over its rows, from their calibrated logits.
 
-    ``differing`` has 1 for each member whose decision differs, else 0; if empty, decisions are compared row by row.
+    ``differing`` has a 1 for each member whose decision differs from the ensemble's and a 0 for each other member. If
+    it is empty, decisions are compared row by row.
     """
     probabilities_MRC = probabilities_of(target, logits_MRC)
     if isinstance(target, Regression):
@@ -189,11 +190,11 @@ _STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class StackedFit:
-    """A fitted stacking, with out-of-fold logits."""
+    """The result of `fit_stacking`, with out-of-fold logits."""
 
     combination: Stacked  # fitted on all rows
     penalty: float  # strength of the penalty, chosen by cross-validation
-    unseen_NC: Logits  # logits of each row from a fit without its fold
+    unseen_NC: Logits  # out-of-fold logits: each row's logits are from a fit without its fold
 
 
 def fit_stacking(
@@ -204,10 +205,10 @@ def fit_stacking(
     *,
     seed: int = 0,
 ) -> StackedFit:
-    """Fit a stacking on held-out rows; five-fold cross-validation chooses the penalty with the lowest loss.
+    """Fit a stacking regression on held-out rows; five-fold cross-validation chooses the penalty with the lowest loss.
 
     ``text_N`` has the index of each row's text, if rows are the words of texts; the rows of a text stay in one fold.
-    The seed draws the folds. At least ten rows (or texts) and two labels are needed.
+    ``seed`` assigns the folds. Raises `InvalidInput` for fewer than ten rows (or texts) or two labels.
     """
     text_N = np.arange(logits_MNC.shape[1]) if text_N is None else text_N
     texts = int(text_N.max(initial=-1)) + 1
@@ -230,7 +231,7 @@ def fit_stacking(
 
 
 def _fitted(target: Target, features_MNC: Tensor, truth: Tensor, penalty: float) -> Stacked:
-    """Minimise the penalised loss, a convex function, by L-BFGS."""
+    """Fit weights and biases: minimise the penalised loss, a convex function, by L-BFGS."""
     members, outputs = features_MNC.shape[0], features_MNC.shape[2]
     weights_M = torch.full((members,), 1.0 / members, dtype=torch.float64, requires_grad=True)
     biases_C = torch.zeros(outputs, dtype=torch.float64, requires_grad=True)
@@ -264,7 +265,7 @@ def combination_settings(combination: Combination, temperature: Temperature | No
 
 
 def stored_combination(stored: StoredEnsemble, members: int, outputs: int | None) -> Combination:
-    """Return the combination stored in ``bothways.json``; refuse one for another number of members or outputs.
+    """Return the combination stored in ``bothways.json``; refuse a wrong number of weights or biases.
 
     ``outputs`` is None if the number of outputs differs between inputs.
     """

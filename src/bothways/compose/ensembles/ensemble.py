@@ -88,7 +88,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
 
         Raises:
             InvalidInput: The models or the method do not fit together, or the data are not usable.
-            UnreadColumn: ``columns`` has a name that the members do not read.
+            UnreadColumn: ``columns`` has an argument that the members do not have.
             NotFitted: A member is not a trained model.
         """
         if not 2 <= len(members) <= MAX_MEMBERS:
@@ -103,7 +103,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         fitted = replace(fitted, columns=fitted.columns.renamed(columns or {}))
         made = cls(models, fitted)
         if calibrate is None:
-            measured = CardMetrics(None, (*UNCALIBRATED, *_blindness(models)))
+            measured = CardMetrics(None, (*UNCALIBRATED, *_detector_limits(models)))
             card = _card(method, [{"member": member.name} for member in fitted.members], measured)
             made._fitted = replace(fitted, card=card)
         else:
@@ -116,13 +116,13 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         """Open a saved ensemble from its folder.
 
         Raises:
-            UnknownModel: A member is missing.
-            CorruptCheckpoint: A member has changed, or ``bothways.json`` is damaged.
+            UnknownModel: The folder of a member is missing.
+            CorruptCheckpoint: The files of a member have changed, or ``bothways.json`` is damaged.
         """
         given: OpenOptions = options
         stored, folders = read_ensemble(Path(name_or_path))
         read = stored.reading
-        # Read texts as in the calibration.
+        # Treat long texts as in the calibration, unless the caller gives other options.
         reading: OpenOptions = {"max_length": read.max_length, "on_overflow": read.on_overflow, "stride": read.stride}
         explicit: OpenOptions = {**explicit_reading(reading), **explicit_reading(given)}
         models = open_members(folders, {**given, **explicit})
@@ -160,11 +160,11 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
 
     @property
     def temperature(self) -> Temperature | None:
-        """The calibration of the combined predictions; None without one."""
+        """The temperature that calibrates the combined predictions; None if they are not calibrated."""
         return self.fitted.outputs.confidence.temperature
 
     def _calibrated(self, data: Source, method: Method) -> TrainedEnsemble:
-        """Fit the stacking, if chosen, and the calibration; write the card."""
+        """Fit the stacking, if chosen, and the calibration on held-out rows; return the new ensemble with its card."""
         fitted = self.fitted
         outputs, combiner = fitted.outputs, fitted.outputs.combiner
         examples = outputs.read(data, fitted.columns)
@@ -187,7 +187,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         report = outputs.own.outcomes(combined, truth).report(seed=0)
         members = [{"member": name, **alone} for name, alone in outputs.metrics_of_members(combined, truth)]
         chose = "the calibration of the ensemble and, if it is stacked, the weights of its members"
-        limits = (*outputs.combiner.limits(chose), *_blindness(self.members))
+        limits = (*outputs.combiner.limits(chose), *_detector_limits(self.members))
         part = outputs.combiner.data_facts([each[0] for each in inputs], truth)
         card = {**_card(method, members, CardMetrics(report, limits), part), **stacking, **outputs.combiner.card()}
         return replace(fitted, outputs=outputs, card=card)
@@ -202,15 +202,15 @@ def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> Ensembl
     return replace(columns, columns=tuple(stored_columns({"columns": names}, usual) for names, usual in own))
 
 
-def _blindness(models: Sequence[AnyTask]) -> tuple[str, ...]:
-    """Return the card's limit for an ensemble whose members have no out-of-domain detector."""
+def _detector_limits(models: Sequence[AnyTask]) -> tuple[str, ...]:
+    """Return the limit that the card states if no member has an out-of-domain detector; else an empty tuple."""
     return () if any(model.confidence.out_of_domain is not None for model in models) else (NOTICES_NOTHING,)
 
 
 def _card(
     method: Method, members: Sequence[Mapping[str, object]], measured: CardMetrics, calibration: Part | None = None
 ) -> dict[str, object]:
-    """Return the card of an ensemble; the cards of the members describe the training data."""
+    """Return the card of an ensemble; the training data are in the cards of the members."""
     return {
         "method": method,
         "members": [dict(member) for member in members],

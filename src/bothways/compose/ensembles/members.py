@@ -54,12 +54,12 @@ def open_members(folders: Sequence[Path], options: OpenOptions) -> list[AnyTask]
 def combine_members(
     folders: Sequence[Path], models: Sequence[AnyTask], combination: Combination, reading: OpenOptions
 ) -> TrainedEnsemble:
-    """Combine models of one task with the same labels; ``reading`` has explicit text options for all members."""
+    """Combine models of one task with the same labels; ``reading`` has their explicit options for long texts."""
     first = models[0]
     for folder, model in zip(folders, models, strict=True):
         _check_alike(folders[0], first, folder, model)
     members = tuple(
-        Member(folder, _shown(folder), model.fitted, _places(first, folder, model))
+        Member(folder, _relative_name(folder), model.fitted, _label_indices(first, folder, model))
         for folder, model in zip(folders, models, strict=True)
     )
     combiner = members[0].combiner.uncalibrated([each.combiner for each in members])
@@ -90,8 +90,8 @@ def _check_alike(home: Path, first: AnyTask, folder: Path, member: AnyTask) -> N
     )
 
 
-def _places(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] | None:
-    """Return the index in ``member.labels`` of each of the first member's labels; refuse other labels."""
+def _label_indices(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] | None:
+    """Return the index in ``member.labels`` of each of the first member's labels; refuse different labels."""
     ours, theirs = first.labels, member.labels
     lacking, more = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
     if lacking or more:
@@ -104,8 +104,8 @@ def _places(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] 
     return np.array([theirs.index(label) for label in ours], dtype=np.int64) if ours else None
 
 
-def _shown(folder: Path) -> str:
-    """Return a member's folder, relative to the working directory if it is inside it."""
+def _relative_name(folder: Path) -> str:
+    """Return the path of a member's folder, relative to the working directory if the folder is inside it."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
@@ -114,7 +114,7 @@ def _shown(folder: Path) -> str:
 
 
 def explicit_reading(options: OpenOptions) -> OpenOptions:
-    """Return the text options that are not None."""
+    """Return the options for long texts (maximum length, overflow, stride) that are not None."""
     given: OpenOptions = {}
     if (length := options.get("max_length")) is not None:
         given["max_length"] = length
@@ -137,7 +137,7 @@ def _member(folder: Path, stored: StoredMember) -> Path:
     if not os.path.isdir(member):  # noqa: PTH112 (of a name that is too long, Path.is_dir raises)
         raise UnknownModel(
             f"the ensemble {str(folder)!r} has a member {shown(path)}, but its folder {shown(str(member))} does not "
-            "exist. Restore it, or create the ensemble again."
+            "exist. Restore the folder, or create the ensemble again."
         )
     if member_fingerprint(member) != stored.fingerprint:
         raise CorruptCheckpoint(

@@ -1,4 +1,4 @@
-"""A trained ensemble: the members' inputs, and their combined scores.
+"""A trained ensemble, the inputs that its members read, and their combined scores.
 
 Shapes: M members, R rows of an input, C outputs.
 """
@@ -46,13 +46,13 @@ BLOCK = 1024
 """Number of inputs in a block; the members score a block one after the other."""
 
 MemberInputs: TypeAlias = tuple[object, ...]
-"""One input in the form of each member."""
+"""One input as each member reads it, in the order of the members."""
 
 AnyCombiner: TypeAlias = Combiner[AnyOutputs, Any, Any, Any]
 
 
 def combiner_of(fitted: TrainedHead) -> AnyCombiner:
-    """Return the combiner of a model."""
+    """Wrap the outputs of a model in the `Combiner` of its task."""
     combiner: AnyCombiner = imported(fitted.spec.combiner)(fitted.outputs)
     return combiner
 
@@ -62,7 +62,7 @@ class Member:
     """A member of an ensemble."""
 
     folder: Path
-    name: str  # its folder, relative to the working directory if it is inside it
+    name: str  # path of the folder, relative to the working directory if the folder is inside it
     fitted: TrainedHead
     # Index in this member's labels of each of the first member's labels; None if outputs have no names.
     places_C: NDArray[np.int64] | None
@@ -73,7 +73,7 @@ class Member:
         return combiner_of(self.fitted)
 
     def scores(self, block: Sequence[object], options: object) -> list[Scores[object]]:
-        """Return calibrated scores, with labels in the order of the first member."""
+        """Return the calibrated scores of a block of inputs, with labels in the order of the first member."""
         found = []
         for scores in self.fitted.score_blocks(block, options):
             for each in map(self.combiner.calibrated_scores, scores):
@@ -119,7 +119,7 @@ class EnsembleColumns(JointColumns):
         return self.columns[0].one
 
     def read(self, row: Row) -> MemberInputs:
-        """Return the input of a row for each member; errors name a member that reads another column."""
+        """Return the input of a row for each member; errors name the member, if not the first, that cannot read it."""
         first = self.columns[0].read(row)
         return (
             first,
@@ -142,7 +142,7 @@ class EnsembleColumns(JointColumns):
             ) from error
 
     def check(self, number: int, value: object) -> MemberInputs:
-        """Return the same input for each member."""
+        """Validate an input given by a caller, and return it once for each member."""
         return (self.columns[0].check(number, value),) * len(self.columns)
 
     def is_one(self, value: object) -> bool:
@@ -164,12 +164,12 @@ class EnsembleColumns(JointColumns):
         return rows
 
     def labelled_row(self, value: MemberInputs, label: object) -> dict[str, object]:
-        """Return the row of the first member."""
+        """Return the row of an input and its label, in the columns of the first member."""
         return self.columns[0].labelled_row(value[0], label)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the members' columns, as keyword arguments."""
+        """Names of the column arguments, such as ``text`` and ``label``."""
         return column_names(self.columns[0])
 
     def renamed(self, names: Mapping[str, object]) -> "EnsembleColumns":
@@ -200,7 +200,7 @@ class EnsembleOutputs:
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """All names that predictions can have."""
+        """All labels that predictions can have; two models are comparable only if these are the same."""
         return self.own.comparable
 
     @property
@@ -210,7 +210,7 @@ class EnsembleOutputs:
 
     @property
     def two_classes(self) -> tuple[str, ...]:
-        """Names of the classes of a binary classifier; else empty."""
+        """Names of the two classes of a binary classifier; empty for other models."""
         return self.own.two_classes if isinstance(self.own, BinaryOutputs) else ()
 
     @property
@@ -266,7 +266,7 @@ class EnsembleOutputs:
         ]
 
     def read(self, data: Source, columns: EnsembleColumns, options: object = None) -> list[Example[object]]:
-        """Return labelled inputs, each read for every member; the label comes from the first member's column."""
+        """Return labelled inputs, as each member reads them; the label comes from the first member's label column."""
         rows = list(read_rows(data))
         examples = self.own.read(rows, columns.columns[0], options)
         inputs = [[example.text for example in examples]]
@@ -275,7 +275,7 @@ class EnsembleOutputs:
         return [replace(example, text=each) for example, each in zip(examples, zip(*inputs, strict=True), strict=True)]
 
     def encode(self, examples: Sequence[Example[object]]) -> object:
-        """Return the truth of labelled inputs."""
+        """Return the encoded labels of labelled inputs."""
         return self.own.encode(examples)
 
 
@@ -285,12 +285,12 @@ class TrainedEnsemble:
 
     outputs: EnsembleOutputs
     columns: EnsembleColumns
-    reading: OpenOptions  # explicit text options for all members
+    reading: OpenOptions  # explicit options for long texts, for all members
     card: Card = field(default_factory=dict)
 
     @property
     def backend(self) -> Backend:
-        """The first member's model."""
+        """The opened model of the first member."""
         return self.members[0].fitted.backend
 
     @property

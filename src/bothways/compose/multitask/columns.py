@@ -19,7 +19,7 @@ class SharedColumns(JointColumns):
     """
 
     each: Mapping[str, AnyColumns]  # columns of each task by its name
-    of_words: frozenset[str]  # names of the tasks that read the words of a text
+    of_words: frozenset[str]  # names of the tasks that read texts as lists of words, such as tagging
 
     @classmethod
     def of(cls, parts: Mapping[str, TrainedHead]) -> "SharedColumns":
@@ -44,7 +44,7 @@ class SharedColumns(JointColumns):
 
     @property
     def reader(self) -> AnyColumns:
-        """Columns of the task that reads inputs for all; refuse tasks that read words from different columns."""
+        """Columns of the task whose input all tasks share; refuse tasks that read words from different columns."""
         found = {own.input_columns for own in self.words}
         if len(found) > 1:
             raise InvalidInput(
@@ -89,9 +89,9 @@ class SharedColumns(JointColumns):
         if any(other != value for other in others):
             found = " and ".join(dict.fromkeys("+".join(own.input_columns) for own in there))
             raise InvalidInput(
-                f"{row.where} has several texts, in the columns {found}, but all tasks must read the same. Name "
-                "one column for all tasks, leave out the others, or use one task: part(name), or on the command line "
-                "--task."
+                f"{row.where} has several texts, in the columns {found}, but all tasks must read the same text. Name "
+                "one column for all tasks, remove the other columns, or use one task: part(name), or on the command "
+                "line --task."
             )
         return reader.check(row.number - 1, value)
 

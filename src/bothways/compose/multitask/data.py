@@ -120,7 +120,7 @@ def shares(updates_K: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
     """
     total = sum(updates_K)
     weights_K = np.asarray(updates_K, dtype=np.float64) ** sampling.exponent
-    # Each task gets one update; the rest go by largest remainder, to the first task among equals.
+    # Each task gets one update; the largest-remainder method distributes the rest, ties to the first task.
     share_K = (total - len(updates_K)) * weights_K / weights_K.sum()
     given_K = np.floor(share_K + 1e-9).astype(int)
     left = total - len(updates_K) - int(given_K.sum())

@@ -1,7 +1,7 @@
 """Saving and opening one encoder with the heads of several tasks, in one folder.
 
-The ecosystem's layout has room for one head. ``config.json`` and ``model.safetensors`` have the encoder and the head of
-the first task, so other programs can open this task. Each further head is in ``heads/<name>.safetensors``, with the
+The file layout of transformers allows one head. ``config.json`` and ``model.safetensors`` have the encoder and the head
+of the first task, so other programs can open this task. Each further head is in ``heads/<name>.safetensors``, with the
 family's tensor names; together with the encoder in ``model.safetensors`` it is the model of that task. The entries that
 this model needs in ``config.json`` (architecture, problem type, label names) are in ``bothways.json``, under
 ``config``. The confidence of a task (`bothways.confidence`) is in ``heads/<name>/``.
@@ -34,8 +34,8 @@ def check_names(names: Iterable[str]) -> None:
     listed = list(names)
     if len(listed) < 2:
         raise InvalidInput(
-            f"expected at least 2 tasks, got {len(listed)}: train a single one by itself, for instance with "
-            f"bothways train {USUAL_TASK}."
+            f"expected at least 2 tasks, got {len(listed)}: train a single task with its own command, such "
+            f"as bothways train {USUAL_TASK}."
         )
     for name in listed:
         if not re.fullmatch(HEAD_NAME, name) or name == "tokens_read":
@@ -140,7 +140,7 @@ def _part(
         outputs = outputs_kind.open(read, head.output.out_features, ours=True)
     except InvalidInput as error:
         labels = f"{head.output.out_features} labels"
-        raise damaged("heads", f"objects, of which this one has {labels}", entry.config) from error
+        raise damaged("heads", f"objects with settings that fit the head {name!r} of {labels}", entry.config) from error
     columns = stored_columns(entry.card, kind.spec.columns)
     return TrainedHead(kind.spec, backend.with_head(head, outputs.layers), outputs, columns, entry.card)
 

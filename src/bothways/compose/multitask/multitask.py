@@ -79,7 +79,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
 
     @property
     def parts(self) -> dict[str, HeadTask]:
-        """The tasks by name, each as a model of its own on the shared encoder; empty before `fit`."""
+        """The tasks by name, each as a separate model on the shared encoder; empty before `fit`."""
         fitted = self._fitted
         return {} if fitted is None else {name: _part(each) for name, each in fitted.parts.items()}
 
@@ -89,7 +89,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
         return self.spec.columns if self._fitted is None else self._fitted.columns.first
 
     def part(self, name: str) -> HeadTask:
-        """Return one of the tasks as a model of its own.
+        """Return one of the tasks as a separate model on the shared encoder.
 
         Raises:
             NotFitted: No task was trained yet.
@@ -201,7 +201,7 @@ def _merge(backend: Backend, stored: Merge | None = None) -> Merge:
 
 
 def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:
-    """Check the tasks' names, data and kinds of input; return the class of each task."""
+    """Check the names of the tasks, their data and their kinds of input; return the class of each task."""
     check_names(tasks)
     kinds: dict[str, type[HeadTask]] = {}
     for name, data in tasks.items():
@@ -223,6 +223,6 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:
 
 
 def _part(part: TrainedHead) -> HeadTask:
-    """Return a task as a model of its own."""
+    """Return a task as a separate model."""
     kind: type[HeadTask] = task_class(part.spec)
     return kind(part.backend, part)

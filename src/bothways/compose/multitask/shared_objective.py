@@ -128,7 +128,7 @@ class SharedObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """Settings of the tasks that determine the run."""
+        """Settings that determine the run: tasks, sampling, and the settings of each task."""
         own = {
             f"{name}: {key}": value for name, each in self.objectives.items() for key, value in each.identity.items()
         }
@@ -153,7 +153,7 @@ class SharedObjective:
         return self.objectives[payload.task].loss(payload.batch)
 
     def validate(self) -> Validation | None:
-        """Return the metrics of all tasks; the score is the mean of the tasks' scores."""
+        """Return the metrics of all tasks, with the mean of their scores as the score; None without held-out rows."""
         metrics: dict[str, float] = {}
         scores, errors = [], []
         for name, each in self.objectives.items():

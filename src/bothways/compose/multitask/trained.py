@@ -59,7 +59,7 @@ class MultiReport:
 
     Attributes:
         reports: The report of each task, by name.
-        tokens_read: How much of the inputs was read.
+        tokens_read: Numbers of texts read in several windows, and of tokens not read.
     """
 
     reports: Mapping[str, Report]
@@ -118,7 +118,7 @@ class MultiOutputs:
         ]
 
     def encode(self, examples: Sequence[TaskExample]) -> dict[str, object]:
-        """Return the truth of each task."""
+        """Return the encoded labels of each task."""
         return {
             name: part.outputs.encode([example.label[name] for example in examples])
             for name, part in self.parts.items()

@@ -71,9 +71,9 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model, atomically, in a layout that this package and sentence-transformers open.
 
-        With ``dimensions``, this package truncates vectors before scaling them to length 1, sentence-transformers
-        after: its vectors have the same direction but are shorter than 1. If the encoder was trained, its name becomes
-        the folder.
+        With the option ``dimensions``, this package truncates vectors and then scales them to length 1;
+        sentence-transformers scales first, so its vectors have the same direction but are shorter than 1. If the
+        encoder was trained, the name of the model becomes the path of the folder.
 
         Raises:
             NotFitted: The model was not trained for this.
@@ -101,14 +101,14 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         """
         named = any(options.get(name) is not None for name in ("columns", *NAMES))
         if labels is None and not named and not _has_teacher(options.get("loss")):
-            fit_options(self, options)  # refuse unknown options before anything is read
+            fit_options(self, options)  # refuse unknown options before the data are read
             data, options["columns"] = with_usual_kind(data)
         return super().fit(data, labels, validation=validation, **options)
 
     def _columns_of(
         self, usual: EmbeddingColumns, options: Mapping[str, object]
     ) -> tuple[EmbeddingColumns, dict[str, object]]:
-        """Return the columns, given as ``columns`` or by single names, and the other options."""
+        """Return the columns, from the option ``columns`` or from single column names, and the other options."""
         rest = dict(options)
         columns, teacher = rest.pop("columns", None), _has_teacher(rest.get("loss"))
         found = {name: rest.pop(name) for name in NAMES if name in rest}
@@ -133,12 +133,12 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
     @property
     def settings(self) -> EmbeddingSettings:
-        """The options of embedding."""
+        """The settings of the vectors (pooling, scaling, dimensions) and of long texts."""
         return self.fitted.settings
 
     @property
     def dimensions(self) -> int:
-        """Length of a vector."""
+        """Number of dimensions of a vector."""
         return self.fitted.dimensions
 
     def encode(
@@ -159,13 +159,13 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
         Raises:
             InvalidInput: A text is empty or not a string, or a setting is out of range.
-            TextTooLong: A text is too long and the policy is ``"error"``.
+            TextTooLong: A text is too long and ``on_overflow`` is ``"error"``.
 
         Warns:
             TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
         """
         listed, alone = as_batch(texts, "a text", "them")
-        # Tokenisation refuses values that are not strings, with their number.
+        # The tokenizer refuses values that are not strings, and names their position.
         checked = cast("list[str]", listed)
         fitted = self.fitted.with_settings(**settings)
         vectors_NK, reads = fitted.encode(checked, max_tokens=max_tokens, show_progress=show_progress)

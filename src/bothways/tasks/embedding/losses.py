@@ -76,7 +76,7 @@ class MultipleNegativesRanking:
     def value(self, batch: VectorBatch) -> Tensor:
         """Return the loss of a batch."""
         anchors_NH, *candidates = map(unit, batch.vectors)
-        hidden_NC = self._hidden(batch)
+        hidden_NC = self._false_negatives(batch)
         truth_N = torch.arange(len(anchors_NH), device=anchors_NH.device)
         scores_NC = self.scale * anchors_NH @ torch.cat(candidates).T
         forward = F.cross_entropy(scores_NC.masked_fill(hidden_NC, -math.inf), truth_N)
@@ -87,12 +87,12 @@ class MultipleNegativesRanking:
         return (forward + F.cross_entropy(scores_NN.masked_fill(hidden_NN, -math.inf), truth_N)) / 2
 
     @staticmethod
-    def _hidden(batch: VectorBatch) -> Tensor:
+    def _false_negatives(batch: VectorBatch) -> Tensor:
         """Return a mask of the false negatives to omit (N, C)."""
         texts_U, text_R = np.unique(batch.identity_NK, return_inverse=True)
         anchors_A, anchor_N = np.unique(batch.identity_NK[:, 0], return_inverse=True)
         text_NK = text_R.reshape(batch.identity_NK.shape)
-        # One row per different anchor, instead of per text, keeps the array no larger than the scores.
+        # One row per distinct anchor: an array with a row per text could be larger than the scores.
         belongs_AU = np.zeros((len(anchors_A), len(texts_U)), dtype=bool)
         for column in (0, 1):
             belongs_AU[anchor_N, text_NK[:, column]] = True
@@ -108,7 +108,7 @@ class CoSENT:
 
         L = log( 1 + sum over pairs i, j with score_i > score_j of exp(s (cos_j - cos_i)) )
 
-    Only the order of the scores matters, so their range is free.
+    Only the order of the scores matters, so they may be on any scale.
 
     Attributes:
         scale: s, the inverse of a temperature.
@@ -220,7 +220,7 @@ class Matryoshka:
     def check(self, width: int) -> None:
         """Raise `InvalidInput` for settings out of range; ``width`` is the length of a full vector."""
         if not self.dimensions or len(set(self.dimensions)) < len(self.dimensions):
-            raise InvalidInput(f"Matryoshka dimensions must be different numbers, at least one, got {self.dimensions}.")
+            raise InvalidInput(f"Matryoshka dimensions must be different numbers, one or more, got {self.dimensions}.")
         for dimensions in self.dimensions:
             if not 1 <= dimensions <= width:
                 raise InvalidInput(f"Matryoshka dimensions must be between 1 and {width}, got {dimensions}.")

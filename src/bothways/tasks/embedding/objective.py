@@ -40,7 +40,7 @@ from bothways.tasks.embedding.vector_model import VectorModel, merge_windows
 from bothways.training.objective import Baseline, MicroBatch, Update
 from bothways.training.state import RandomState
 
-# Maximum texts whose similarities are compared with the teacher's.
+# Maximum held-out texts whose pairwise cosines are compared with the teacher's.
 COMPARED = 512
 
 
@@ -87,7 +87,7 @@ class GivenRows:
         return len(self.data.texts_RK)
 
     def epoch(self, epoch: int) -> BatchRows:
-        """Return the rows."""
+        """Return all rows; ``epoch`` has no effect."""
         del epoch
         return BatchRows(self.data.texts_RK, self.data.truth_R)
 
@@ -95,8 +95,8 @@ class GivenRows:
 class DrawnRows:
     """Rows drawn again for each epoch: a text, a text with the same label, and optionally one with another label.
 
-    Each text starts ``pairs`` rows, or fewer if its label has fewer other texts. A text whose label occurs once starts
-    no row, but can be drawn as a negative.
+    Each text is the anchor of ``pairs`` rows, or of fewer if its label has fewer other texts. A text whose label occurs
+    once is not used as an anchor, but can be drawn as a negative.
     """
 
     def __init__(self, data: StoredRows, *, pairs: int, negatives: bool, seed: int) -> None:
@@ -106,7 +106,7 @@ class DrawnRows:
         self._label_N = data.truth.astype(np.int64)
         self._texts_of_label = [np.flatnonzero(self._label_N == label) for label in np.unique(self._label_N)]
         if len(self._texts_of_label) < 2:
-            raise InvalidInput("expected texts of at least two labels, but all have the same label. Check the column.")
+            raise InvalidInput("expected texts of at least two labels, got only one. Check the column of the labels.")
         if all(len(texts) < 2 for texts in self._texts_of_label):
             raise InvalidInput("expected a label with at least two texts, but every label occurs once. Give more rows.")
         self._pairs, self._negatives, self._seed = pairs, negatives, seed
@@ -150,7 +150,7 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A micro-batch before the loss of its batch is known, or a whole batch."""
+    """A micro-batch without cached gradients: not yet cached, or the only micro-batch of its batch."""
 
     packed: Packed
     places: list[int]  # indices of the windows in the plan
@@ -216,7 +216,7 @@ class EmbeddingObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """Everything besides the training options that determines the run."""
+        """Settings and data that determine the run, besides the training options."""
         return {
             "training data": self.source.data.digest,
             "batch size": self.batch_size,
@@ -251,7 +251,7 @@ class EmbeddingObjective:
             yield Update(tuple(self._micro_batches(plan)))
 
     def joined(self, update: Update[Payload]) -> Update[Payload]:
-        """Cache the gradients of an update's micro-batches; a single micro-batch needs none."""
+        """Return the update with cached gradients in its micro-batches; a single micro-batch stays as it is."""
         parts = [each.payload for each in update.micro_batches if isinstance(each.payload, Alone)]
         if len(parts) < 2:
             return update

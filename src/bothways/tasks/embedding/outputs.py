@@ -44,7 +44,7 @@ class EmbeddingRow:
 
     text: tuple[str, ...]
     label: float | str | None
-    where: str  # the place of the row in the data, for messages
+    where: str  # the line or row in words, for messages
     columns: EmbeddingColumns  # the kind of row
 
 
@@ -202,10 +202,10 @@ def cosines_of(vectors_PH: Vectors, rows: RowTexts) -> Floats:
 def found_at(vectors_PH: Vectors, rows: RowTexts) -> Floats:
     """Return 1 / rank of the first match of each query text (N).
 
-    An anchor is ranked against all different positives and negatives; its own positives match. A labelled text is
-    ranked against all other texts; those with its label match. Among equal cosines, candidates that do not match rank
-    first. A copy of the query has cosine 1 under any encoder, so it never counts as an error: it is a match if it has
-    the query's label, otherwise it is left out.
+    The query texts are anchors or labelled texts. The candidates of an anchor are all different positives and
+    negatives; its own positives match. The candidates of a labelled text are all other texts; those with its label
+    match. Among equal cosines, candidates that do not match rank first. A copy of the query has cosine 1 under any
+    encoder, so it never counts as an error: it is a match if it has the query's label, otherwise it is left out.
     """
     queries, candidates_C, belongs_to = _by_label(rows) if isinstance(rows.columns, LabelledTexts) else _by_row(rows)
     if not queries:

@@ -34,7 +34,7 @@ class RowColumns:
 
     @property
     def texts(self) -> tuple[str | tuple[str, ...], ...]:
-        """The column of each text in a row; a tuple of columns is one text, joined by spaces."""
+        """The column of each text in a row; for a tuple of columns, the text is their values joined by spaces."""
         values: list[str | tuple[str, ...]] = [
             getattr(self, each.name) for each in fields(self) if each.name != self.part
         ]
@@ -235,7 +235,7 @@ def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
 
 
 def stored_kind(card: Mapping[str, object]) -> EmbeddingColumns:
-    """Return the columns in a card; the default ones of scored pairs if it has none."""
+    """Return the columns stored in a card; the default columns of scored pairs if it has none."""
     stored = card.get("columns")
     known = stored.keys() if isinstance(stored, dict) else set()
     return stored_columns(card, next((kind() for kind in KINDS if known == set(names_of(kind))), ScoredPairs()))
@@ -243,7 +243,7 @@ def stored_kind(card: Mapping[str, object]) -> EmbeddingColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingOpening:
-    """Options of the vectors; by default as in the checkpoint.
+    """Options for computing vectors. Default: as in the checkpoint.
 
     Attributes:
         pooling: How token states are pooled into one vector. Default: the mean. ``"cls"`` takes the state of the
@@ -258,7 +258,7 @@ class EmbeddingOpening:
 
 
 class VectorArguments(TypedDict, total=False):
-    """Options of the vectors as keyword arguments; see `EmbeddingOpening`."""
+    """Options for computing vectors, as keyword arguments; see `EmbeddingOpening`."""
 
     pooling: Pooling | None
     unit_length: bool | None
@@ -297,14 +297,14 @@ EMBEDDING = TaskSpec(
     notes="""\
 or pairs that belong together:
   {"anchor": "How do I pay?", "positive": "Cards are accepted."}
-or triplets (several negatives: negative_1, negative_2, ...; see search mine):
+or triplets (for several negatives: negative_1, negative_2, ...):
   {"anchor": "How do I pay?", "positive": "By card.", "negative": "Pay rises."}
 or labelled texts, where texts with the same label belong together:
   {"text": "Where is my card?", "label": "card_arrival"}
 or, with --teacher, texts alone, for distillation from a larger embedder:
   {"text": "Where is my card?"}
-The columns of the first row tell which kind it is. To read other columns, name
-them: --anchor question --positive answer.""",
+The columns of the first row determine the kind. To read other columns, name
+them: --anchor question --positive answer. bothways search mine finds negatives.""",
     held_out="about a tenth of the training rows (at most some 2,000), drawn with the seed; rows with the same first "
     "text stay together",
 )

@@ -91,7 +91,7 @@ class TrainedEmbedder:
         return self.settings.dimensions or self.backend.config.hidden
 
     def with_settings(self, **options: Unpack[VectorArguments]) -> TrainedEmbedder:
-        """Return the same encoder with some options of its vectors replaced."""
+        """Return an embedder with the same encoder and some settings of its vectors replaced."""
         if not options:
             return self
         known = chosen(EmbeddingOpening, options, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
@@ -171,7 +171,7 @@ class TrainedEmbedder:
             yield [(np.stack(vectors), reads) for vectors, reads in found]
 
     def _runner(self, budget: TokenBudget) -> TextRunner:
-        """Return a runner that gives a vector for each window."""
+        """Return a runner that computes one vector for each window of a text."""
         export = exported(self.backend)
         if export is not None:
             if export.rows.pooling != self.settings.pooling:
@@ -218,7 +218,7 @@ class TrainedEmbedder:
         return {"pooling": self.settings.pooling, "dimensions": self.dimensions, **shown}
 
     def write(self, folder: Path) -> None:
-        """Write the embedder in the ecosystem's layout into an existing folder.
+        """Write the embedder in the layout of sentence-transformers into an existing folder.
 
         Other libraries assume that [CLS] comes first, so [CLS] pooling of an XLNet is stored as last-token pooling.
         """
@@ -233,7 +233,7 @@ class TrainedEmbedder:
 
 
 def warning_of_cut(stream: Iterable[tuple[Vectors, TokensRead]]) -> Iterator[Vectors]:
-    """Yield the vectors, and warn at the end if texts were truncated."""
+    """Yield the vectors of a stream, and warn at its end if texts were truncated."""
     texts = cut = dropped = 0
     for vector_K, read in stream:
         texts, cut, dropped = texts + 1, cut + (read.dropped_tokens > 0), dropped + read.dropped_tokens
@@ -307,6 +307,6 @@ def _stored_number(path: Path, name: str, highest: int) -> int | None:
     return min(value, highest) if type(value) is int and value > 0 else None
 
 
-def _check_whole(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise InvalidInput(f"{name} must lie between {least} and {most}, got {value}.")
+def _check_whole(name: str, value: int, lowest: int, highest: int) -> None:
+    if not lowest <= value <= highest:
+        raise InvalidInput(f"{name} must lie between {lowest} and {highest}, got {value}.")

@@ -61,7 +61,7 @@ from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.state import TrainingRecord
 
-# Maximum held-out rows, roughly; more would make validation slow and hardly more accurate.
+# Approximate maximum of held-out rows; more would make validation slow and hardly more accurate.
 MOST_HELD_OUT = 2000
 
 # The kinds of rows that each loss can train on.
@@ -213,7 +213,7 @@ def _split(
 
 
 def _first(row: EmbeddingRow) -> str:
-    """Return the first text, which decides the rows that stay together in a split."""
+    """Return the first text; rows with the same first text stay together in a split."""
     return row.text[0]
 
 

@@ -59,7 +59,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
         seed: int,
         show_progress: bool | None,
     ) -> ScoredRows:
-        """Return the losses of raw texts, masked as in training."""
+        """Return the losses of raw texts at randomly masked positions, as in training."""
         from bothways.objectives.masking import Masker, Masking
 
         del show_progress
@@ -89,7 +89,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
         Raises:
             NotFitted: The model has no masked language modelling head.
             InvalidInput: A text is empty or not a string.
-            TextTooLong: A text is too long and the policy is ``"error"``.
+            TextTooLong: A text is too long and ``on_overflow`` is ``"error"``.
         """
         listed, alone = batch_of(TextColumns(), texts)
         stream = self.likelihood_stream(listed, whole_words=whole_words, total=len(listed), show_progress=show_progress)
@@ -114,7 +114,7 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
 
 
 def open_masked_lm(spec: TaskSpec, backend: Backend) -> FittedMaskedLM | None:
-    """Return a checkpoint's masked language model, or None without the head; refuse families without such heads."""
+    """Return a checkpoint's masked language model; None if it has no head; refuse families without such heads."""
     family = backend.files.family
     if HEAD not in family.heads:
         raise InvalidInput(

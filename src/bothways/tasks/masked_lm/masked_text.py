@@ -72,10 +72,11 @@ class MaskReader:
     on_overflow: Overflow
 
     def read(self, text: str, *, index: int = 0, pieces: int = 1) -> MaskedText:
-        """Tokenise a text and shorten it to ``max_length``; messages give its number, ``index`` + 1.
+        """Tokenise a text and shorten it to ``max_length``; messages give the text's number, ``index`` + 1.
 
-        Room is left for words of ``pieces`` pieces. Raises `InvalidInput` for a text with no mask or too many masks,
-        and `TextTooLong` for a long text if ``on_overflow`` is ``"error"`` or a mask lies outside the window.
+        The text stays within ``max_length`` if each mask is replaced by ``pieces`` tokens. Raises `InvalidInput` for a
+        text with no mask or too many, and `TextTooLong` if the text is too long and ``on_overflow`` is ``"error"``, or
+        if the masks do not fit into the window.
         """
         if not isinstance(text, str):
             raise InvalidInput(f"expected text {index + 1} to be a string with a mask, got {type(text).__name__}.")

@@ -44,7 +44,7 @@ HEAD: HeadName = "masked_lm"
 
 ResultT = TypeVar("ResultT")
 
-# Texts whose searches run in the same batches.
+# Number of texts whose searches share batches.
 BLOCK = 128
 
 NamedT = TypeVar("NamedT")
@@ -197,7 +197,7 @@ def _check_combinations(choice: WordChoice, masks: int, index: int) -> None:
 
 
 def _first_of_each(listed: Iterable[NamedT], name: Callable[[NamedT], object]) -> list[NamedT]:
-    """Return the first item of each name, which is the most probable one."""
+    """Return the first item of each name; items are sorted by probability, so it is the most probable one."""
     named: dict[object, NamedT] = {}
     for each in listed:
         named.setdefault(name(each), each)
@@ -220,11 +220,11 @@ class FittedMaskedLM(ABC):
 
     @abstractmethod
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
-        """Return the losses of tokenised texts at the positions that the masker masks; refuse texts with none."""
+        """Return the losses of tokenised texts at the positions that the masker masks; refuse texts without any."""
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write encoder and head in the ecosystem's layout into an existing folder.
+        """Write encoder and head in the layout of transformers into an existing folder.
 
         The folder opens as a masked language model in transformers, and here as an encoder for any task.
         """
@@ -255,7 +255,7 @@ class FittedMaskedLM(ABC):
         return ScoredRows(scores, losses.tokens_N)
 
     def facts(self) -> dict[str, object]:
-        """Return the metrics of the validation texts before and after `fit`, as JSON values."""
+        """Return the metrics on the validation texts before and after `fit`, as JSON values; {} without them."""
         if not self.card.keys() >= {"new_head", "before", "metrics"}:
             return {}
         moments = {"before": self.card["before"], "after": self.card["metrics"]}

@@ -3,10 +3,9 @@
 Salazar et al. 2020 (arXiv:1910.14659) mask one token at a time and sum the log-probabilities of the masked tokens.
 Kauf & Ivanova 2023 (arXiv:2305.10588) also mask the rest of the token's word, because the pieces of a rare word predict
 each other and make it look likely. A word here is a run of letters and digits with their combining marks; any other
-character, with its marks, is a word by itself.
+character, with its marks, is a word of its own.
 
-The sum includes the token for unknown words: without it, a text would look likelier the less of it the vocabulary can
-spell.
+The sum includes the token for unknown words. Without it, a text would look more likely the more unknown words it has.
 """
 
 import functools
@@ -104,7 +103,7 @@ def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
 
 
 def _window_of_token(encoded: EncodedText) -> dict[int, int]:
-    """Return each token's window with the most context on the token's shorter side, the first among equals."""
+    """Map each token to the window with the most context on the token's shorter side; ties go to the first window."""
     best: dict[int, tuple[int, int]] = {}
     for number, window in enumerate(encoded.windows):
         count = len(window.body)

@@ -71,7 +71,7 @@ class ScoredFill:
 class FoundFills:
     """The best fillings of a text.
 
-    ``together`` has fillings of all masks; ``of_mask`` has words for each mask while the other masks stay.
+    ``together`` has fillings of all masks; ``of_mask`` has words for each mask, with the other masks left unfilled.
     """
 
     text: MaskedText
@@ -109,7 +109,7 @@ class _Filler:
     width: int
 
     def alone(self, slot: int) -> Search[list[ScoredFill]]:
-        """Search for the best words for one mask while the other masks stay."""
+        """Search for the best words for one mask, with the other masks left unfilled."""
         others = [1] * len(self.text.slots)
         lengths = [(*others[:slot], length, *others[slot + 1 :]) for length in self.choice.lengths(slot)]
         ends = yield from together([self.beam(each, (slot,)) for each in lengths])
@@ -165,7 +165,7 @@ class _Filler:
 
 
 def _orders(found: Sequence[Sequence[ScoredFill]]) -> list[tuple[int, ...]]:
-    """Return the orders of filling the masks; the third sorts them by the best word for each mask alone."""
+    """Return the orders of filling the masks; the third fills first the mask whose best word is most probable."""
     forward = tuple(range(len(found)))
     sure = [max((scored.log_probability for scored in words), default=float("-inf")) for words in found]
     surest = tuple(sorted(forward, key=lambda slot: -sure[slot]))

@@ -36,7 +36,7 @@ class MaskingOptions:
     """Options for masking raw texts in training and evaluation.
 
     Attributes:
-        masking: How tokens are chosen and masked. Default: 15 % of the tokens.
+        masking: The rule for choosing and masking tokens. Default: mask 15 % of the tokens.
     """
 
     masking: "Masking | None" = None
@@ -50,7 +50,8 @@ class FillOptions(PredictOptions):
         top: Maximum number of words per mask, and of fillings per text.
         words: The only words that may fill a mask; a word may have several pieces.
         max_pieces: Maximum pieces of a word if ``words`` is not given. With 1, any token may fill a mask. With more,
-            the first piece must begin a word and the others continue it, without punctuation or white space.
+            further pieces must continue the first, without punctuation or white space, and the first piece after white
+            space must begin a word.
         beam: Number of partial fillings that the search keeps.
 
     Raises:
@@ -69,7 +70,7 @@ class FillOptions(PredictOptions):
         if not isinstance(self.words, Sequence) or isinstance(self.words, str) or not self.words:
             raise InvalidInput(f"expected words as a list of at least one string, got {self.words!r}.")
         if self.max_pieces != 1:
-            raise InvalidInput("words are used whole, however many pieces they have: leave out max_pieces.")
+            raise InvalidInput("expected words or max_pieces, got both: words may have any number of pieces.")
 
     @property
     def nested(self) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class ChosenAnswer(TaskPrediction):
         index: Index of the choice, from 0.
         probability: Probability of the choice, calibrated if the model is.
         probabilities: The probability of each choice, in the order of the input.
-        tokens_read: How much of context and choices was read.
+        tokens_read: Maximum windows of a choice with its context, and total tokens dropped from them.
     """
 
     choice: str

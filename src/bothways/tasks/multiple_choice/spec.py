@@ -102,7 +102,7 @@ class ChoiceInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoicePrediction(PredictOptions):
-    """Options of a prediction.
+    """Options for predicting the choice that fits a context.
 
     Attributes:
         calibrated: True requires calibrated probabilities, False returns the head's uncalibrated ones. Default:
@@ -135,5 +135,5 @@ MULTIPLE_CHOICE = TaskSpec(
     notes="""\
 The label is the index of the right choice, from 0, or its text. If each
 choice has a column of its own, name the columns with --choices.""",
-    held_out="the rows of a tenth of the contexts, drawn with the seed",
+    held_out="about a tenth of the rows, drawn with the seed; rows with the same context stay together",
 )

@@ -59,7 +59,7 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         return spans_scored(replace(found, candidates=candidates, apart=apart), scores.read)
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
-        """Return outputs without confidence; threshold 0, or none if all members always answer."""
+        """Return the outputs of the uncalibrated ensemble, with threshold 0 (None if all members always answer)."""
         always = all(each.outputs.threshold is None for each in members)
         threshold = None if always else 0.0
         return replace(self, outputs=replace(self.outputs, confidence=Confidence(), threshold=threshold))

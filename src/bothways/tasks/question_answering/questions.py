@@ -1,7 +1,7 @@
 """Reading of questions, their contexts and annotated answers from rows of data.
 
 The answers in a row are a list of objects with ``text`` and ``start`` (or ``answer_start``, as in SQuAD), or one
-object with a list of each, as in data sets on the hub. An empty list means that the context has no answer.
+object with two lists under these names, as in data sets on the hub. An empty list means that the context has no answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ Answered: TypeAlias = Example[tuple[GoldAnswer, ...]]
 
 
 def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
-    """Return the questions, contexts and answers of a source; refuse misplaced answers."""
+    """Return the questions, contexts and answers of a source; refuse answers that are not at their stated offset."""
     questions = []
     for row in read_rows(source):
         where = f"{row.where} (id {row.values['id']!r})" if "id" in row.values else row.where

@@ -31,7 +31,7 @@ CONTEXT = 1
 
 
 CANDIDATES = 20
-"""Number of spans that share the probability with no answer."""
+"""Number of best spans in the softmax that gives the probabilities; no answer is its last entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class SpanScores:
         return found
 
     def _touching(self, begin: int, end: int, longest: int) -> NDArray[np.bool_]:
-        """Return True for the spans (T, L) that overlap these characters."""
+        """Return a mask (T, L) of the spans that overlap these characters."""
         taken_T = (self._begins_T < end) & (self._ends_T > begin)
         before_T: NDArray[np.int64] = np.cumsum(taken_T) - taken_T
         touching_TL: NDArray[np.bool_] = _ahead(before_T + taken_T, longest, 0) > before_T[:, None]
@@ -184,7 +184,7 @@ class QuestionAnswer(TaskPrediction):
         no_answer_probability: Probability that the context has no answer; null for models trained without unanswerable
             questions.
         answers: The best ``top`` answers that do not overlap, best first; given even if ``answer`` is null.
-        tokens_read: How much of question and context was read.
+        tokens_read: Number of windows that the context was read in, and tokens dropped from it.
     """
 
     answer: str | None
@@ -200,7 +200,7 @@ class QuestionAnswer(TaskPrediction):
 class FoundSpans:
     """A question's candidate spans, best first, before a decision.
 
-    The candidates may overlap; ``apart`` has the best ones that do not, up to the requested number of answers.
+    The candidates may overlap; ``apart`` has the best spans that do not overlap, up to the requested number of answers.
     """
 
     context: str

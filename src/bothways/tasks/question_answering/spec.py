@@ -10,12 +10,12 @@ from bothways.tasks.columns import QUESTION, TwoTextColumns, TwoTexts
 from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec, check_options
 
 LONGEST_ANSWER = 100_000
-"""Upper limit of the option, beyond any model's input length."""
+"""Upper limit of ``max_answer_tokens``; no model reads longer inputs."""
 
 AnswerTokens: TypeAlias = Annotated[int | None, Ge(1), Le(LONGEST_ANSWER)]
 
 ALWAYS_ANSWERS = (
-    "No held-out question was without an answer, so the model cannot decline: it always gives one, and no "
+    "No held-out question was without an answer, so the model cannot decline: it always gives one, and gives no "
     "probability that there is none."
 )
 
@@ -71,7 +71,7 @@ class AnswerOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPrediction(PredictOptions):
-    """Options of a prediction.
+    """Options for predicting the answer to a question.
 
     Attributes:
         calibrated: True requires calibrated probabilities, False returns the head's uncalibrated ones. Default:
@@ -128,5 +128,5 @@ QUESTION_ANSWERING = TaskSpec(
     notes="""\
 If the context has no answer, "answers" is an empty list. SQuAD files
 (.json, version 1.1 or 2.0) are read as they are.""",
-    held_out="the questions on a tenth of the contexts, drawn with the seed",
+    held_out="about a tenth of the questions, drawn with the seed; questions on the same context stay together",
 )
