@@ -430,7 +430,7 @@ def test_labelled_texts_of_which_none_can_be_held_out_are_all_learnt_from_and_th
 def test_validation_texts_that_say_nothing_are_refused_before_the_training(base, labels, words):
     embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
     held = [{"text": f"w{5 + number}", "label": label} for number, label in enumerate(labels)]
-    with pytest.raises(InvalidInput, match=f"the validation data cannot measure the vectors: {words}"):
+    with pytest.raises(InvalidInput, match=f"the validation data allow no metric: {words}"):
         embedder.fit(labelled_rows(), validation=held, columns=LabelledTexts(), epochs=1)
     assert embedder.model.trainings == 0
 

@@ -60,7 +60,7 @@ def learn_classification(
     seed: int,
     training: Callable[[], tuple[DetectorInput, Labels]],
 ) -> Confidence:
-    """Fit the confidence of a single-label classifier on logits and features of held-out rows.
+    """Fit calibration, coverage and out-of-domain detection of a single-label classifier on held-out rows.
 
     The seed draws the folds of cross-validation. ``training`` returns the logits, features and labels of the training
     rows; it is called only if the detector reads features.

@@ -51,7 +51,7 @@ class Mean:
     kind: ClassVar[Method] = "mean"
 
     def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
-        """Return the combined logits (N, C)."""
+        """Combine the members' logits (M, N, C) into logits (N, C)."""
         return logits_of(target, probabilities_of(target, logits_MNC).mean(axis=0))
 
 
@@ -65,7 +65,7 @@ class Vote:
     kind: ClassVar[Method] = "vote"
 
     def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
-        """Return the combined logits (N, C)."""
+        """Combine the members' logits (M, N, C) into logits (N, C)."""
         probabilities_MNC = probabilities_of(target, logits_MNC)
         votes_NC = decisions(target, probabilities_MNC).sum(axis=0)
         return logits_of(target, (votes_NC + probabilities_MNC.mean(axis=0)) / (len(logits_MNC) + 1))
@@ -81,7 +81,7 @@ class Stacked:
     kind: ClassVar[Method] = "stacked"
 
     def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
-        """Return the combined logits (N, C)."""
+        """Combine the members' logits (M, N, C) into logits (N, C)."""
         features_MNC = features_of(target, logits_MNC)
         combined_NC: Logits = np.tensordot(np.array(self.weights), features_MNC, axes=1) + np.array(self.biases)
         return combined_NC
@@ -140,7 +140,7 @@ def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
 
 
 def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return a mask of the decisions (..., C): the most probable label, or all labels at or above their thresholds."""
+    """Return a mask of the predicted labels (..., C): the most probable label, or all that reach their thresholds."""
     if isinstance(target, MultiLabel):
         reached: NDArray[np.bool_] = probabilities >= target.thresholds_C
         return reached
@@ -213,7 +213,7 @@ def fit_stacking(
     text_N = np.arange(logits_MNC.shape[1]) if text_N is None else text_N
     texts = int(text_N.max(initial=-1)) + 1
     if texts < MIN_ROWS:
-        raise InvalidInput(f"stacking needs at least {MIN_ROWS} held-out rows, but got {texts}.")
+        raise InvalidInput(f"stacking needs at least {MIN_ROWS} held-out rows, but got {texts}. Give more rows.")
     if truth.ndim == 1 and len(np.unique(truth)) < 2:
         label = target.labels[int(truth[0])]
         raise InvalidInput(f"stacking needs held-out rows of at least two labels, but all {texts} have {label!r}.")
@@ -256,7 +256,7 @@ def _fitted(target: Target, features_MNC: Tensor, truth: Tensor, penalty: float)
 
 
 def combination_settings(combination: Combination, temperature: Temperature | None) -> dict[str, object]:
-    """Return the combination and its temperature as entries of ``bothways.json``."""
+    """Return the combination and the temperature of the ensemble as entries of ``bothways.json``."""
     return {
         "method": combination.kind,
         **{name: list(values) for name, values in asdict(combination).items()},

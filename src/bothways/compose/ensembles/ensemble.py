@@ -194,7 +194,6 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
 
 
 def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> EnsembleColumns:
-    """Return the stored columns of the members."""
     listed = stored.columns
     if len(listed) != len(columns.columns):
         raise damaged("columns", f"names for each of {len(columns.columns)} members", listed)

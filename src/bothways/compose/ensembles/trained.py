@@ -43,7 +43,7 @@ _WEIGHTS = (".safetensors", ".bin")
 _NAMES = ("config.json", OURS, "sentence_bert_config.json", *TOKENIZER_FILES)
 
 BLOCK = 1024
-"""Number of inputs in a block; the members score a block one after the other."""
+"""Number of inputs that a member scores before the next member scores the same inputs."""
 
 MemberInputs: TypeAlias = tuple[object, ...]
 """One input as each member reads it, in the order of the members."""
@@ -115,7 +115,7 @@ class EnsembleColumns(JointColumns):
 
     @property
     def one(self) -> str:
-        """The noun for a single input."""
+        """Noun phrase for a single input in messages, such as "a text"."""
         return self.columns[0].one
 
     def read(self, row: Row) -> MemberInputs:
@@ -132,7 +132,7 @@ class EnsembleColumns(JointColumns):
         return list(enumerate(self.columns))[1:]
 
     def read_own(self, number: int, row: Row) -> object:
-        """Return the input of a row for one member."""
+        """Return the input of a row for the member with index ``number``."""
         try:
             return self.columns[number].read(row)
         except InvalidInput as error:
@@ -146,11 +146,11 @@ class EnsembleColumns(JointColumns):
         return (self.columns[0].check(number, value),) * len(self.columns)
 
     def is_one(self, value: object) -> bool:
-        """Return True for a single input."""
+        """Return True for a single input, False for a batch."""
         return self.columns[0].is_one(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Return rows with the texts in the columns of every member."""
+        """Return texts from a command line as rows, with the texts in the input columns of every member."""
         own = [columns.rows_of(texts) for columns in self.columns]
         if all(columns == self.columns[0] for columns in self.columns):
             return own[0]
@@ -159,7 +159,7 @@ class EnsembleColumns(JointColumns):
             if list(map(columns.read, read_rows(rows))) != list(map(columns.read, read_rows(expected))):
                 raise InvalidInput(
                     "the members cannot read the same text, since they were trained on columns that overlap: name one "
-                    "column for all, with with_columns or an option such as --text."
+                    "column for all members, with with_columns or an option such as --text."
                 )
         return rows
 
@@ -173,7 +173,7 @@ class EnsembleColumns(JointColumns):
         return column_names(self.columns[0])
 
     def renamed(self, names: Mapping[str, object]) -> "EnsembleColumns":
-        """Return the columns renamed for all members."""
+        """Return the columns with new values of some column arguments, for all members."""
         for name in names:
             if name not in self.names:
                 raise UnreadColumn(f"the members have no column argument {name!r}. They have: {', '.join(self.names)}.")
@@ -215,7 +215,7 @@ class EnsembleOutputs:
 
     @property
     def row_target(self) -> Target:
-        """The target of one row of scores."""
+        """The target of one row of scores, such as the label of a text or the tag of a word."""
         return self.own.row_target
 
     def combine(self, members: Sequence[Scores[object]], options: object = None) -> EnsembleScores:
@@ -246,7 +246,7 @@ class EnsembleOutputs:
         *,
         calibrated: bool | None = None,
     ) -> Outcomes:
-        """Return the outcomes of the ensemble, with the members' metrics and mean disagreement."""
+        """Return the ensemble's results on labelled inputs, with the members' metrics and mean disagreement."""
         found = self.own.outcomes(scores, truth, calibrated=calibrated)
         apart = [each.disagreement.to_dict() for each in self.decide(scores)]
         means = {name: float(np.array([each[name] for each in apart], dtype=np.float64).mean()) for name in apart[0]}

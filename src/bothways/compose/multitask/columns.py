@@ -14,8 +14,8 @@ from bothways.text import Words
 class SharedColumns(JointColumns):
     """Input columns of tasks that share one pass of the encoder.
 
-    If tasks were trained on different columns, all tasks read the column that a row has. If a task reads words and a
-    row has words, all tasks read the words.
+    If tasks were trained on different columns, all tasks read the column that a row has. If a task reads lists of words
+    and a row has such a list, all tasks read these words.
     """
 
     each: Mapping[str, AnyColumns]  # columns of each task by its name
@@ -55,12 +55,12 @@ class SharedColumns(JointColumns):
 
     @property
     def one(self) -> str:
-        """The noun for a single input."""
+        """Noun phrase for a single input in messages, such as "a text"."""
         return self.first.one
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tasks' input columns, as keyword arguments."""
+        """Names of the column arguments for inputs, such as ``text``, of all tasks."""
         return tuple(dict.fromkeys(name for own in self.each.values() for name in _input_names(own)))
 
     @property
@@ -69,7 +69,7 @@ class SharedColumns(JointColumns):
         return len({own.truth for own in self.each.values()}) == len(self.each)
 
     def renamed(self, names: Mapping[str, object]) -> "SharedColumns":
-        """Rename columns in all tasks that have them."""
+        """Return the columns with new values of some column arguments, in all tasks that have these arguments."""
         for name in names:
             if name not in self.names:
                 raise UnreadColumn(f"this model has no column argument {name!r}. It has: {', '.join(self.names)}.")
@@ -100,7 +100,7 @@ class SharedColumns(JointColumns):
         return self.reader.check(number, value)
 
     def is_one(self, value: object) -> bool:
-        """Return True for a single input."""
+        """Return True for a single input, False for a batch."""
         return self.first.is_one(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:

@@ -86,7 +86,7 @@ def _stored(
 def opened_beside(
     backend: TorchBackend, kind: type[HeadTask], kinds: Iterable[type[HeadTask]], merge: Merge
 ) -> TorchBackend:
-    """Return the backend of one task; if any task reads words, the other tasks read their texts as words too."""
+    """Return the backend with the options of one task; if another task reads words, it reads texts as words too."""
     words = any(outputs_type(each.spec).reads_words for each in kinds) and not outputs_type(kind.spec).reads_words
     merges = any(each.name == "merge" for each in fields(kind.spec.open_options))
     options = kind.spec.open_options(merge=merge) if merges else kind.spec.open_options()
@@ -112,7 +112,6 @@ def read_parts(backend: TorchBackend, stored: StoredTasks, merge: Merge) -> dict
 
 
 def _kind(head: StoredHead) -> type[HeadTask]:
-    """Return the class of a head's task."""
     name = head.task or USUAL_TASK
     if name not in SPECS or not SPECS[name].outputs:
         raise damaged("heads", "objects, each naming a task with a head above the encoder", name)

@@ -223,6 +223,5 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:
 
 
 def _part(part: TrainedHead) -> HeadTask:
-    """Return a task as a separate model."""
     kind: type[HeadTask] = task_class(part.spec)
     return kind(part.backend, part)

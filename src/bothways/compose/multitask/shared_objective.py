@@ -38,7 +38,7 @@ class SharedHeads(nn.Module):
 
     @property
     def widths(self) -> list[int]:
-        """The number of columns of each head: its scores and features."""
+        """Number of columns of each head in the output of `forward`: its scores and features."""
         hidden = self.encoder.config.hidden
         return [
             head.output.out_features + hidden * layers for head, layers in zip(self._heads(), self.layers, strict=True)

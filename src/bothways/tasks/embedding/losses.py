@@ -50,7 +50,7 @@ class NamedTeacher(Protocol):
 
     @property
     def name(self) -> str:
-        """The name."""
+        """Name of the teacher."""
 
 
 @dataclass(frozen=True, slots=True)

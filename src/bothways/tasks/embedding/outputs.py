@@ -63,7 +63,7 @@ def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source, EmbeddingCo
 
 
 def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[EmbeddingRow]:
-    """Return all rows of a source."""
+    """Return all rows of a source, with their texts and their scores or labels."""
     if len(set(columns.texts)) < len(columns.texts):
         raise InvalidInput(f"the texts of a row must be in different columns, got {columns.texts}.")
     rows, name = [], columns.truth
@@ -108,7 +108,7 @@ class RowTexts:
 
     @property
     def truth(self) -> Truth:
-        """The targets of the loss."""
+        """The targets of the loss; raises `InvalidInput` if the rows have none."""
         if self.truth_R is None:
             raise InvalidInput("these rows have neither scores nor labels: name a column of scores or labels.")
         return self.truth_R
@@ -147,11 +147,11 @@ class EmbeddingOutputs:
     confidence: ClassVar[Confidence] = Confidence()
 
     def read(self, data: Source, columns: EmbeddingColumns, options: object = None) -> list[EmbeddingRow]:
-        """Return the rows of a source."""
+        """Return the rows of a source; refuse plain texts, which cannot be evaluated."""
         del options
         if isinstance(columns, PlainTexts):
             raise InvalidInput(
-                "texts alone cannot be evaluated: name columns of pairs or labels, or use the task similarity."
+                "texts alone cannot be evaluated: name columns of pairs or labels, or use the task 'similarity'."
             )
         return read_embedding_rows(data, columns)
 
@@ -163,7 +163,7 @@ class EmbeddingOutputs:
     def outcomes(
         self, scores: Sequence[Scores[None]], truth: EvaluatedRows, *, calibrated: bool | None = None
     ) -> Outcomes:
-        """Return the outcomes of evaluated rows: cosines with the expected scores, or ranks (see `measured`)."""
+        """Return the results on evaluated rows: cosines with the expected scores, or reciprocal ranks."""
         del calibrated
         measured_N = np.array([each.logits_RC[0, 0] for each in scores])
         return replace(outcomes_of(measured_N, truth.truth_N), tokens_read=truth.tokens_read)
@@ -175,7 +175,7 @@ def measured(vectors_PH: Vectors, rows: RowTexts) -> Floats:
 
 
 def outcomes_of(measured_N: Floats, truth_N: Truth | None) -> Outcomes:
-    """Return the outcomes of rows: cosines with the scores ``truth_N``, or reciprocal ranks if it is None."""
+    """Return the results on rows: cosines with the scores ``truth_N``, or reciprocal ranks if it is None."""
     from bothways.evaluation.metrics.ranking import rank_outcomes
     from bothways.evaluation.metrics.regression import similarity_outcomes
 
@@ -200,7 +200,7 @@ def cosines_of(vectors_PH: Vectors, rows: RowTexts) -> Floats:
 
 
 def found_at(vectors_PH: Vectors, rows: RowTexts) -> Floats:
-    """Return 1 / rank of the first match of each query text (N).
+    """Return the reciprocal rank of the first match of each query text (N).
 
     The query texts are anchors or labelled texts. The candidates of an anchor are all different positives and
     negatives; its own positives match. The candidates of a labelled text are all other texts; those with its label

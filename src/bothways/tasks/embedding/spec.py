@@ -183,7 +183,7 @@ SIGNS = {"negative": Triplets, "anchor": Pairs, "positive": Pairs, "label": Labe
 
 
 def names_of(kind: type[EmbeddingColumns]) -> tuple[str, ...]:
-    """Return the names of the columns of a kind."""
+    """Return the names of the column arguments of a kind of rows, such as ``anchor``."""
     return tuple(each.name for each in fields(kind))
 
 
@@ -219,7 +219,7 @@ def kind_of(*, teacher: bool = False, **names: object) -> EmbeddingColumns:
 
 
 def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
-    """Return the kind of rows whose default column names are among these; scored pairs if there is none.
+    """Return the kind of rows whose default columns are among these names; scored pairs if no kind fits.
 
     >>> usual_kind(["anchor", "positive", "negative_1", "negative_2"])
     Triplets(anchor='anchor', positive='positive', negative=('negative_1', 'negative_2'))

@@ -107,7 +107,7 @@ class TrainedEmbedder:
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[tuple[Vectors, TokensRead]]:
-        """Yield for each text its vector (K) and how much of it was read, in order and in constant memory."""
+        """Yield the vector (K) and the `TokensRead` of each text, in order and in constant memory."""
         runner = self._runner(self.backend.budget if max_tokens is None else TokenBudget(max_tokens))
         rows = runner.run(texts, total=total, description="embedding", show_progress=show_progress)
         return map(self._vector, rows)
@@ -115,7 +115,7 @@ class TrainedEmbedder:
     def encode(
         self, texts: Sequence[str], *, max_tokens: int | None = None, show_progress: bool | None = None
     ) -> tuple[Vectors, list[TokensRead]]:
-        """Return the vectors of texts (N, K), and how much of each was read; see `vectors`."""
+        """Return the vectors of texts (N, K), and the `TokensRead` of each text; see `vectors`."""
         stream = self.vectors(texts, max_tokens=max_tokens, total=len(texts), show_progress=show_progress)
         vectors_NK, reads = np.empty((len(texts), self.dimensions), dtype=np.float32), []
         for vector_NK, (vector_K, read) in zip(vectors_NK, stream, strict=True):
@@ -165,7 +165,7 @@ class TrainedEmbedder:
         return ScoredRows(tuple(scores), EvaluatedRows(known.scores_R, texts_read(reads)))
 
     def _blocks(self, inputs: Iterable[Sequence[str]]) -> Iterator[list[tuple[Vectors, tuple[TokensRead, ...]]]]:
-        """Yield the vectors of each row's texts and how much of each text was read, in blocks of rows."""
+        """Yield the vectors and the `TokensRead` of each row's texts, in blocks of rows."""
         for block in self._runner(self.backend.budget).blocks(inputs, lambda row: row):
             found = [zip(*map(self._vector, rows), strict=True) for _, rows in block]
             yield [(np.stack(vectors), reads) for vectors, reads in found]
@@ -186,7 +186,7 @@ class TrainedEmbedder:
         return model.text_runner(VectorModel.of(model.model, self.settings.pooling))
 
     def _vector(self, rows: Rows) -> tuple[Vectors, TokensRead]:
-        """Merge a text's window vectors into one vector (K); also return how much of the text was read."""
+        """Merge a text's window vectors into one vector (K), and return it with the `TokensRead` of the text."""
         if not isinstance(rows, TextRows):
             raise TypeError("expected one text, with a vector for each window")
         settings, vectors_WH = self.settings, rows.rows_WK

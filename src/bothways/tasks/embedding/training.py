@@ -99,7 +99,7 @@ class EmbeddingExamples:
         why = without_contrast(columns, [row.label for row in held_out])
         if why is not None:
             raise InvalidInput(
-                f"the validation data cannot measure the vectors: {why}. Give at least two labels, one of them with at "
+                f"the validation data allow no metric: {why}. Give at least two labels, one of them with at "
                 "least two texts, or leave out the validation data."
             )
         return cls(columns, rows, held_out, split=False)
@@ -194,7 +194,7 @@ def _source(stored: StoredRows, loss: EmbeddingLoss, pairs_per_text: int, seed: 
     if isinstance(stored.columns, LabelledTexts):
         return DrawnRows(stored, pairs=pairs_per_text, negatives=isinstance(plain(loss), Triplet), seed=seed)
     if pairs_per_text != 1:
-        raise InvalidInput(f"pairs_per_text needs labelled texts, not {stored.columns.kind}: leave it out.")
+        raise InvalidInput(f"pairs_per_text needs labelled texts, not {stored.columns.kind}: leave out pairs_per_text.")
     return GivenRows(stored)
 
 
@@ -234,12 +234,12 @@ def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> No
     kinds = KINDS_OF_LOSS[type(inner)]
     if not isinstance(columns, kinds):
         expected = " or ".join(kind.kind for kind in kinds)
-        raise InvalidInput(f"the {inner.name} loss needs {expected}, but the data are {columns.kind}. Choose another.")
+        raise InvalidInput(f"the {inner.name} loss needs {expected}, but the data are {columns.kind}. Change the loss.")
     check_settings(loss, width)
 
 
 def metrics_of(vectors_PH: Vectors, rows: RowTexts, *, seed: int) -> CardMetrics:
-    """Return the card's metrics of held-out rows."""
+    """Compute the metrics on held-out rows for the card, with sentences on their limits."""
     chose, alike = optimistic("rows", "the epoch to keep"), "The metrics hold for texts like the held-out rows."
     match rows.columns:
         case PlainTexts():

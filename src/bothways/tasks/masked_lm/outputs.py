@@ -315,7 +315,7 @@ def raw_texts(source: Source | Iterable[str], columns: MaskedTextColumns) -> lis
         if not all(isinstance(value, str) and not value.strip() for value in values):
             examples.append(Example(columns.read(row), None, row.number, row.where))
     if not examples:
-        raise InvalidInput("there is no text in the given data: every row is empty. Check the column.")
+        raise InvalidInput("there is no text in the given data: every row is empty. Check the column name.")
     return examples
 
 

@@ -70,7 +70,7 @@ class FillOptions(PredictOptions):
         if not isinstance(self.words, Sequence) or isinstance(self.words, str) or not self.words:
             raise InvalidInput(f"expected words as a list of at least one string, got {self.words!r}.")
         if self.max_pieces != 1:
-            raise InvalidInput("expected words or max_pieces, got both: words may have any number of pieces.")
+            raise InvalidInput("words may have any number of pieces, so max_pieces has no use: leave out max_pieces.")
 
     @property
     def nested(self) -> tuple[str, ...]:

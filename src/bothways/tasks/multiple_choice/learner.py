@@ -51,7 +51,7 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
         seed: int,
         before: ChoiceOutputs | None,
     ) -> tuple[Self, list[Example[int]], list[Example[int]]]:
-        """Read contexts with their choices; without validation data, hold out about a tenth, by context."""
+        """Read contexts with their choices; without validation data, hold out about a tenth, grouped by context."""
         del backend, before
         outputs = ChoiceOutputs()
         made = cls(outputs, options_of(TemperatureOptions, options).calibration is not None)

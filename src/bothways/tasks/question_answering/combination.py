@@ -66,8 +66,8 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
 
     def rows(self, members: Sequence[SpanScored]) -> NDArray[np.float64]:
         """Return each member's scores of no answer and all spans (M, 1, 1 + K), minus infinity for spans it lacks."""
-        own = [_by_place(each) for each in members]
-        places = _places(members)
+        own = [_scores_by_offsets(each) for each in members]
+        places = _offsets(members)
         table = [[0.0, *(scores.get(place, -np.inf) for place in places)] for scores in own]
         return np.array(table)[:, None]
 
@@ -76,7 +76,7 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
     ) -> SpanScored:
         """Return the spans of all members, with their combined log odds against no answer."""
         odds = (combined_RC[0, 1:] - combined_RC[0, 0]).tolist()
-        spans = [Span(*place, score) for place, score in zip(_places(members), odds, strict=True)]
+        spans = [Span(*place, score) for place, score in zip(_offsets(members), odds, strict=True)]
         best = tuple(sorted(spans, key=lambda span: -span.score))
         top = options_of(AnswerPrediction, options).top or 1
         found = FoundSpans(members[0].places.context, best, _without_overlap(best, top))
@@ -126,14 +126,14 @@ class AnswerCombiner(Combiner[AnswerOutputs, QuestionAndContext, Gold, FoundSpan
         }
 
 
-def _by_place(scores: SpanScored) -> dict[tuple[int, int], float]:
+def _scores_by_offsets(scores: SpanScored) -> dict[tuple[int, int], float]:
     found = scores.places
     return {(span.start, span.end): span.score for span in (*found.candidates, *found.apart)}
 
 
-def _places(members: Sequence[SpanScored]) -> list[tuple[int, int]]:
+def _offsets(members: Sequence[SpanScored]) -> list[tuple[int, int]]:
     """Return the start and end of each different span of any member (K)."""
-    return list(dict.fromkeys(place for each in members for place in _by_place(each)))
+    return list(dict.fromkeys(place for each in members for place in _scores_by_offsets(each)))
 
 
 def _without_overlap(best: Sequence[Span], top: int) -> tuple[Span, ...]:

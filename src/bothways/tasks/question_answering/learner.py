@@ -65,7 +65,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
         seed: int,
         before: AnswerOutputs | None,
     ) -> tuple[Self, list[Answered], list[Answered]]:
-        """Read annotated questions; without validation data, hold out about a tenth, by context."""
+        """Read annotated questions; without validation data, hold out about a tenth, grouped by context."""
         own = options_of(QuestionColumns, columns)
         questions = read_questions(data.train, own)
         if data.validation is None:

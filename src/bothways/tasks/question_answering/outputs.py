@@ -147,7 +147,7 @@ def spans_scored(found: FoundSpans, read: TokensRead) -> SpanScored:
 
 
 def span_table(scores: Sequence[SpanScored]) -> NDArray[np.float64]:
-    """Return the scores of all candidates (N, K)."""
+    """Return the scores of each question's candidate spans (N, K)."""
     return candidate_scores([each.places.candidates for each in scores])
 
 
@@ -165,7 +165,7 @@ def scores_at(scores: Sequence[SpanScored], truth: Gold, threshold: float | None
 
 
 def scores_of_answers(found: Sequence[QuestionAnswer], truth: Gold) -> AnswerScores:
-    """Return exact match and F1 of answers."""
+    """Return exact match and F1 of predicted answers."""
     return score_answers([each.answer or "" for each in found], annotated(truth))
 
 
