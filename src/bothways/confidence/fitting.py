@@ -48,7 +48,7 @@ from bothways.progress import phase
 Labels: TypeAlias = NDArray[np.int64]
 
 # Relative margin of the out-of-domain threshold above the score of the row that sets it. The last bits of a score
-# depend on the other rows of its batch; without the margin, this row would fall now on one side, now on the other.
+# depend on the other rows of its batch; without the margin, this row could fall on either side of the threshold.
 _ROUNDING = 1e-4
 
 

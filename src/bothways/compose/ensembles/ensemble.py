@@ -54,7 +54,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
     'sports'
 
     Attributes:
-        members: The members.
+        members: The trained models, in the order of their folders.
     """
 
     def __init__(self, members: Sequence[AnyTask], fitted: TrainedEnsemble) -> None:

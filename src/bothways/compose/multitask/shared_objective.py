@@ -97,7 +97,7 @@ class SharedObjective:
     ``units`` before the scores are averaged.
     """
 
-    baseline: ClassVar = None  # some heads may not start from a linear model
+    baseline: ClassVar = None  # no epoch 0: not every head starts from a linear model, the baseline
 
     def __init__(
         self,

@@ -193,7 +193,7 @@ class Distillation:
         unit_NH = unit(vectors_NH)
         cosines_NN = unit_NH @ unit_NH.T
         texts = len(cosines_NN)
-        # Without its first value, the flattened matrix in rows of N + 1 values has the diagonal in its last column.
+        # Dropping the first value and reshaping to rows of N + 1 values moves the diagonal into the last column.
         others_NM = cosines_NN.flatten()[1:].view(texts - 1, texts + 1)[:, :-1].reshape(texts, texts - 1)
         return (self.scale * others_NM).log_softmax(1)
 

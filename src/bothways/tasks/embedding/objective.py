@@ -174,9 +174,9 @@ Payload = Alone | CachedMicroBatch
 class EmbeddingObjective:
     """The objective of an embedder for the training loop.
 
-    An update has at most ``batch_size`` rows, which the loss compares with each other; updates differ by at most one
-    row. A micro-batch has at most ``tokens`` tokens. ``held_out`` rows are evaluated after each epoch. ``identity`` has
-    further settings that determine the run.
+    An update has at most ``batch_size`` rows, which the loss compares with each other; update sizes differ by at most
+    one row. A micro-batch has at most ``tokens`` tokens. ``held_out`` rows are evaluated after each epoch. ``identity``
+    has further settings that determine the run.
     """
 
     baseline: ClassVar = Baseline("embedder before the training", margin=0.0)

@@ -140,7 +140,7 @@ class MaskedLMOutputs:
             found, many = each.places, each.places.choice.most_pieces > 1
             fillings = [self._filling(found, one) for one in found.together]
             words = [[self._word(found, slot, one) for one in best] for slot, best in enumerate(found.of_mask)]
-            if many:  # a word may be split into pieces in several ways
+            if many:  # the same word may come from several sequences of pieces
                 fillings = _first_of_each(fillings, lambda filling: filling.text)
                 words = [_first_of_each(best, lambda one: (one.word, self._continues(one.pieces[0]))) for best in words]
             texts.append(FilledText(tuple(fillings), tuple(map(tuple, words)), each.read.dropped_tokens))

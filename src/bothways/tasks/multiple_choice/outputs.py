@@ -40,7 +40,7 @@ Choices: TypeAlias = tuple[str, tuple[str, ...]]
 RightChoices: TypeAlias = NDArray[np.int64]
 """Indices of the right choices (N)."""
 
-# Padding logit of a context that has fewer choices than others.
+# Logit that stands for a missing choice, in contexts with fewer choices than others.
 ABSENT = -1e6
 
 

@@ -79,7 +79,7 @@ class AnswerPrediction(PredictOptions):
         top: Maximum number of answers to list, best first; they do not overlap.
         max_answer_tokens: Maximum tokens of an answer. Default: as the model was opened.
         threshold: Return an answer if its log odds against no answer exceed this; ``-inf`` always answers. Default:
-            as fitted on held-out rows.
+            as the model was opened, else as fitted on held-out questions.
     """
 
     calibrated: bool | None = None
