@@ -304,7 +304,7 @@ or labelled texts, where texts with the same label belong together:
 or, with --teacher, texts alone, for distillation from a larger embedder:
   {"text": "Where is my card?"}
 The columns of the first row determine the kind. To read other columns, name
-them: --anchor question --positive answer. bothways search mine finds negatives.""",
+them: --anchor question --positive answer. For negatives: bothways search mine.""",
     held_out="about a tenth of the training rows (at most some 2,000), drawn with the seed; rows with the same first "
     "text stay together",
 )
