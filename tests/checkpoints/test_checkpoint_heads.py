@@ -210,8 +210,8 @@ def test_a_dropout_rate_that_is_no_number_is_refused(with_heads):
 @pytest.mark.parametrize(
     ("groups", "problem"),
     [
-        (["w5", "w6"], "a text alone"),
-        ("w5", "a text alone"),
+        (["w5", "w6"], "a single text"),
+        ("w5", "a single text"),
         ([["w5"], ["w6", "w7"]], r"groups of \[1, 2\] texts"),
         ([[], []], r"groups of \[0\] texts"),
         ([], "no group"),

@@ -168,7 +168,7 @@ def test_a_label_that_is_missing_is_refused_with_its_row():
 def test_labels_in_several_columns_are_refused(labels):
     said = refused_labels(TEXTS, labels(COLUMNS) if callable(labels) else labels)
     assert said.startswith("expected one column of labels, got ")
-    assert said.endswith("choose one, such as data['label']. Several labels of one text go into a list.")
+    assert said.endswith("choose one, such as data['label']. If a text has several labels, give them as a list.")
 
 
 @pytest.mark.parametrize("labels", ["label", 3, {"a": 1}, np.array("x")])
@@ -178,7 +178,7 @@ def test_labels_that_are_no_list_are_refused(labels):
 
 def test_a_file_or_one_text_is_refused_beside_labels():
     said = refused_labels("train.jsonl", ["x"])
-    assert said == "expected a list of texts beside the labels, got str: 'train.jsonl'"
+    assert said == "expected a list of texts, one for each label, got str: 'train.jsonl'"
 
 
 @pytest.mark.parametrize(("item", "found"), [("ab", "str"), (("a", "b", "c"), "3 values")])

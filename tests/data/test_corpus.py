@@ -46,7 +46,7 @@ def test_files_of_folders_come_in_the_order_of_their_names(tmp_path):
     assert found == ["b.txt", "c.parquet", "a/1.txt.gz", "a/2.jsonl", "b.txt"]
 
 
-@pytest.mark.parametrize(("path", "words"), [("nowhere", "none at"), (".", r"no text in .*expected files named")])
+@pytest.mark.parametrize(("path", "words"), [("nowhere", "none at"), (".", r"no file of text in .*names that end in")])
 def test_paths_without_texts_are_refused(tmp_path, path, words):
     with pytest.raises(InvalidInput, match=words):
         list(corpus_files([tmp_path / path]))

@@ -174,7 +174,7 @@ def test_an_error_in_the_data_leaves_what_is_whole_to_be_continued(tokenizer, da
 
 def test_an_unfinished_run_of_other_settings_or_files_is_not_continued(tokenizer, data, tmp_path):
     broken_off(data, tmp_path / "shards", tokenizer)
-    with pytest.raises(InvalidInput, match="an unfinished run with another shard_tokens: remove that folder"):
+    with pytest.raises(InvalidInput, match="an unfinished run that differs in shard_tokens: remove that folder"):
         write(data, tmp_path / "shards", tokenizer, shard_tokens=99)
     (data / "a.txt").rename(data / "z.txt")
     with pytest.raises(InvalidInput, match="the files have changed since"):

@@ -234,7 +234,7 @@ def test_a_filter_on_an_unknown_field_names_those_there_are(fields, name, proble
     [
         (lambda: [Between("open", 0, 1)], "'open' needs numbers, but that field has none: one of its values is True"),
         (lambda: [Between("lang", 0, 1)], "one of its values is 'en'"),
-        (lambda: [Between("year", "2003")], "'year' expects numbers as its ends, got '2003'"),
+        (lambda: [Between("year", "2003")], "'year' expects numbers as low and high, got '2003'"),
         (lambda: [Between("year", high=math.nan)], "got nan"),
         (lambda: [Among("lang", "en")], r"expects a tuple of values, got 'en': write Among\('lang', \('en',\)\)"),
         (lambda: [Among("year", 2001)], "got 2001"),
@@ -251,7 +251,7 @@ def test_a_filter_that_could_only_find_nothing_is_refused(make, problem):
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ([{"a": 1}, {"b": 2}], r"row 1 .* has the fields \['b'\]; expected those of the rows before, \['a'\]"),
+        ([{"a": 1}, {"b": 2}], r"row 1 .* has the fields \['b'\]; expected those of the first row, \['a'\]"),
         ([{"a": 1}], "2 ids and 1 fields"),
         ([{"a": 1}, {"a": [1]}], "'a' of row 1 .* must be a string, a number, a boolean or None, got list"),
         ([{"a": math.nan}, {"a": 1}], "'a' of row 0 .* is nan"),

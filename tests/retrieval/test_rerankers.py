@@ -97,7 +97,7 @@ def test_a_model_of_grades_ranks_by_the_expected_grade(graded):
 def test_a_model_of_scores_ranks_by_its_score(similar):
     expected = [found.value for found in similar.predict(ASKED)]
     np.testing.assert_allclose(CrossEncoder(similar).score("w5", PASSAGES), expected, rtol=1e-9)
-    with pytest.raises(InvalidInput, match="must be none, as it predicts scores, got 'yes'"):
+    with pytest.raises(InvalidInput, match="must be None, as it predicts scores, got 'yes'"):
         CrossEncoder(similar, "yes")
 
 

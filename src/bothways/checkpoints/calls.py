@@ -60,7 +60,7 @@ class InputReader:
     device: torch.device
 
     def texts(self, texts: Sequence[Text], on_overflow: Overflow) -> ModelInput:
-        """Encode texts."""
+        """Tokenise texts, and pack their windows."""
         if not texts:
             raise InvalidInput("the encoder expects at least one text, but the list of texts is empty.")
         limit = self.config.max_length or 10**9
@@ -71,28 +71,28 @@ class InputReader:
         highest = max(max(row) for row in types)
         if 0 < kinds <= highest:
             raise IncompatibleWeights(
-                f"the tokenizer gives tokens the type {highest}, but the model has only {kinds} types, counted from 0: "
+                f"the tokenizer gives tokens the type {highest}, but the model has only the types 0 to {kinds - 1}: "
                 "the tokenizer belongs to another model. Use the tokenizer of this model."
             )
         packed = pack([window.ids for window in windows], types, self.device)
         return ModelInput(packed, rows, tuple(text.dropped_tokens for text in encoded))
 
     def ids(self, given: PaddedIds) -> ModelInput:
-        """Unpad ids (B, S)."""
+        """Check padded ids (B, S), and pack them without the padding."""
         self.check_tensors(given)
         packed = self._checked(unpad(given.input_ids, given.attention_mask, given.token_type_ids))
         return ModelInput(packed, tuple(range(len(packed.lengths))), (0,) * len(packed.lengths))
 
     def groups(self, groups: Sequence[Group], on_overflow: Overflow) -> tuple[ModelInput, int]:
-        """Encode the texts of all groups; also return the number of choices in each group."""
+        """Tokenise and pack the texts of all groups; also return the number of choices in each group."""
         if on_overflow == "window":
             raise InvalidInput(
-                "choices cannot be compared in windows: use on_overflow='error' or 'truncate', or shorten the texts."
+                "choices cannot be split into windows: use on_overflow='error' or 'truncate', or shorten the texts."
             )
         loose = next((group for group in groups if isinstance(group, str)), None)
         sizes = {len(group) for group in groups}
         if loose is not None or len(sizes) != 1 or 0 in sizes:
-            found = f"a text alone ({loose!r:.60})" if loose is not None else f"groups of {sorted(sizes)} texts"
+            found = f"a single text ({loose!r:.60})" if loose is not None else f"groups of {sorted(sizes)} texts"
             raise InvalidInput(
                 "a multiple choice head expects groups of choices, all with the same number of texts or pairs, "
                 f"but it got {found if groups else 'no group'}."
@@ -100,7 +100,7 @@ class InputReader:
         return self.texts([text for group in groups for text in group], on_overflow), sizes.pop()
 
     def group_ids(self, given: PaddedIds) -> tuple[ModelInput, int]:
-        """Unpad the ids (G, K, S) of all groups; also return the number of choices in each group."""
+        """Pack the padded ids (G, K, S) of all groups; also return the number of choices in each group."""
         self.check_tensors(given)
         shape = tuple(given.input_ids.shape)
         others = [value for value in (given.attention_mask, given.token_type_ids) if value is not None]
@@ -113,7 +113,7 @@ class InputReader:
         return self.ids(given.rows()), shape[1]
 
     def check_tensors(self, given: PaddedIds) -> None:
-        """Check types and device of padded ids."""
+        """Raise InvalidInput or DeviceMismatch if padded ids have a wrong type or lie on another device."""
         inputs = (given.input_ids, given.attention_mask, given.token_type_ids)
         for name, value in zip(("input_ids", "attention_mask", "token_type_ids"), inputs, strict=True):
             if value is not None and not isinstance(value, Tensor):
@@ -200,8 +200,8 @@ class HeadOutput:
         head: Name of the head.
         logits: For ``masked_lm`` and ``permutation_lm`` (B, S, V), for ``token`` (B, S, C) and for ``replaced_token``
             (B, S), zeros in the padding; for ``span`` (B, S, 2), start and end, minus infinity in the padding; for
-            ``sequence`` and ``sentence_order`` (B, C); for ``next_sentence`` (B, 2), the second text following the
-            first or not; for ``multiple_choice`` (G, K).
+            ``sequence`` and ``sentence_order`` (B, C); for ``next_sentence`` (B, 2): the second text follows the first,
+            or does not; for ``multiple_choice`` (G, K).
         labels: Names of the C labels; empty for a head without labels.
         attention_mask: (B, S), 1 for real tokens; for ``multiple_choice`` (G K, S).
         text_of_row: Index of the text of each row of the mask.
@@ -241,7 +241,7 @@ def _present(name: str, value: V | Absent) -> V:
 
 def padded_weights(weights: list[Tensor], longest: int) -> Tensor:
     """Pad the attention weights (N, n, n) of each text to one tensor (B, N, S, S)."""
-    rooms = [longest - weights_Nnn.shape[-1] for weights_Nnn in weights]
+    paddings = [longest - weights_Nnn.shape[-1] for weights_Nnn in weights]
     return torch.stack(
-        [F.pad(weights_Nnn, (0, room, 0, room)) for weights_Nnn, room in zip(weights, rooms, strict=True)]
+        [F.pad(weights_Nnn, (0, size, 0, size)) for weights_Nnn, size in zip(weights, paddings, strict=True)]
     )

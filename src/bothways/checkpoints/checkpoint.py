@@ -49,13 +49,13 @@ class Checkpoint:
 
     Attributes:
         folder: The folder.
-        name: The caller's name for it.
+        name: The name or path that the caller gave.
         revision: The hub commit, or None.
-        settings: Its ``config.json``.
-        family: Its family.
+        settings: The content of its ``config.json``.
+        family: Its family, such as BERT.
         config: The configuration of its encoder.
         tensors: All tensors under the family's names, the encoder's always with the family's prefix.
-        extras: Its ``bothways.json``; empty without this file.
+        extras: The content of its ``bothways.json``; empty without this file.
     """
 
     folder: Path
@@ -124,7 +124,7 @@ class Checkpoint:
         return self._for_vocabulary(self.build_head("masked_lm"))
 
     def new_score_head(self, name: str, labels: int = 1) -> ScoreHead:
-        """Return a head to train: with pre-trained tensors if there are any (a pooler, in some families), else random.
+        """Return a head to train, with pre-trained tensors where they exist (a pooler, in some families), else random.
 
         The output layer is always random, since that of a trained head belongs to other labels.
         """
@@ -223,7 +223,7 @@ def open_checkpoint(
 
     Args:
         name_or_path: A folder, a name such as ``sentence-transformers/all-MiniLM-L6-v2``, or a located model.
-        revision: The commit of a hub name; when None, the one recorded by its download.
+        revision: The commit of a model on the hub. Default: the commit recorded by its download.
         download: Allow a download from the hub.
         allow_pickle: Read a ``.bin`` file, after a scan, if there are no weights in another format.
 
@@ -282,10 +282,10 @@ def warn_of_unread(checkpoint: Checkpoint) -> None:
 
 
 def hold_int8(encoder: Encoder, folder: Path, described: Mapping[str, object]) -> None:
-    """Make an encoder compute with the int8 weights of its folder, and in bfloat16 for others, if this machine can.
+    """Make an encoder compute with its folder's int8 weights, and with bfloat16 in other layers, if this machine can.
 
-    Otherwise it computes with the weights in float32, which is slower. ``described`` is the entry for quantization in
-    ``config.json``, which names the layers in bfloat16.
+    Otherwise it computes with the rounded weights in float32, which is slower. ``described`` is the entry for
+    quantization in ``config.json``, which names the layers in bfloat16.
     """
     maps = read_int8(folder)
     parameters = dict(encoder.named_parameters())

@@ -1,7 +1,7 @@
 """Exported models: an ONNX graph with the settings of its task. This module does not load torch.
 
 Besides the outputs for other programs, the graph has an output ``rows`` for this package: for each window, the values
-from which it makes predictions. ``export.json`` describes this output, and has a checksum for every file.
+from which this package computes predictions. ``export.json`` describes this output, and has a checksum for every file.
 """
 
 from collections.abc import Mapping

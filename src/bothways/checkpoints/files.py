@@ -61,7 +61,7 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tensor]:
-    """Return all tensors of a folder, memory-mapped; a pickle is read after a scan, if there is nothing else."""
+    """Return all tensors of a folder, memory-mapped; a pickle only if allowed, scanned, and without safetensors."""
     if (folder / WEIGHTS).is_file():
         return read_safetensors(folder / WEIGHTS)
     if (folder / SHARD_INDEX).is_file():
@@ -81,7 +81,7 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
 
 
 def read_head_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return the linear layer of a classifier beside the encoder (`families.family.MEAN_HEAD`); empty without one."""
+    """Return the tensors in ``head/``, a classifier's linear layer (see `MEAN_HEAD`); empty without this file."""
     path = folder / HEAD_WEIGHTS
     if not path.is_file():
         return {}
@@ -89,7 +89,7 @@ def read_head_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def int8_tensors(maps: Mapping[str, Int8Weight]) -> dict[str, Tensor]:
-    """Return the tensors of int8 weights by their names in the file; ``maps`` has them by encoder parameter."""
+    """Return the tensors of int8 weights under their names in the file; the keys of ``maps`` are encoder parameters."""
     return {
         f"{name}.{part}": value
         for name, each in maps.items()
@@ -135,7 +135,7 @@ def _int8_weight(path: Path, name: str, tensors: Mapping[str, Tensor]) -> Int8We
     assert stretch is not None
     finite = all(bool(each.isfinite().all()) for each in (scale, shift, stretch))
     if not finite or bool((scale <= 0).any()) or bool((stretch <= 0).any()):
-        raise _damaged(path, f"finite numbers, and scales above 0, for {name}", "others")
+        raise _damaged(path, f"finite numbers, and scales above 0, for {name}", "other numbers")
     return Int8Weight(codes, scale, shift, stretch)
 
 
@@ -226,7 +226,7 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
     for name in sorted(set(places.values())):
         # The name comes from the file: it must not lead out of the folder.
         if Path(name).name != name or not (folder / name).is_file():
-            raise CorruptCheckpoint(f"{SHARD_INDEX} names the shard {name!r}, not in {str(folder)!r}: get it again.")
+            raise CorruptCheckpoint(f"{SHARD_INDEX} names the shard {name!r}, which {str(folder)!r} lacks. Get it.")
         tensors.update(read_safetensors(folder / name))
     absent = sorted(set(places) - set(tensors))
     if absent:

@@ -44,7 +44,7 @@ EMBEDDED = {
 
 @dataclass(frozen=True, slots=True)
 class LocatedModel:
-    """A model on this machine, under the caller's name for it, and its commit on the hub."""
+    """A model folder on this machine, the name or path that the caller gave for it, and its commit on the hub."""
 
     folder: Path
     name: str
@@ -70,17 +70,17 @@ def locate(
         InvalidInput: The revision of a hub name is not a commit.
         OfflineError: It needs a download that is not allowed or failed.
         CorruptCheckpoint: An embedded checkpoint differs from the official release.
-        OutOfDisk: The hub cache has no room for it.
+        OutOfDisk: The disk of the hub cache is full.
     """
     if name_or_path == "":
         raise UnknownModel("expected the name or folder of a model, but got an empty string ('.' is this folder).")
     name = str(name_or_path)
     folder = Path(name_or_path)
     try:
-        there = folder.is_dir()
+        is_folder = folder.is_dir()
     except OSError as error:
         raise UnknownModel(f"{name!r} cannot be looked up as a model folder: {error.strerror}.") from error
-    if there:
+    if is_folder:
         return LocatedModel(folder, name)
     if (
         isinstance(name_or_path, Path)
@@ -90,13 +90,13 @@ def locate(
         kind = "a file, not a folder" if folder.is_file() else "not there"
         near = did_you_mean_path(folder)
         raise UnknownModel(f"{name!r} should be a model folder, but it is {kind}.{near}")
-    if name in EMBEDDED and revision is None and (carried := _carried(EMBEDDED[name])) is not None:
-        verify_checksums(carried, EMBEDDED[name].checksums)
-        return LocatedModel(carried, name)
+    if name in EMBEDDED and revision is None and (installed := _in_package(EMBEDDED[name])) is not None:
+        verify_checksums(installed, EMBEDDED[name].checksums)
+        return LocatedModel(installed, name)
     return _from_hub(name, revision, download=download, allow_pickle=allow_pickle)
 
 
-def _carried(embedded: Embedded) -> Path | None:
+def _in_package(embedded: Embedded) -> Path | None:
     found = importlib.util.find_spec(embedded.package)
     if found is None or not found.submodule_search_locations:
         return None
@@ -198,7 +198,7 @@ def recorded_commit(name: str) -> str | None:
 class CachedModel:
     """A model in an installed package or the local hub cache."""
 
-    name: str  # its name for `locate`
+    name: str  # the argument for `locate`
     folder: Path
     commit: str | None  # its commit on the hub
     by_name: bool  # True if `locate` needs only the name; False if it needs the commit too
@@ -206,13 +206,13 @@ class CachedModel:
 
 def cached_models() -> Iterator[CachedModel]:
     """Yield the models with weights in installed packages and in the local hub cache."""
-    carried = {name: folder for name, package in EMBEDDED.items() if (folder := _carried(package)) is not None}
-    for name, folder in carried.items():
+    installed = {name: folder for name, package in EMBEDDED.items() if (folder := _in_package(package)) is not None}
+    for name, folder in installed.items():
         if has_weights(folder):
             yield CachedModel(name, folder, None, by_name=True)
     for repository in _repositories():
         name = repository.name.removeprefix("models--").replace("--", "/")
-        known = None if name in carried else recorded_commit(name)
+        known = None if name in installed else recorded_commit(name)
         for folder in _snapshots(name):
             if has_weights(folder, allow_pickle=True):
                 yield CachedModel(name, folder, folder.name, by_name=folder.name == known)
@@ -229,7 +229,7 @@ def has_weights(folder: Path, *, allow_pickle: bool = False) -> bool:
 
 
 def no_weights(name: str, verb: str) -> InvalidInput:
-    """Return the error for an exported model in a place that needs weights; ``verb`` says what needs them."""
+    """Return the error for an exported model where weights are needed; ``verb`` names what they are needed for."""
     return InvalidInput(
         f"expected a model with weights to {verb}, got {name!r}, which is an ONNX export for inference only: "
         "open the model that was exported."

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-# The old and new names of the poolings, and the supported modules.
+# The names of the poolings in old and new releases of sentence-transformers, and the supported modules.
 OLD_KEYS: dict[Pooling, str] = {
     "mean": "pooling_mode_mean_tokens",
     "cls": "pooling_mode_cls_token",
@@ -135,7 +135,7 @@ def _written(path: Path) -> Iterator[None]:
 
 
 def write_modules(folder: Path, behind: Mapping[str, str]) -> None:
-    """Write ``modules.json`` for the encoder and the modules ``behind`` it; create the folders of these."""
+    """Write ``modules.json`` for the encoder and the modules ``behind`` it (kind to folder); create their folders."""
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for index, (kind, path) in enumerate({"Transformer": "", **behind}.items())
@@ -158,12 +158,12 @@ def write_pooling(folder: Path, hidden: int, pooling: Pooling, *, cls_is_last: b
 
 
 def write_length(folder: Path, max_length: object) -> None:
-    """Write the maximum number of tokens of a text."""
+    """Write the maximum number of tokens of a text into ``sentence_bert_config.json``."""
     write_json(folder / LENGTH_FILE, {"max_seq_length": max_length, "do_lower_case": False})
 
 
 def embeds_mean(folder: Path, *, cls_is_last: bool) -> bool:
-    """Return True if the vectors of a checkpoint are the mean of the tokens, without further modules."""
+    """Return True if the folder is set to mean pooling, and lists no modules but `MODULES`."""
     try:
         check_modules(folder)
         return stored_pooling(folder, cls_is_last=cls_is_last) == "mean"

@@ -117,7 +117,7 @@ def built_again(module: M) -> M:
 def reduce_module(module: nn.Module) -> Reduced:
     """Reduce a module for pickle: to its builder if that gives the same weights, else to its weights.
 
-    It is registered for encoders, poolers and heads; for other classes of modules, register it with
+    This function is registered for encoders, poolers and heads; for other classes of modules, register it with
     ``copyreg.pickle``.
     """
     if not is_as_stored(module):

@@ -48,7 +48,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(slots=True)
 class PretrainedEncoder:
-    """An encoder with its tokenizer, its loaded heads and its source.
+    """An encoder with its tokenizer, its loaded heads, and the name and folder that it was loaded from.
 
     Call it with texts, or like a model of transformers with ``input_ids`` and ``attention_mask``. It is in evaluation
     mode. Gradients are recorded as usual in torch, so wrap calls in ``torch.inference_mode()`` unless you train.
@@ -95,10 +95,10 @@ class PretrainedEncoder:
         return quantization_of(self.settings)
 
     def check_full(self, verb: str) -> None:
-        """Raise InvalidInput if layers are int8; ``verb`` says what needs the trained weights."""
+        """Raise InvalidInput if layers are int8; ``verb`` names what needs the trained weights, such as ``train``."""
         if self.quantization is not None:
             raise InvalidInput(
-                f"expected a model to {verb} with float32 weights, got {self.name!r}, which is quantized to int8: "
+                f"expected a model with float32 weights to {verb}, got {self.name!r}, which is quantized to int8: "
                 f"{verb} the original model."
             )
 
@@ -166,12 +166,12 @@ class PretrainedEncoder:
 
         Args:
             head: Its name, one of those given to `load`.
-            texts: As in a call. A ``multiple_choice`` head takes groups instead: lists of equally many texts or pairs,
-                one of which is to be chosen.
+            texts: As for `__call__`. A ``multiple_choice`` head takes groups instead: lists of equally many texts or
+                pairs, one of which is to be chosen.
             input_ids: Token ids (B, S), or (G, K, S) for groups of choices, instead of texts.
             attention_mask: 1 for real tokens, 0 for padding, of the same shape.
             token_type_ids: Segment ids of the same shape.
-            on_overflow: As in a call; choices have no windows.
+            on_overflow: As for `__call__`, but a ``multiple_choice`` head does not support ``"window"``.
             backend: Name of the attention backend.
 
         Raises:
@@ -299,7 +299,7 @@ def load(
         heads: Names of the trained heads to load with it, one or several: ``masked_lm``, ``permutation_lm``,
             ``next_sentence``, ``sentence_order``, ``replaced_token``, ``sequence``, ``token``, ``span``,
             ``multiple_choice``.
-        revision: The commit of a hub name; when None, the one recorded by its download.
+        revision: The commit of a model on the hub. Default: the commit recorded by its download.
         device: ``"auto"`` takes a GPU if there is one.
         dtype: ``float32``, ``bfloat16``, ``float16`` or ``float64``. None, for inference only, means bfloat16 on a GPU
             that has it, else float32. ``auto`` is like None, but reports its choice, and on a CPU with instructions for
@@ -379,7 +379,7 @@ def _placed(module: M, place: torch.device, precision: torch.dtype) -> M:
         if not placed.get_parameter(name).isfinite().all():
             raise InvalidInput(
                 f"{name} has weights beyond {largest:g}, the largest number of {precision}: choose dtype='bfloat16' or "
-                "'float32', which have room for them."
+                "'float32', which can hold them."
             )
     return placed
 
@@ -395,8 +395,8 @@ def _ids(
 def _pooler(checkpoint: Checkpoint) -> Pooler | Absent:
     advice = "For sentence embeddings use SentenceEmbedder, which averages the last hidden states."
     if checkpoint.family.pooler_training is None:
-        return Absent(f"{checkpoint.family.title} was not trained with a pooler: its output means nothing. {advice}")
+        return Absent(f"{checkpoint.family.title} was not trained with a pooler: its output is meaningless. {advice}")
     pooler = checkpoint.build_pooler()
     if pooler is None:
-        return Absent(f"this checkpoint has no weights for it, and random ones would mean nothing. {advice}")
+        return Absent(f"this checkpoint has no weights for the pooler. {advice}")
     return pooler

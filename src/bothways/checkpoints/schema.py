@@ -1,7 +1,7 @@
 """Schemas of ``bothways.json`` and the labels of ``config.json``, which are checked when a stored model is read.
 
-A reader chooses the schema of the model that it expects: ``StoredTags.of(content)``. All schemas extend `Stored`, which
-has the values that all models share. Unknown keys belong to another kind of model or to a newer release, and are
+Each task has its own schema: ``StoredTags.of(content)`` checks the content for a tagger. All schemas extend `Stored`,
+which has the values that all models share. Unknown keys belong to another kind of model or to a newer release, and are
 ignored. A null stands for a value that was not fitted or not requested.
 
 Checks that need the opened model (the maximum length, one value for each label) are made elsewhere, with the same
@@ -36,7 +36,7 @@ Thresholds = list[Annotated[float, Field(ge=0, le=1)]]
 # Maximum number of members of an ensemble: each is opened, and predicts every row.
 MAX_MEMBERS = 100
 
-# Names are used in file names, and as values of options on the command line.
+# Names of heads are used in file names, and as values of options on the command line.
 HEAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 
@@ -120,7 +120,7 @@ class Stored(BaseModel):
 
 
 class StoredLabels(Stored):
-    """A classifier or a regression model, for texts or pairs."""
+    """The values of a classifier or a regression model, for texts or pairs."""
 
     merge: Merge | None = Field(default=None, description="a way to merge windows")
     target: TargetKind | None = Field(default=None, description="'single', 'multi' or 'regression'")
@@ -132,20 +132,20 @@ class StoredLabels(Stored):
 
 
 class StoredTags(Stored):
-    """A tagger."""
+    """The values of a tagger."""
 
     scheme: Scheme | None = Field(default=None, description="a scheme of tags")
 
 
 class StoredAnswers(Stored):
-    """A question answering model."""
+    """The values of a question answering model."""
 
     no_answer_threshold: float | None = Field(default=None, description="a finite number, or null")
     max_answer_tokens: int | None = Field(default=None, ge=1, description="a whole number of at least 1")
 
 
 class StoredVectors(Stored):
-    """A sentence embedder."""
+    """The values of a sentence embedder."""
 
     pooling: Pooling | None = Field(default=None, description="the name of a pooling")
     unit_length: bool | None = Field(default=None, description="true or false")
@@ -171,7 +171,7 @@ class StoredHead(Stored):
 
 
 class StoredTasks(Stored):
-    """A model with several heads."""
+    """The values of a model with several heads."""
 
     merge: Merge | None = Field(default=None, description="a way to merge windows")
     heads: list[StoredHead] = Field(
@@ -182,14 +182,14 @@ class StoredTasks(Stored):
 
 
 class StoredMember(_Part):
-    """The place of a member of an ensemble, and a checksum over its files."""
+    """The path of a member of an ensemble, and a checksum over its files."""
 
     path: str
     fingerprint: str
 
 
 class StoredEnsemble(Stored):
-    """Several models whose predictions are combined."""
+    """The values of an ensemble: several models whose predictions are combined."""
 
     method: Method = Field(description="'mean', 'vote' or 'stacked'")
     members: list[StoredMember] = Field(

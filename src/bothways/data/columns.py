@@ -27,7 +27,7 @@ class Row:
     Attributes:
         number: The line on which the row starts (text files) or its position (Parquet, lists), from 1.
         values: Column name to value: strings from csv, tsv and txt, any JSON or Parquet value otherwise.
-        where: The row in words, for messages: ``line 3 of 'train.csv'``.
+        where: A description of the row for error messages, such as ``line 3 of 'train.csv'``.
     """
 
     number: int
@@ -71,7 +71,7 @@ def value_at(row: Row, column: str) -> object:
     try:
         return row.values[column]
     except KeyError:
-        raise InvalidInput(f"{row.where} has no column {column!r}. {_columns_there(column, row.values)}") from None
+        raise InvalidInput(f"{row.where} has no column {column!r}. {_columns_of(row, column)}") from None
 
 
 def text_at(row: Row, columns: str | tuple[str, ...]) -> str:
@@ -115,7 +115,7 @@ def check_encodable(text: str, what: str) -> None:
 
 
 def written_list(text: str, instead: str) -> list[object] | None:
-    """Parse a list in JSON or Python notation; None for other strings. ``instead`` is advice for the error message.
+    """Parse a string that looks like a list, else return None; ``instead`` is advice for the error message.
 
     >>> written_list("['B-PER', 'O']", "Put white space between them")
     ['B-PER', 'O']
@@ -160,7 +160,7 @@ def kind_of_label(value: object) -> type:
 
 
 def label_set(value: object) -> tuple[str, ...]:
-    """Return the distinct labels of a text in their order; there may be none.
+    """Convert a value to the distinct labels of a text, in order of appearance; there may be none.
 
     The value is a list, or a string as in a csv file: labels separated by ``|``, or a list in JSON or Python notation.
 
@@ -168,8 +168,8 @@ def label_set(value: object) -> tuple[str, ...]:
     ('sports', 'world')
 
     Raises:
-        InvalidInput: The value is null or of another type, a list that cannot be read, or a string with other
-            separators, or `class_label` refuses a label.
+        InvalidInput: The value is null or of another type, or a string with commas or semicolons but no ``|``; a list
+            cannot be parsed; or `class_label` refuses a label.
     """
     if isinstance(value, str):
         parts: Iterable[object] | None = written_list(value, f"Put {_SEPARATOR!r} between the labels")
@@ -250,13 +250,13 @@ def _described(value: object) -> str:
     return f"a value of type {type(value).__name__}"
 
 
-def _columns_there(wanted: str, columns: Iterable[object]) -> str:
-    names = [str(column) for column in columns]
+def _columns_of(row: Row, missing: str) -> str:
+    names = [str(column) for column in row.values]
     if not names:
         return "The row has no columns at all."
     shown = ", ".join(repr(name) for name in names[:_COLUMNS_SHOWN])
     more = f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
-    return f"It has: {shown}{more}.{did_you_mean(wanted, names)}"
+    return f"It has: {shown}{more}.{did_you_mean(missing, names)}"
 
 
 def words_at(row: Row, column: str) -> "Words":
@@ -275,7 +275,7 @@ def words_at(row: Row, column: str) -> "Words":
 
 
 def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
-    """Return the words of a row: its column of words if it has one, else the words of its text."""
+    """Return the words in the column ``tokens``; in a row without it, the words of the text in the columns ``text``."""
     if tokens in row.values:
         return words_at(row, tokens)
     if not any(name in row.values for name in text):
@@ -318,7 +318,7 @@ def strings_at(row: Row, column: str) -> list[str]:
 
 
 def with_text(read: Callable[[Row], T], rows: Iterable[Row], has_text: deque[bool]) -> Iterator[T]:
-    """Yield the inputs of rows that have a text; append True or False to ``has_text`` for each row."""
+    """Yield ``read(row)`` for each row that has a text; append True or False to ``has_text`` for every row."""
     for row in rows:
         try:
             value = read(row)

@@ -30,8 +30,8 @@ def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
             if len(values) != columns or columns < 2:
                 raise InvalidInput(
                     f"line {number} of {name} has {len(values)} columns, but the text that starts on line {first} has "
-                    f"{columns}. Expected a word and its tag, with the same columns on every line of a text, and an "
-                    "empty line between texts."
+                    f"{columns}. Expected a word and its tag, the same number of columns on every line of a text, "
+                    "and an empty line between texts."
                 )
         tokens, tags = [values[0] for _, values in text], [values[-1] for _, values in text]
         yield Row(first, {"tokens": tokens, "tags": tags}, f"the text on line {first} of {name}")

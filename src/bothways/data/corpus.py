@@ -22,7 +22,7 @@ _MAX_LINES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a corpus: its text, one paragraph per line, and the place where it begins, for messages."""
+    """One document of a corpus: its text, one paragraph per line, and the line or row where it begins, for messages."""
 
     text: str
     where: str
@@ -45,8 +45,8 @@ def corpus_files(paths: Sequence[str | Path]) -> Iterator[Path]:
             yield file
     if not found:
         raise InvalidInput(
-            f"there is no text in {', '.join(map(repr, map(str, paths)))}: expected files named .txt, .jsonl, .csv, "
-            ".tsv (also .gz) or .parquet."
+            f"there is no file of text in {', '.join(map(repr, map(str, paths)))}: expected names that end in .txt, "
+            ".jsonl, .csv, .tsv (also followed by .gz) or .parquet."
         )
 
 

@@ -1,6 +1,6 @@
 """Lines and rows from files: JSON Lines, CSV, TSV, plain text, CoNLL, CoNLL-U and Parquet (extra ``parquet``).
 
-Lines are UTF-8, from plain or gzip-compressed byte streams; one is held at a time, so memory stays flat.
+Lines are UTF-8, from plain or gzip-compressed byte streams. Only one line at a time is in memory.
 """
 
 import csv
@@ -29,7 +29,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class LineLimit:
-    """A limit in bytes or characters: without one, a binary file or a decompression bomb would fill the memory."""
+    """A maximum length in bytes or characters, against binary files and decompression bombs; advice for the message."""
 
     size: int
     advice: str
@@ -64,10 +64,7 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> Bytes:
-    """Return the stream itself, or a view that decompresses it if it starts like gzip data; neither is closed.
-
-    No UTF-8 text starts with the two bytes of gzip.
-    """
+    """Return the stream, in a `gzip.GzipFile` if it begins with the two bytes of gzip, as no UTF-8 text does."""
     try:
         head = _first_bytes(stream)
     except OSError as error:
@@ -129,7 +126,8 @@ def text_lines(stream: IO[str], name: str, limit: LineLimit = LONGEST_LINE) -> I
             line = stream.readline(limit.size + 1)
         except UnicodeDecodeError as error:
             raise InvalidInput(
-                f"line {number} of {name} or one soon after it is not {error.encoding}: {error.reason}."
+                f"line {number} of {name}, or a line soon after it, is not {error.encoding}: {error.reason}. Open "
+                "the file with the encoding in which it was saved."
             ) from error
         _check_length(line, name, number, limit)
         if not line:
@@ -160,7 +158,7 @@ def _checked_blank(line: str, blank: int, name: str, number: int) -> int:
         return 0
     if blank == MAX_BLANK_LINES:
         raise InvalidInput(
-            f"{blank:,} lines of {name} up to line {number - 1:,} are blank: expected rows. Check what the file is."
+            f"the {blank:,} lines of {name} before line {number:,} are blank: expected rows. Check what the file is."
         )
     return blank + 1
 
@@ -289,10 +287,10 @@ _OTHER_SEPARATORS = ";\t|"
 
 
 def separated_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """Yield rows like `csv_rows`, with the separator that the header has.
+    """Yield rows like `csv_rows`, with the separator found in the header.
 
-    It is a comma, unless the header has no comma but exactly one of semicolon, tab and vertical bar, between names that
-    are not empty.
+    The separator is a comma, unless the header has no comma but exactly one of semicolon, tab and vertical bar, between
+    names that are not empty.
     """
     header = next(lines, "")
     yield from csv_rows(itertools.chain([header], lines), name, delimiter=_separator(header))
@@ -310,7 +308,7 @@ def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     """Yield rows like `csv_rows`, from fields separated by tabs.
 
     Many programs write such tables without quotes, so a quote may be part of a text. Two such quotes, at the start and
-    at the end of fields on different lines, would silently join the rows between them into one.
+    at the end of fields on different lines, would join the rows between them into one: this raises InvalidInput.
     """
     header = next(lines, "")
     rows = csv_rows(itertools.chain([header], lines), name, delimiter="\t")
@@ -370,7 +368,8 @@ _CELLS_AT_ONCE = 300_000
 def parquet_rows(stream: IO[bytes], name: str, columns: Collection[str] | None = None) -> Iterator[Row]:
     """Yield rows of a Parquet file; nulls are ``None``, lists and structs are Python lists and dicts.
 
-    Only ``columns`` and ``id`` are read. If one of ``columns`` is missing, all are read, for the error message.
+    Only ``columns`` and ``id`` are read. If one of ``columns`` is missing, all are read, so that a later error message
+    can list them.
     """
     try:
         import pyarrow as pa

@@ -9,7 +9,7 @@ from bothways.data.formats import decoded_lines, decompressed, open_file
 from bothways.errors import InvalidInput
 
 Judgments = dict[str, dict[str, int]]
-"""Relevance by query and document; 0 or less for a document that was judged to be no answer."""
+"""Grade of relevance by query id and document id; 0 or less for a document that is not relevant."""
 
 MAX_GRADE = 1000
 """Maximum absolute grade: trec_eval counts grades in a table, and misreads larger ones."""
@@ -47,14 +47,14 @@ def check_grade(grade: str, where: str) -> int:
     digits = grade.lstrip("+-0") or "0"
     if len(digits) > len(str(MAX_GRADE)) or int(digits) > MAX_GRADE:
         raise InvalidInput(
-            f"{where}: the relevance must lie between {-MAX_GRADE} and {MAX_GRADE}, got {grade:.30}. Is it from "
-            "another column?"
+            f"{where}: the relevance must lie between {-MAX_GRADE} and {MAX_GRADE}, got {grade:.30}. Check "
+            "the order of the columns."
         )
     return int(grade)
 
 
 def _records(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the place (for messages), query, document and relevance of each line."""
+    """Yield a description of each line for messages, and its query id, document id and relevance."""
     name = repr(str(path))
     headed: bool | None = None
     with open_file(path) as stream:

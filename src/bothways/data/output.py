@@ -31,7 +31,7 @@ def write_rows(
     format: OutputFormat | None = None,  # noqa: A002 (the option's name)
     overwrite: bool = True,
 ) -> int:
-    """Write rows as they come, and return their number.
+    """Write rows one at a time, and return the number of rows.
 
     The file appears when all rows are written, or not at all. If its name ends in ``.gz``, it is compressed; the same
     rows always give the same bytes. In csv and tsv, the keys of the first row are the columns, null is an empty field,
@@ -42,7 +42,7 @@ def write_rows(
         target: A path, or ``"-"`` for standard output, where each row is written at once. A device such as /dev/null
             and a pipe are written to directly.
         rows: Column name to value.
-        format: Default: see `output_format`.
+        format: Default: from the file's name, see `output_format`.
         overwrite: Replace an existing file.
 
     Raises:
@@ -144,7 +144,7 @@ def _csv_writer(stream: IO[str], *, delimiter: str) -> Callable[[_Row], None]:
             columns.extend(row)
             writer.writerow(columns)
         if row.keys() != set(columns):
-            raise InvalidInput(f"it has the columns {sorted(row)}, the first row {sorted(columns)}: use jsonl.")
+            raise InvalidInput(f"it has the columns {sorted(row)}, but the first row has {sorted(columns)}: use jsonl.")
         writer.writerow([_cell(row[column]) for column in columns])
 
     return write
@@ -154,11 +154,11 @@ def _conll_writer(stream: IO[str]) -> Callable[[_Row], None]:
     def write(row: _Row) -> None:
         tokens, tags = row.get("tokens"), row.get("tags")
         if not isinstance(tokens, list) or not isinstance(tags, list) or len(tokens) != len(tags):
-            raise InvalidInput("CoNLL needs as many tags as tokens, each a list of strings.")
+            raise InvalidInput("CoNLL needs 'tokens' and 'tags', two lists of strings of the same length.")
         for value in (*tokens, *tags):
             # A tab separates the columns, so a word may hold spaces, but nothing that would end a column or a line.
             if not isinstance(value, str) or not value or any(each in value for each in "\t\r\n"):
-                raise InvalidInput(f"{value!r:.80} does not fit on a line of CoNLL: use jsonl.")
+                raise InvalidInput(f"CoNLL needs text without tabs and line breaks, got {value!r:.80}: use jsonl.")
         stream.write("".join(f"{token}\t{tag}\n" for token, tag in zip(tokens, tags, strict=True)) + "\n")
 
     return write
@@ -169,7 +169,7 @@ def _cell(value: object) -> object:
         return ""
     if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
         if any("|" in part or not part.strip() for part in value):
-            raise InvalidInput(f"the list {value!r} has a blank string or one with '|': use jsonl for such lists.")
+            raise InvalidInput(f"{value!r} is joined by '|', but has a blank string or one with '|': use jsonl.")
         return "|".join(value)
     if isinstance(value, list | tuple) and not value:
         return ""

@@ -67,7 +67,7 @@ class Example(Generic[LabelT]):
 
     Attributes:
         row: Its line or row in the source, from 1.
-        where: The line or row in words, with the name of the source, for messages.
+        where: A description of the row for messages, such as ``line 3 of 'train.csv'``.
     """
 
     text: Any
@@ -78,7 +78,7 @@ class Example(Generic[LabelT]):
 
 @dataclass(frozen=True, slots=True)
 class TaggedRow:
-    """Words and their tags, and the name of the row for messages."""
+    """The words of a row and their tags, with a description of the row for messages."""
 
     words: "Words"
     label: tuple[str, ...]
@@ -95,10 +95,10 @@ def read_rows(
 
     Args:
         source: A path, ``"-"`` for standard input, an open stream (not closed here), a DataFrame of pandas or polars, a
-            Table of pyarrow, a Dataset of datasets, or a list or other iterable of mappings (or rows) that can be read
-            again. Files are UTF-8, with or without a byte order mark, plain or compressed with gzip. In tables and
-            mappings, NumPy values become Python values, missing ones (NaN, pandas.NA) become None, and the integers of
-            a ``ClassLabel`` become names.
+            Table of pyarrow, a Dataset of datasets, or a list or other iterable of mappings (or rows), but no iterator.
+            Files are UTF-8, with or without a byte order mark, plain or compressed with gzip. In tables and mappings,
+            NumPy values become Python values, missing ones (NaN, pandas.NA) become None, and the integers of a
+            ``ClassLabel`` become names.
         format: Default: from the file's name; ``jsonl`` for standard input.
         columns: Columns to read from a Parquet file; None for all.
 
@@ -184,7 +184,7 @@ def read_tagged(source: Source, tokens: str = "tokens", tags: str = "tags") -> I
             )
         for number, label in enumerate(labels, start=1):
             if not label.strip():
-                raise InvalidInput(f"{row.where}: tag {number} in {tags!r} is empty. A word outside of all spans is O.")
+                raise InvalidInput(f"{row.where}: tag {number} in {tags!r} is empty. Expected a tag, such as 'O'.")
             check_encodable(label, f"{row.where}: tag {number} in {tags!r}")
         yield TaggedRow(words, tuple(labels), row.where)
 
@@ -229,7 +229,7 @@ def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | 
     if rows is None:
         rows = _readable_again(source)
     if format_ is not None:
-        raise InvalidInput(f"{name} needs no format, got {format_!r}: leave it out.")
+        raise InvalidInput(f"format: expected None for {name}, got {format_!r}. Only files and streams have a format.")
     return _mapping_rows(rows, name), name
 
 

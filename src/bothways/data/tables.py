@@ -39,7 +39,7 @@ def is_column(source: object) -> bool:
 def items_of(source: object) -> Iterator[object] | None:
     """Return the items of a container as a stream of Python values; the rows of a table are dicts.
 
-    Return None for strings, bytes, mappings, arrays without axes, and objects that are not iterable.
+    Return None for strings, bytes, mappings, zero-dimensional arrays, and objects that are not iterable.
     """
     if _axes(source) == 0 or isinstance(source, str | bytes | bytearray | Mapping):
         return None
@@ -52,7 +52,7 @@ def items_of(source: object) -> Iterator[object] | None:
 
 
 def remedy(source: object) -> str | None:
-    """Return advice for a container that must be opened first (a DatasetDict, a LazyFrame); None for others."""
+    """Return advice for messages about a DatasetDict or LazyFrame, which is not yet a table; None for other types."""
     return _known(source, _REMEDIES)
 
 
@@ -176,7 +176,7 @@ _MISSING = {"pandas.NAType": True, "pandas.NaTType": True}
 
 
 def as_batch(value: object, one: str = "a text", many: str = "texts") -> tuple[list[object], bool]:
-    """Return inputs as a list of Python values, and True for a single input.
+    """Return inputs as a list of Python values, and True if ``value`` is a single input.
 
     >>> as_batch("Rates rose.")
     (['Rates rose.'], True)
@@ -189,7 +189,7 @@ def as_batch(value: object, one: str = "a text", many: str = "texts") -> tuple[l
         many: Its plural.
 
     Raises:
-        InvalidInput: The value is neither, or has to be opened first (a DatasetDict, a LazyFrame).
+        InvalidInput: The value is neither one input nor many, such as a DatasetDict or a LazyFrame.
     """
     if _axes(value) == 0:
         value = plain(value)
@@ -225,11 +225,11 @@ def labelled_rows(
     """
     given, alone = as_batch(inputs, f"a list of {many}", many)
     if alone:
-        raise InvalidInput(f"expected a list of {many} beside the labels, got {_got(inputs)}")
+        raise InvalidInput(f"expected a list of {many}, one for each label, got {_got(inputs)}")
     if (_axes(labels) or 0) > 1 or table_rows(labels, "the given labels") is not None:
         raise InvalidInput(
-            f"expected one column of labels, got {type(labels).__name__}: choose one, such as data['label']. Several "
-            "labels of one text go into a list."
+            f"expected one column of labels, got {type(labels).__name__}: choose one, such as data['label']. If a text "
+            "has several labels, give them as a list."
         )
     found = items_of(labels)
     if found is None:

@@ -51,7 +51,7 @@ class StoredWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowStore:
-    """The windows of a list of texts.
+    """The tokenised windows of a list of texts, end to end in flat arrays.
 
     Attributes:
         ids_T: Token ids of all windows, end to end.
@@ -123,13 +123,13 @@ class WindowStore:
         return shares_W
 
     def windows_of(self, texts: Sequence[int] | NDArray[np.int64]) -> list[int]:
-        """Return indices of all windows of some texts."""
+        """Return the indices of all windows of the texts with these indices."""
         first = np.searchsorted(self.text_of_window, texts, side="left")
         last = np.searchsorted(self.text_of_window, texts, side="right")
         return [window for low, high in zip(first, last, strict=True) for window in range(low, high)]
 
     def take(self, texts: Sequence[int] | NDArray[np.int64]) -> WindowStore:
-        """Select texts, in this order, without the positions of their tokens."""
+        """Return a store of the texts with these indices, in this order, without the positions of their tokens."""
         windows = self.windows_of(texts)
         spans = [slice(self.starts[window], self.starts[window + 1]) for window in windows]
         counts_N = np.bincount(self.text_of_window, minlength=self.texts)[texts]
@@ -142,7 +142,7 @@ class WindowStore:
         )
 
     def places(self, window: int) -> Places:
-        """Return the positions of one window's tokens in its text, which was encoded with offsets."""
+        """Return the positions of one window's tokens in its text; InvalidInput if encoded without offsets."""
         if self.stored_places is None:
             raise InvalidInput("expected texts that were encoded with offsets=True, got texts without token offsets.")
         span, stored = slice(self.starts[window], self.starts[window + 1]), self.stored_places
@@ -157,7 +157,7 @@ class WindowStore:
         return [StoredWindow(self.ids_T[span], self.types_T[span], number) for number, span in spans]
 
     def pack(self, windows: Sequence[int]) -> Packed:
-        """Return some windows as a packed batch, on the CPU."""
+        """Return the windows with these indices as a packed batch, on the CPU."""
         from bothways.packing import pack
 
         stored = self.windows(windows)

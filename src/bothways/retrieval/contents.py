@@ -97,7 +97,7 @@ class IndexContents(Generic[RepresentationT]):
         if unknown:
             raise InvalidInput(f"the index has no texts with these ids: {_some(unknown)}.")
         if len(gone) == len(self.ids):
-            raise InvalidInput("an index needs at least one text: instead of deleting all, delete its folder.")
+            raise InvalidInput("an index needs at least one text: instead of deleting all texts, delete its folder.")
         kept = np.flatnonzero([id_ not in gone for id_ in self.ids])
 
         def of_kept(column: tuple[T, ...]) -> tuple[T, ...]:
@@ -158,7 +158,7 @@ class RowBatch(NamedTuple):
 def collect(
     batches: Iterable[RowBatch], encoder: EncoderIdentity, language: str | None, *, first_number: int = 0
 ) -> IndexContents[DenseVectors]:
-    """Check and copy the rows of all batches, with one copy in memory; missing ids count up from ``first_number``."""
+    """Check and copy the rows of all batches; a row without an id gets its index plus ``first_number``."""
     blocks: deque[DenseVectors] = deque()
     ids: list[str] = []
     texts: list[str] = []
@@ -258,8 +258,8 @@ def _extend(columns: dict[str, list[Scalar]], fields: Sequence[Fields], start: i
     for place, each in enumerate(fields, start=start):
         if each.keys() != columns.keys():
             raise InvalidInput(
-                f"row {place} (counted from 0) has the fields {sorted(map(str, each))}; expected those of the rows "
-                f"before, {sorted(columns)}. Give None where a value is missing."
+                f"row {place} (counted from 0) has the fields {sorted(map(str, each))}; expected those of the first "
+                f"row, {sorted(columns)}. Give None where a value is missing."
             )
         for name, column in columns.items():
             column.append(_checked_value(each[name], name, place))

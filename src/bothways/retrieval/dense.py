@@ -19,20 +19,20 @@ from bothways.tasks.embedding.representation import DenseVectors
 
 Vectors = npt.NDArray[np.floating]
 
-# Candidates fetched beyond K at first, and the factor for queries that need more.
+# Number of candidates beyond K at first, and the factor by which the total grows for queries that need more.
 _SPARE, _GROWTH = 16, 4
 _ROWS_AT_ONCE = 8192
 _UNIT_ROUNDOFF = 2.0**-24  # of float32
 
 
 class DenseRetriever:
-    """Ranks rows by the cosine of their vectors with the query's. All are float32 of unit length, and not copied."""
+    """A retriever by the cosine of query and row; their vectors must be float32 of unit length."""
 
     def __init__(self, documents: DenseVectors) -> None:
         self._vectors_ND = documents.vectors_ND
 
     def retrieve(self, queries: DenseVectors, k: int, allowed_L: Rows | None = None) -> Iterator[Retrieved]:
-        """Yield the ``k`` best rows of each query with their exact scores; fewer if fewer are allowed."""
+        """Yield the ``k`` best rows of each query with their exact scores; fewer if ``allowed_L`` has fewer."""
         searched_ND = self._vectors_ND if allowed_L is None else self._vectors_ND[allowed_L]
         count = min(k, len(searched_ND))
         if not count:
@@ -96,12 +96,12 @@ def _nearest(queries_QD: Vectors, vectors_ND: Vectors, k: int) -> list[Ranking]:
     fetch = min(count, k + _SPARE)
     while len(pending):
         scores_QF, rows_QF = faiss.knn(queries_QD[pending], vectors_ND, fetch, metric=faiss.METRIC_INNER_PRODUCT)
-        settled = (
+        is_final = (
             scores_QF[:, -1] < scores_QF[:, k - 1] - 2 * error_bound if fetch < count else np.full(len(pending), True)
         )
-        for place in np.flatnonzero(settled):
+        for place in np.flatnonzero(is_final):
             rows_F = rows_QF[place]
             found[int(pending[place])] = best(rows_F, _cosines(queries_QD[pending[place]], vectors_ND, rows_F), k)
-        pending = pending[~settled]
+        pending = pending[~is_final]
         fetch = min(count, fetch * _GROWTH)
     return [found[query] for query in range(len(queries_QD))]

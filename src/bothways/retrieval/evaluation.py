@@ -47,8 +47,8 @@ def search_outcomes(
 
     Args:
         search: Function that returns the hits of each query, as many as the metrics need.
-        queries: Texts by id.
-        judgments: Relevance by query and document.
+        queries: Texts of the queries by id.
+        judgments: Relevance by query id and document id.
 
     Raises:
         InvalidInput: No query has a relevant document.
@@ -60,10 +60,10 @@ def search_outcomes(
 
 
 def absent_documents(judgments: Mapping[str, Mapping[str, int]], ids: Collection[str]) -> int:
-    """Return the number of relevant documents that are missing from an index, so that no search finds them.
+    """Return the number of documents judged relevant that are not among ``ids``, the ids of an index.
 
     Raises:
-        InvalidInput: The index has none of them, or no document is relevant.
+        InvalidInput: The index has no relevant document, or no document is judged relevant.
     """
     relevant = {document for of_query in judgments.values() for document, grade in of_query.items() if grade > 0}
     if not relevant:
@@ -108,7 +108,7 @@ def read_candidates(
             that is in ``AFFIRMATIVE``.
 
     Raises:
-        InvalidInput: A text is missing, a grade is far out of range, or the label of relevant passages is unclear.
+        InvalidInput: A text is missing, a grade is above 1000, or the label of relevant passages is unclear.
     """
     rows = [
         (row.where, text_at(row, query), text_at(row, passage), class_label(value_at(row, label)))
@@ -167,7 +167,7 @@ def evaluate_reranker(
     """
     contrasting = [each for each in candidates if any(each.grades) and not all(each.grades)]
     if not contrasting:
-        raise InvalidInput("no query has both relevant and irrelevant passages, so there is nothing to measure.")
+        raise InvalidInput("nothing to measure: no query has both relevant and irrelevant passages. Add such queries.")
     rankings, judgments = {}, {}
     reads: list[TokensRead] = []
     with progress("ranking", len(contrasting), show=show_progress) as bar:
@@ -182,7 +182,7 @@ def evaluate_reranker(
 
 
 class CandidateRanking:
-    """A model to evaluate by how it ranks the candidate passages of each query.
+    """An evaluation of a model by its rankings of each query's candidate passages.
 
     Attributes:
         columns: The columns of query, passage and relevance.
@@ -253,7 +253,7 @@ class CandidateRanking:
     def evaluate(
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
     ) -> Report:
-        """Evaluate on rows with a query, a passage and a relevance; 95 % bootstrap intervals are over queries."""
+        """Evaluate on rows with a query, a passage and a relevance; 95 % bootstrap intervals resample the queries."""
         candidates = read_candidates(
             data,
             query=self.columns.text_a,

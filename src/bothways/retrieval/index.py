@@ -148,7 +148,7 @@ class SearchIndex:
         Args:
             vectors_ND: As for ``build``, from the same encoder.
             texts: As for ``build``.
-            ids: As for ``build``. Default: numbers that continue from the highest numeric id.
+            ids: As for ``build``. Default: consecutive numbers above the highest numeric id.
             fields: As for ``build``, with the field names of the index.
 
         Raises:
@@ -158,7 +158,7 @@ class SearchIndex:
         self.add_batches([RowBatch(vectors_ND, texts, ids, fields)])
 
     def add_batches(self, batches: Iterable[RowBatch]) -> None:
-        """Add rows of batches, as ``add`` does.
+        """Add the rows of several batches at the end, see ``add``.
 
         Raises:
             InvalidInput: As for ``add``.

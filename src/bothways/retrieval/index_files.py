@@ -173,7 +173,7 @@ def read_header(folder: Path) -> Header:
             "index again."
         )
     if fields.pop("checksum", None) != header_checksum(fields):
-        raise _corrupt(path, "its checksum is not the one that was written")
+        raise _corrupt(path, "its checksum does not match its fields")
     try:
         header = Header.model_validate_json(json.dumps(fields))
     except ValidationError as error:
@@ -181,7 +181,7 @@ def read_header(folder: Path) -> Header:
     if len(set(header.fields)) < len(header.fields):
         raise _corrupt(path, "it names a field twice")
     if header.metric != METRIC or header.encoder.dimensions != header.dimensions:
-        raise _corrupt(path, "its fields contradict one another")
+        raise _corrupt(path, f"its metric is not {METRIC!r}, or its dimensions are not the encoder's")
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in (header.data, *header.files)):
         raise _corrupt(path, "it names files outside of the index")
     return header
@@ -242,7 +242,7 @@ def _read_contents(folder: Path, header: Header) -> IndexContents[DenseVectors]:
         if not (data / name).is_file():
             raise CorruptCheckpoint(f"the search index {str(folder)!r} lacks its file {name!r}. Build it again.")
         if sha256_of(data / name) != sha256:
-            raise _corrupt(data / name, "its SHA-256 is not the one that was written")
+            raise _corrupt(data / name, f"its SHA-256 is not the one in {HEADER}")
     documents = _read_vectors(data / VECTORS, (header.count, header.dimensions))
     ids, texts, columns = _read_records(data / RECORDS, header)
     lexical = _read_lexical(data / LEXICAL, header)

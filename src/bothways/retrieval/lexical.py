@@ -51,7 +51,7 @@ _WRITTEN = {"method": "lucene", "backend": "numpy", "dtype": "float32", "int_dty
 
 
 class LexicalIndex:
-    """Word stems of each row and their BM25 weights; a retriever for the texts of queries."""
+    """A BM25 index of the word stems of each row, and a retriever whose queries are texts."""
 
     def __init__(self, bm25: "_BM25", language: str | None) -> None:
         self._bm25 = bm25
@@ -321,7 +321,7 @@ class _Match:
 def passage_of(
     text: str, weights: Mapping[str, float], terms_of: Callable[[str], Sequence[str]], *, width: int = 200
 ) -> Passage:
-    """Return the passage in which a query's distinct terms weigh most; the text's beginning if it has none of them.
+    """Return the passage whose distinct query terms have the highest total weight; without any, the text's beginning.
 
     ``weights`` is the inverse document frequency of each query term. Ellipses do not count towards ``width``.
     """
@@ -350,7 +350,7 @@ def _matches(text: str, weights: Mapping[str, float], terms_of: Callable[[str], 
 
 
 def _within(run: str, start: int, terms: frozenset[str]) -> Iterator[_Match]:
-    """Yield the longest terms in a run of a script without spaces between words."""
+    """Yield matches of the longest terms in a run of a script without spaces between words."""
     at = 0
     while at < len(run):
         length = next((each for each in (2, 1) if run[at : at + each] in terms and at + each <= len(run)), 0)

@@ -23,8 +23,8 @@ class Mining:
     """Options for mining negatives.
 
     Attributes:
-        per_query: Negatives for each pair.
-        depth: The number of nearest passages to choose from.
+        per_query: Maximum number of negatives for each pair.
+        depth: Number of nearest passages to choose from.
         share: Passages whose cosine exceeds this share of the positive passage's cosine are skipped; None keeps them.
     """
 
@@ -38,7 +38,7 @@ class Mining:
                 f"per_query must be at least 1, and depth at least per_query, got {self.per_query} and {self.depth}."
             )
         if self.share is not None and not 0 < self.share <= 1:
-            raise InvalidInput(f"the share of the positive's score must be above 0 and at most 1, got {self.share}.")
+            raise InvalidInput(f"share must be None, or above 0 and at most 1, got {self.share}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def mine_negatives(
 ) -> Iterator[Mined]:
     """Yield hard negatives for pairs of a query and a passage that answers it (the positive), in order.
 
-    Neither the positives of other pairs with the same query nor the query itself are negatives.
+    The positives of other pairs with the same query, and the text of the query itself, are never negatives.
 
     Args:
         search: The search over the candidate passages.

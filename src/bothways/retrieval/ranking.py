@@ -94,7 +94,7 @@ class ReciprocalRank:
     """Fusion by the sum of 1 / (constant + rank) over both rankings (Cormack et al. 2009, SIGIR, who use 60).
 
     Attributes:
-        constant: The larger it is, the less the first ranks stand out.
+        constant: A larger constant gives the first ranks less weight, compared with later ranks.
     """
 
     constant: int = 60
@@ -111,7 +111,7 @@ class Weighted:
     Bruch et al. 2023 (ACM TOIS 42:1, arXiv:2210.11934) compare such sums with reciprocal ranks and find them better.
 
     Attributes:
-        dense: The weight of the cosine, between 0 and 1; BM25 has the rest.
+        dense: The weight of the cosine, between 0 and 1; BM25 has the weight 1 - ``dense``.
     """
 
     dense: float = 0.5
@@ -126,11 +126,11 @@ Fusion = ReciprocalRank | Weighted
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """Search by both: the candidates are the best of each ranking, and ``fusion`` combines their two scores.
+    """Search by cosine and BM25: the candidates are the best of each ranking; ``fusion`` combines their two scores.
 
     Attributes:
         fusion: The rule that combines the scores.
-        depth: Candidates from each ranking, unless more hits are requested.
+        depth: Number of candidates from each ranking, or the number of requested hits if that is higher.
     """
 
     fusion: Fusion = field(default_factory=Weighted)
@@ -219,7 +219,7 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Rows whose field is a number from ``low`` to ``high``, both included; None leaves an end open.
+    """Rows whose field is a number from ``low`` to ``high``, both included; None stands for no limit.
 
     A string that spells a number counts as that number: all values of a csv file are strings.
     """
@@ -231,7 +231,7 @@ class Between:
     def __post_init__(self) -> None:
         for end in (self.low, self.high):
             if end is not None and (isinstance(end, bool) or not isinstance(end, int | float) or math.isnan(end)):
-                raise InvalidInput(f"the filter on {self.field!r} expects numbers as its ends, got {end!r:.60}.")
+                raise InvalidInput(f"the filter on {self.field!r} expects numbers as low and high, got {end!r:.60}.")
 
 
 Filter = Among | Between

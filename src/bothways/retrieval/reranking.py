@@ -34,7 +34,7 @@ class Reranker(Protocol):
 
 
 class ModelReranker(ABC):
-    """A reranker that also reports how much of the texts it read."""
+    """A reranker that also reports how many tokens of each text it read."""
 
     @abstractmethod
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
@@ -69,7 +69,7 @@ def checked_scores(
 
 @dataclass(frozen=True, slots=True)
 class Rerank:
-    """Options for reranking: the first hits are reordered, and stay before the others.
+    """Options for reranking: the first ``depth`` hits are reordered, and stay before the remaining hits.
 
     Attributes:
         by: The reranker.
@@ -209,6 +209,6 @@ def _relevant_label(target: Target, name: str | None) -> str | None:
         usual = [label for label in labels if label.lower() in AFFIRMATIVE]
         name = usual[0] if len(usual) == 1 else None
     if name not in (labels or (None,)):
-        expected = f"one of the labels {', '.join(map(repr, labels))}" if labels else "none, as it predicts scores"
+        expected = f"one of the labels {', '.join(map(repr, labels))}" if labels else "None, as it predicts scores"
         raise InvalidInput(f"the reranker's label of relevant passages must be {expected}, got {name!r}.")
     return name

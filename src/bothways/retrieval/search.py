@@ -78,7 +78,7 @@ class SemanticSearch:
             embedder: Embeds the texts now and the queries later.
             texts: The texts, at least one; or dicts (or rows, or a DataFrame, Arrow table or Dataset) with a ``text``,
                 optionally an ``id``, and fields: a dict under ``fields``, or all other keys.
-            ids: A unique id for each text. Default: numbers.
+            ids: A unique id for each text. Default: consecutive numbers from 0.
             fields: Values to store with each text, for filters; the same field names for all texts.
             language: The language of the stemmer for lexical search; None indexes words without stemming.
             show_progress: Force the progress bar on or off.
@@ -104,7 +104,7 @@ class SemanticSearch:
 
         Args:
             texts: The texts or dicts, as in ``build``.
-            ids: An id for each text that is not in the index yet. Default: numbers.
+            ids: A unique id for each text, not yet in the index. Default: numbers above the highest numeric id.
             fields: As in ``build``, with the field names of the index.
             show_progress: Force the progress bar on or off.
 
@@ -135,7 +135,7 @@ class SemanticSearch:
             model: The current folder or name of the model, if it was moved.
             max_length: Maximum tokens per window. Default: as when the index was built.
             on_overflow: The treatment of longer texts and queries. Default: as when the index was built.
-            revision: The commit of a hub name; when None, the one recorded by its download.
+            revision: The commit of a model on the hub. Default: the commit recorded by its download.
             device: The device that embeds queries.
             dtype: Precision of the weights. Default: bfloat16 on a GPU that has it, else float32.
             download: Allow a download of the model from the hub.
@@ -211,7 +211,7 @@ class SemanticSearch:
             k: Hits for each query; lexical search and filters may leave fewer.
             mode: By meaning (`Dense`), by words (`Lexical`), or by both (`Hybrid`). Default: by both.
             filters: Conditions on the fields; a text must meet all of them.
-            rerank: A reranker for the first hits, and its depth.
+            rerank: Options for reordering the first hits by another model.
             show_progress: Force the progress bar on or off.
 
         Raises:
@@ -316,4 +316,4 @@ def _batches(
     if names is not None and next(names, None) is not None:
         raise InvalidInput("there must be one id for each text, but there are more ids than texts.")
     if values is not None and next(values, None) is not None:
-        raise InvalidInput("there must be one mapping of fields for each text, but there are more than texts.")
+        raise InvalidInput("there must be one mapping of fields for each text, but there are more mappings than texts.")

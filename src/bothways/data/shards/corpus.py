@@ -1,4 +1,4 @@
-"""A memory-mapped folder of token shards, and its documents cut into pieces of whole sentences.
+"""A memory-mapped folder of token shards, and its documents split into pieces of whole sentences.
 
 Each shard is three arrays in NumPy's format, named by its number: ``00000.tokens.npy`` (the ids of all its documents),
 ``00000.sentences.npy`` (the end of each sentence in them) and ``00000.documents.npy`` (the number of sentences up to
@@ -36,7 +36,7 @@ def checksum(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """One shard: the common prefix of its file names, its sizes, and the checksum of each file, by part."""
+    """One shard: the common prefix of its file names, its sizes, and the checksum of the file of each of `PARTS`."""
 
     name: str
     tokens: int
@@ -119,7 +119,7 @@ class Manifest:
         except (OSError, ValueError) as error:
             raise InvalidInput(f"{str(path)!r} cannot be read: {error}. Write the shards again.") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise InvalidInput(f"{str(path)!r} is of another format than {FORMAT}: write the shards again.")
+            raise InvalidInput(f"{str(path)!r} does not have the format {FORMAT}: write the shards again.")
         try:
             return cls.of(content)
         except (KeyError, TypeError) as error:
@@ -141,7 +141,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of documents in the order of the corpus; each is a run of tokens of one document.
+    """Pieces of documents in the order of the corpus, each a run of tokens of one document; neighbours form groups.
 
     Attributes:
         shard_P: Index of each piece's shard.
@@ -191,7 +191,7 @@ class Pieces:
             InvalidInput: The fraction is out of range, or there is only one document.
         """
         if not 0 < fraction < 1:
-            raise InvalidInput(f"expected a share to hold out above 0 and below 1, got {fraction}.")
+            raise InvalidInput(f"the fraction to hold out must be above 0 and below 1, got {fraction}.")
         _, document_P = np.unique(self.document_P, return_inverse=True)
         tokens_D = np.bincount(document_P, weights=self.length_P)
         if len(tokens_D) < 2:
@@ -210,7 +210,7 @@ class Pieces:
 
 
 def runs(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Concatenate ranges of consecutive numbers.
+    """Concatenate ranges of consecutive integers, each given by its first integer and its size.
 
     >>> runs(np.array([7, 2]), np.array([2, 3])).tolist()
     [7, 8, 2, 3, 4]
@@ -219,7 +219,7 @@ def runs(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def group(length_P: NDArray[np.int32], longest: int) -> NDArray[np.int64]:
-    """Group adjacent pieces up to ``longest`` tokens: return the first piece of each group, then P (G + 1)."""
+    """Group adjacent pieces up to ``longest`` tokens; return the index of each group's first piece, then P (G + 1)."""
     starts, totals = [0], np.cumsum(length_P, dtype=np.int64).tolist()
     while starts[-1] < len(totals):
         before = totals[starts[-1] - 1] if starts[-1] else 0
@@ -285,10 +285,10 @@ class TokenCorpus:
         return ends if len(ends) and ends[-1] == length else np.append(ends, length)
 
     def pieces(self, longest: int) -> Pieces:
-        """Cut all documents into pieces of whole sentences, and group adjacent pieces up to ``longest`` tokens.
+        """Split all documents into pieces of whole sentences, and group adjacent pieces up to ``longest`` tokens.
 
-        A longer sentence is split. A group has as many tokens as one sequence in the published recipes, but each piece
-        is a packed sequence of its own, so tokens of different documents do not attend to each other.
+        A longer sentence is split too. A group has as many tokens as one sequence in the published recipes, but each
+        piece is a packed sequence of its own, so tokens of different documents do not attend to each other.
 
         Raises:
             InvalidInput: There are no tokens.
@@ -297,7 +297,7 @@ class TokenCorpus:
             raise InvalidInput(f"the shards in {str(self.folder)!r} hold no tokens: write them again from some text.")
         shards, begins, lengths, documents, before = [], [], [], [], 0
         for number, shard in enumerate(self._shards):
-            begin_P, length_P = _cut(shard, longest)
+            begin_P, length_P = _split(shard, longest)
             shards.append(np.full(len(begin_P), number, dtype=np.int32))
             begins.append(begin_P)
             lengths.append(length_P)
@@ -310,7 +310,7 @@ class TokenCorpus:
         return Pieces(shard_P, np.concatenate(begins), length_P, document_P, groups, longest)
 
 
-def _cut(shard: _Shard, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _split(shard: _Shard, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     ends: list[int] = []
     begin = sentence = 0
     sentences = np.asarray(shard.sentences_S).tolist()
@@ -329,8 +329,6 @@ def _cut(shard: _Shard, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int
 def _check(folder: Path, entry: ShardEntry, part: str, *, verify: bool) -> None:
     path = entry.path(folder, part)
     if not path.is_file():
-        raise InvalidInput(
-            f"shard {entry.name!r} of {str(folder)!r} lacks {path.name!r}, which {MANIFEST} names: write them again."
-        )
+        raise InvalidInput(f"{str(folder)!r} lacks {path.name!r}, which {MANIFEST} lists. Write the shards again.")
     if verify and checksum(path) != entry.sha256[part]:
-        raise InvalidInput(f"{str(path)!r} is damaged: its checksum is not that of {MANIFEST}. Write the shards again.")
+        raise InvalidInput(f"{str(path)!r} is damaged: its checksum differs from {MANIFEST}. Write the shards again.")

@@ -35,12 +35,12 @@ _STATE, _KEYS = "state.json", ".keys.npy"
 
 @dataclass(frozen=True, slots=True)
 class ShardSource:
-    """The texts of a corpus.
+    """The files of a corpus, and options for reading them.
 
     Attributes:
-        paths: Files, and folders of them.
-        text: Column of the texts.
-        format: Format of the files, if their names do not give it.
+        paths: Files, and folders of files.
+        text: Column of the texts, or several to join by a space.
+        format: Format of the files. Default: from their names.
         deduplicate: Leave out documents whose text occurred before.
     """
 
@@ -158,16 +158,16 @@ class _Run:
         run = cls(source, folder, settings, manifest, shard_tokens, special_V, _Seen())
         state = _unfinished(folder)
         if state is not None:
-            run.go_on(state)
+            run.resume(state)
         return run
 
-    def go_on(self, state: dict[str, Any]) -> None:
+    def resume(self, state: dict[str, Any]) -> None:
         """Continue an unfinished run, with its shards."""
         other = [name for name, value in self.settings.items() if state["settings"].get(name) != value]
         if other:
             raise InvalidInput(
-                f"{str(self.folder)!r} holds an unfinished run with another {' and '.join(other)}: remove that folder "
-                "to start again, or use the earlier settings."
+                f"{str(self.folder)!r} holds an unfinished run that differs in {' and '.join(other)}: remove that "
+                "folder to start again, or use the settings of that run."
             )
         self.manifest = Manifest.of(state["manifest"])
         self.place, self.path = _Place(*state["place"]), state["path"]
@@ -237,14 +237,14 @@ class _Run:
 
 
 class _Seen:
-    """Keys of the texts so far; among 2^32 different texts, two share a key with a probability of about 0.4."""
+    """Keys of the texts so far, 64-bit hashes; among 2^32 texts, two share a key with a probability of about 0.4."""
 
     def __init__(self) -> None:
         self._sorted_N = np.zeros(0, dtype=np.uint64)
         self._recent: set[int] = set()
 
     def add(self, key: int) -> bool:
-        """Add a key; return False for a known one."""
+        """Add a key; return False if it is known."""
         place = int(np.searchsorted(self._sorted_N, np.uint64(key)))
         if key in self._recent or (place < len(self._sorted_N) and int(self._sorted_N[place]) == key):
             return False
@@ -292,7 +292,7 @@ def _blocks(documents: Iterator[_Read]) -> Iterator[list[_Read]]:
 
 
 def _slices(text: str) -> list[str]:
-    """Cut a document after each sentence; the space before a sentence stays with it, as tokenizers need it."""
+    """Split a document after each sentence; the space before a sentence stays with it, as tokenizers need it."""
     ends = [end for _, end in sentence_spans(text)]
     return [text[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
 
