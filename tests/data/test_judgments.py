@@ -42,9 +42,9 @@ def test_the_layout_of_trec_is_read(tmp_path, gap):
         ("query_id\tdoc_id\trelevance\n1 184 3\n", "line 2 .* has 1 columns"),
         ("1 0 184 good\n", "line 1 .* whole number, got 'good'"),
         ("1 0 184 0.5\n", "line 1 .* whole number, got '0.5'"),
-        ("1 0 184 1\n1 0 185 2147483647\n", "line 2 .* between -1000 and 1000, got 2147483647. Is it from another"),
+        ("1 0 184 1\n1 0 185 2147483647\n", "line 2 .* between -1000 and 1000, got 2147483647. Check the order"),
         ("1 0 184 -1001\n", "line 1 .* got -1001"),
-        ("1 0 184 " + "9" * 5000 + "\n", "line 1 .* got 9{30}. Is"),
+        ("1 0 184 " + "9" * 5000 + "\n", "line 1 .* got 9{30}. Check"),
         ("1 0 184 1\n1 0 184 2\n", "line 2 .*document '184' was judged for query '1' before"),
     ],
 )

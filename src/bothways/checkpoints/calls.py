@@ -71,7 +71,7 @@ class InputReader:
         highest = max(max(row) for row in types)
         if 0 < kinds <= highest:
             raise IncompatibleWeights(
-                f"the tokenizer gives tokens the type {highest}, but the model has only the types 0 to {kinds - 1}: "
+                f"the tokenizer gives tokens the type {highest}, but the largest type of the model is {kinds - 1}: "
                 "the tokenizer belongs to another model. Use the tokenizer of this model."
             )
         packed = pack([window.ids for window in windows], types, self.device)
