@@ -151,9 +151,9 @@ def test_vectors_of_two_widths_are_compared_by_their_cosines():
 
 
 def test_what_cannot_be_compared_is_refused():
-    with pytest.raises(InvalidInput, match="teacher's vocabulary, got 61 and 70 tokens"):
+    with pytest.raises(InvalidInput, match="teacher's vocabulary of 70 tokens, got 61"):
         StateDistillation(encoder_of(0), encoder_of(5, vocab_size=70), (0, 1, 2), mean_of)
-    with pytest.raises(InvalidInput, match="teacher's vocabulary, got 61 and 70 tokens"):
+    with pytest.raises(InvalidInput, match="teacher's vocabulary of 70 tokens, got 61"):
         MaskedLMDistillation(masked_lm_of(0), masked_lm_of(5, vocab_size=70), TripleLoss())
     for layers in ((0, 1), (0, 1, 3)):
         with pytest.raises(InvalidInput, match="expected a teacher layer from 0 to 2"):

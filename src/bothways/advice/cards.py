@@ -114,7 +114,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The contents of ``published.toml``. Every lineage and source that a model names is in it."""
+    """The contents of ``published.toml``; models refer to lineages, and both to sources, by their keys."""
 
     sources: Mapping[str, str]
     lineages: Mapping[str, Lineage]
@@ -205,7 +205,7 @@ def find_config(name_or_folder: str | Path) -> tuple[str, EncoderConfig]:
     """Return the name and configuration of a catalogue model, or of a folder with a ``config.json``.
 
     Raises:
-        UnknownModel: It is neither a folder nor in the catalogue.
+        UnknownModel: The argument is neither a folder nor a model of the catalogue.
         CorruptCheckpoint: The folder has no usable ``config.json``.
     """
     folder = Path(name_or_folder)

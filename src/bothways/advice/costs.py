@@ -121,7 +121,7 @@ def training_bytes(config: EncoderConfig, batch: int, length: int, *, checkpoint
     with FakeTensorMode(allow_non_fake_inputs=True):
         encoder, packed = _without_content(config).train(), _packed(batch, length)
         for part in encoder.modules():
-            if isinstance(part, nn.Embedding):  # their gradients are a few rows at this moment
+            if isinstance(part, nn.Embedding):  # at this moment their gradients are sparse and small
                 part.weight.requires_grad_(False)
         saving = activation_checkpointing(encoder) if checkpointing else nullcontext()
         with saving, _LiveBytes(encoder) as live:
@@ -272,12 +272,12 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128, activation
         raise InvalidInput(f"batch and length must be at least 1, got {batch} and {length}.")
     if config.max_length is not None and length > config.max_length:
         raise InvalidInput(
-            f"the model reads at most {config.max_length} tokens at once, got a length of {length}. "
-            f"Longer texts are split into windows: give this length and a larger batch."
+            f"expected a length of at most {config.max_length} tokens, the model's limit, got {length}. Longer texts "
+            f"are split into windows: give a length of {config.max_length} and a larger batch."
         )
     if batch * length > MAX_TOKENS:
         raise InvalidInput(
-            f"a batch has at most {MAX_TOKENS:,} tokens, got {batch:,} texts of {length:,}. Give fewer texts."
+            f"expected a batch of at most {MAX_TOKENS:,} tokens, got {batch:,} texts of {length:,}. Give fewer texts."
         )
     per_token, alone = flops_per_token(config, length), count_flops(config, 1, 1)
     embedding, backbone = count_parts(config)

@@ -23,7 +23,7 @@ from bothways.errors import InvalidInput
 from bothways.threads import cgroup_folders, granted_cores
 
 PROBE_LAYERS, PROBE_TEXTS, PROBE_VOCABULARY = 2, 8, 1000
-PROBE_SECONDS = 0.4  # for each of the two figures
+PROBE_SECONDS = 0.4  # for each of the two timings
 
 HERE = "here"
 
@@ -161,5 +161,5 @@ def devices_of(phrase: str) -> Devices:
         return Devices(1, Accelerator(name, machine.flops_batch, memory, measured=True, kind=kind))
     if count < 1 or name not in ACCELERATORS:
         known = ", ".join(each.name for each in ACCELERATORS.values())
-        raise InvalidInput(f"expected hardware such as '8 x H100', or {HERE!r}; got {phrase!r}. Known are: {known}.")
+        raise InvalidInput(f"expected hardware such as '8 x H100', or {HERE!r}, got {phrase!r}. Devices: {known}.")
     return Devices(count, ACCELERATORS[name])

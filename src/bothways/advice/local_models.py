@@ -1,4 +1,4 @@
-"""Models that load without a download: in installed packages, in the local hub cache, and in folders here."""
+"""Models that load without a download: in installed packages, in the local hub cache, and in a given folder."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class LocalModel:
 
     Attributes:
         name: Its name for `bothways.load`: a hub name, or a folder.
-        family: Its ``model_type``; empty for a model composed of several.
+        family: Its ``model_type``; empty for a model that is composed of several models.
         task: The task that this package trained it for; empty for other models.
         commit: Its commit on the hub, or None.
         by_name: True if `bothways.load` needs only the name; otherwise it needs the commit as ``revision``.

@@ -111,7 +111,7 @@ class ComparedModel:
     card: ModelCard
     flops_per_token: tuple[float, ...]  # at each length of the comparison
     measured: Measured
-    accuracy: float | None  # published accuracy on the yardstick for English models; None if unpublished
+    accuracy: float | None  # published accuracy on the comparison's yardstick; None if unpublished
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def compare_models(
     ordered = tuple(sorted(set(lengths)))
     jobs = [job_for(name, lengths=ordered, batch=batch, seconds=seconds) for name in names or USUAL]
     if len({job.name for job in jobs}) < len(jobs):
-        raise InvalidInput(f"each model may be named once, got {', '.join(job.name for job in jobs)}.")
+        raise InvalidInput(f"expected each model only once, got {', '.join(job.name for job in jobs)}.")
     found: list[Measured] = []
     with progress("measuring", len(jobs), show=show_progress) as bar:
         for job in jobs:

@@ -33,10 +33,10 @@ _FILLED = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates behind the hours and the price of a plan.
+    """Rates from which a plan's hours and price are computed.
 
     Attributes:
-        utilisation: Share of the devices' peak rate.
+        utilisation: Share of the devices' peak operations per second that training reaches.
         tokens_per_second: Measured speed of one device; replaces the estimate from peak rate and utilisation.
         price_per_hour: Price of one device, in any currency.
     """
@@ -53,7 +53,7 @@ class PlannedPhase:
     Attributes:
         phase: The phase.
         micro_batch: Sequences that one device processes at once: the default of pre-training, or fewer if that does not
-            fit; None if not even one fits, or the memory is unknown.
+            fit; None if not even one fits, or the device's memory is unknown.
         accumulation: Micro-batches per device and update.
         memory: Bytes per device for a micro-batch, including weights, gradients and optimizer moments.
         seconds: Duration of the phase.
@@ -78,7 +78,7 @@ class Plan:
         flops_per_token: Training operations per token, including the backward pass.
         phases: The phases on the devices.
         passes: Passes over the published corpus.
-        rates: The rates behind hours and price.
+        rates: The rates from which hours and price are computed.
         price: Price of the run on all devices; None if the price per hour is unknown.
     """
 
@@ -111,7 +111,7 @@ def plan(
     Args:
         scaled: The recipe.
         devices: The devices.
-        rates: The rates behind hours and price.
+        rates: The rates from which hours and price are computed.
         shard: Shard parameters, gradients and optimizer moments across the devices.
         activation_checkpointing: Recompute layers in the backward pass: less memory, but up to a third more operations.
 

@@ -14,7 +14,7 @@ BASELINE = "google-bert/bert-base-uncased"
 TEXT_TOKENS = 128
 MAX_TEXT_TOKENS = 8192  # figures for longer texts are given only on request
 
-# The one benchmark with published results of nearly all models of a language.
+# For each language, the one benchmark with published results of nearly all of its models.
 YARDSTICKS: dict[Language, Measure] = {
     "english": Measure("MNLI", "accuracy, matched", "dev"),
     "multilingual": Measure("XNLI", "mean accuracy over 15 languages, trained in English", "test"),
@@ -29,16 +29,16 @@ class Ranked:
     Attributes:
         name: Its hub name.
         reasons: Why it has its rank.
-        accuracy: Published accuracy on the recommendation's yardstick, in percent; None if unpublished.
+        accuracy: Published accuracy on the benchmark in `Recommendation.yardstick`, in percent; None if unpublished.
         context: Maximum tokens read at once; None without a limit.
-        flops_per_token: Operations per token, counted at the recommendation's length.
+        flops_per_token: Operations per token, counted for texts of the recommendation's ``length``.
         memory_mb: Memory of a process in MB, estimated for one text, or measured with batches of 8 texts.
         latency_ms: Measured time for one text; None without a measurement.
         tokens_per_second: Measured speed of a batch; None without a measurement.
         estimated_latency_ms: Time for one text, from its operations and the hardware's speed; None without hardware.
-        estimated_tokens_per_second: Speed of a batch, estimated likewise.
+        estimated_tokens_per_second: Speed of a batch, estimated in the same way; None without hardware.
         training_mb: Minimum memory of a process that fine-tunes it with AdamW in float32, in MB, without activations.
-        commit: The local commit on the hub, else the one in the catalogue; None if neither is known.
+        commit: Hub commit of the local copy, else the commit in the catalogue; None if neither is known.
         local: True if it loads without a download.
         command: The command to download it; empty if it is local.
     """
@@ -73,7 +73,7 @@ class ModelCandidate:
 
 
 def published_accuracy(card: ModelCard, language: Language) -> Score | None:
-    """Return the score on the yardstick of a language."""
+    """Return a model's score on the benchmark of a language in `YARDSTICKS`; None if unpublished."""
     return next((score for score in card.scores if score.measure == YARDSTICKS[language]), None)
 
 
@@ -149,7 +149,7 @@ def with_reasons(
         speed = f"{figures.latency_ms:,.1f} ms for one text, {figures.tokens_per_second:,.0f} tokens a second"
         reasons.append(f"measured here: {speed}, {figures.memory_mb:,.0f} MB at most")
     else:
-        too_much = ", which are not free here" if free_mb is not None and figures.training_mb > free_mb else ""
+        too_much = ", which exceeds the free memory" if free_mb is not None and figures.training_mb > free_mb else ""
         tuning = f"more than {figures.training_mb:,.0f} MB to fine-tune it{too_much}"
         reasons.append(f"about {figures.memory_mb:,.0f} MB to read one text, {tuning}")
         if figures.estimated_latency_ms is not None and figures.estimated_tokens_per_second is not None:
@@ -162,7 +162,7 @@ def with_reasons(
     if lineage is not None:
         extra = {"pretraining": lineage.pretraining, "research": lineage.research}.get(constraint, "")
         reasons += [extra] if extra else []
-        reasons += [f"for it: {lineage.strengths[0]}", f"against it: {lineage.weaknesses[0]}"]
+        reasons += [f"strength: {lineage.strengths[0]}", f"weakness: {lineage.weaknesses[0]}"]
     if advice.embeds and card.made_for != "embedding":
         reasons.append("gives no useful sentence vectors before it is trained for that")
     return replace(figures, reasons=tuple(reasons))

@@ -34,7 +34,7 @@ from bothways.progress import progress
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A model that does not fit, and why."""
+    """A model that exceeds a limit or does not suit the task, and the reason."""
 
     name: str
     reason: str
@@ -50,8 +50,8 @@ class Recommendation:
         length: Text length in tokens for operations and speed.
         yardstick: Benchmark, split and metric of the accuracies; the catalogue has results on other benchmarks.
         ranked: Models that fit, the best first; empty if the task needs another kind of model.
-        left_out: Models that do not fit.
-        notes: Remarks.
+        left_out: Models that exceed a limit or do not suit the task.
+        notes: Remarks, such as a limit that no model meets.
         local_models: Models that load without a download.
         hardware: The machine whose memory and speed were considered, or None.
     """
@@ -83,7 +83,7 @@ class _Limits:
     def excess(self, memory_mb: float, takes: str) -> str:
         """Return the reason why the memory is too much; empty if it is not."""
         if self.memory_mb is not None and memory_mb > self.memory_mb:
-            return f"{takes} {memory_mb:,.0f} MB, more than {self.memory_mb:,.0f}"
+            return f"{takes} {memory_mb:,.0f} MB, above the limit of {self.memory_mb:,.0f}"
         if self.free_mb is not None and memory_mb > self.free_mb:
             return f"{takes} {memory_mb:,.0f} MB, more than the {self.free_mb:,.0f} MB that are free here"
         return ""
@@ -166,11 +166,11 @@ def _candidates(
     languages = {language, "multilingual"} if language == "french" else {language}
     cards = [card for card in catalogue() if card.language in languages and card.made_for != "replacing tokens"]
     if limits.context is not None and not any(_reads(card, limits.context) for card in cards):
-        notes.append(f"no model here reads {limits.context} tokens at once; these read them in windows.")
+        notes.append(f"no model reads {limits.context} tokens at once: use a recommended one with windows.")
         limits = replace(limits, context=None)
     for card in cards:
         if limits.context is not None and not _reads(card, limits.context):
-            reason = f"reads {card.counted.context} tokens at once, fewer than {limits.context}"
+            reason = f"reads {card.counted.context} tokens at once, fewer than the required {limits.context}"
         else:
             candidate = _candidate(card, language, length)
             reason = _misfit(candidate, advice, constraint, limits)
@@ -233,7 +233,7 @@ def _measured(
                 latency, rate = speed.latency_ms, speed.tokens_per_second
                 memory = candidate.figures.memory_mb if found.peak_bytes is None else found.peak_bytes / 1e6
                 if limit is not None and latency > limit:
-                    left_out.append(LeftOut(name, f"takes {latency:,.0f} ms for one text, more than {limit:,.0f}"))
+                    left_out.append(LeftOut(name, f"takes {latency:,.0f} ms a text, above the limit of {limit:,.0f}"))
                 elif excess := limits.excess(memory, "took"):
                     left_out.append(LeftOut(name, excess))
                 else:

@@ -17,7 +17,7 @@ class TaskAdvice:
         architecture: The kind of model that it needs.
         why: The reason.
         examples: Example inputs and outputs.
-        models: Known models of the other kinds; empty if it needs an encoder.
+        models: Well-known models for the task; empty if it needs an encoder.
         encoder_part: The part of the task that an encoder can do, if it needs another kind of model.
         also: Other names of the task.
         cased: True if upper and lower case matter for the task.
@@ -110,7 +110,7 @@ TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
         "reranking",
         "encoder",
-        "A score for a query and a candidate read together; more accurate than vectors, but only for the best hits.",
+        "A score for a query and a candidate read together; more accurate than vectors, but slower: for the best hits.",
         ("a query and 50 hits -> the same hits in a better order",),
         also=("rerank", "cross-encoder"),
     ),

@@ -22,7 +22,7 @@ _CPU = torch.device("cpu")
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a `bothways.advice.measuring.Job`."""
+    """Run a `bothways.advice.measuring.Job`; return memory and speeds as JSON values."""
     torch.manual_seed(0)
     config = family_of(job["family"]).config(job["settings"])
     before = resident_bytes("VmRSS")

@@ -1,4 +1,4 @@
-"""Training sequences of one or two segments, cut from a token corpus and read from its memory map on demand.
+"""Training sequences of one or two segments, made from a token corpus and read from its memory map on demand.
 
 Pairs of segments are for next sentence prediction, sentence order prediction, or XLNet.
 
@@ -23,7 +23,7 @@ from bothways.text import Frame, TextTokenizer
 
 @dataclass(frozen=True)
 class FramedCorpus:
-    """A corpus, or a part of it, cut into pieces; a sequence is a piece with special tokens (the frame)."""
+    """A corpus, or a part of it, divided into pieces; each piece with special tokens (the frame) is a sequence."""
 
     corpus: TokenCorpus
     pieces: Pieces
@@ -31,12 +31,12 @@ class FramedCorpus:
 
     @classmethod
     def cut(cls, corpus: TokenCorpus, tokenizer: TextTokenizer, frame: Frame, max_length: int) -> "FramedCorpus":
-        """Cut a whole corpus into sequences of at most ``max_length`` tokens, special ones included."""
+        """Divide a whole corpus into sequences of at most ``max_length`` tokens, special ones included."""
         corpus.check_tokenizer(tokenizer)
-        least = frame.special + len(frame.text_types)
-        if max_length < least:
+        minimum = frame.special + len(frame.text_types)
+        if max_length < minimum:
             raise InvalidInput(
-                f"max_length must be at least {least} ({frame.special} special tokens, and a token per segment), got "
+                f"max_length must be at least {minimum} ({frame.special} special tokens, and a token per segment), got "
                 f"{max_length}."
             )
         return cls(corpus, corpus.pieces(max_length - frame.special), frame)
@@ -48,13 +48,13 @@ class FramedCorpus:
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def tokens(self, piece: int) -> NDArray[np.int32]:
-        return self.corpus.tokens(*self._place(piece))
+        return self.corpus.tokens(*self._location(piece))
 
     def sentence_ends(self, piece: int) -> NDArray[np.int64]:
         """Return the ends of a piece's sentences; the last one is the end of the piece."""
-        return self.corpus.sentence_ends(*self._place(piece))
+        return self.corpus.sentence_ends(*self._location(piece))
 
-    def _place(self, piece: int) -> tuple[int, int, int]:
+    def _location(self, piece: int) -> tuple[int, int, int]:
         pieces = self.pieces
         return int(pieces.shard_P[piece]), int(pieces.begin_P[piece]), int(pieces.length_P[piece])
 
@@ -97,13 +97,13 @@ class PieceSource(ABC):
 class CorpusPieces(PieceSource):
     """Sequences of one segment from a token corpus.
 
-    An item is a group of adjacent pieces that together have the tokens of one sequence of the published recipes
-    (FULL-SENTENCES of Liu et al. 2019, arXiv:1907.11692, section 4.2). Each piece becomes a sequence of its own, so
+    An item is a group of adjacent pieces that together have at most the tokens of a sequence, as in published recipes
+    (FULL-SENTENCES of Liu et al. 2019, arXiv:1907.11692, section 4.2). Here each piece becomes its own sequence, so
     attention does not cross documents. An epoch reads every token of the corpus once.
 
     With ``sentences``, seven of eight pieces are split into sentences, each a sequence of its own. Embedders are used
-    for both sentences and passages, and training on one alone harms the other. A sentence trains a vector as a passage
-    does, with a fifth of the tokens.
+    for both sentences and passages, and training on only one of them harms the other. A sentence has a fifth of a
+    passage's tokens, but also trains one vector.
     """
 
     def __init__(self, framed: FramedCorpus, *, sentences: bool = False) -> None:
@@ -114,7 +114,7 @@ class CorpusPieces(PieceSource):
     def of(
         cls, corpus: TokenCorpus, tokenizer: TextTokenizer, max_length: int, *, sentences: bool = False
     ) -> "CorpusPieces":
-        """Cut a corpus; see `FramedCorpus.cut`."""
+        """Divide a corpus into sequences, see `FramedCorpus.cut`."""
         framed = FramedCorpus.cut(corpus, tokenizer, Frame.of_text(tokenizer), max_length)
         return cls(framed, sentences=sentences)
 
@@ -155,7 +155,7 @@ def framed_sequence(
 
     If ``backward``, the texts and special tokens are in reverse order, but the tokens within each text are not: the
     first text comes last, and XLNet's [CLS] comes first. The first ``own`` texts (by default all) belong to the
-    document that is read, the others to another document.
+    piece's own document, the other texts to another document.
     """
     step = -1 if backward else 1
     ids_n, types_n = frame.around([text[::step] for text in texts])
@@ -208,8 +208,8 @@ class SegmentPairs(PieceSource):
     in the same way and shortened by whole sentences until it fits; the piece's own second segment is not used in that
     epoch. BERT's data differ in one point: a document is drawn first, then a sentence within it.
 
-    If read backward, the first segment is the later one of a piece. It comes last in the sequence, next to a memory of
-    the following text.
+    If documents are read backward (XLNet), the first segment is the later one of a piece. It comes last in the
+    sequence, next to the memory of the text that follows.
     """
 
     def __init__(self, framed: FramedCorpus, single: Frame, relation: SegmentRelation, seed: int) -> None:
@@ -232,7 +232,7 @@ class SegmentPairs(PieceSource):
     def of(
         cls, corpus: TokenCorpus, tokenizer: TextTokenizer, max_length: int, relation: SegmentRelation, seed: int
     ) -> "SegmentPairs":
-        """Cut a corpus; see `FramedCorpus.cut`."""
+        """Divide a corpus into sequences, see `FramedCorpus.cut`."""
         framed = FramedCorpus.cut(corpus, tokenizer, Frame.of_pair(tokenizer), max_length)
         return cls(framed, Frame.of_text(tokenizer), relation, seed)
 
@@ -249,8 +249,8 @@ class SegmentPairs(PieceSource):
         if len(ids_n) < 2:
             return framed_sequence(self.single, [ids_n], number, backward=backward)
         draw = np.random.default_rng([self.seed, _PAIRS, epoch, number])
-        cut = _cut(self.framed.sentence_ends(number), draw)
-        texts = (ids_n[cut:], ids_n[:cut]) if backward else (ids_n[:cut], ids_n[cut:])
+        split = _split_point(self.framed.sentence_ends(number), draw)
+        texts = (ids_n[split:], ids_n[:split]) if backward else (ids_n[:split], ids_n[split:])
         label = self._label(number, epoch)
         if label:
             texts = self._changed(number, *texts, draw)
@@ -259,12 +259,12 @@ class SegmentPairs(PieceSource):
         return framed_sequence(self.framed.frame, texts, number, backward=backward, own=own, relation=known)
 
     def _label(self, number: int, epoch: int) -> int:
-        """Return the class of a piece; among pieces 2k and 2k + 1 with two segments, one has 0 and the other 1."""
+        """Return the class of a piece: among the pieces with two segments, one of 2k and 2k + 1 has 0, the other 1."""
         if self._single_document and isinstance(self.relation, EitherDocument):
             return 0
-        pair, place = divmod(int(self._rank_P[number]), 2)
-        turned = int(np.random.default_rng([self.seed, _LABELS, epoch, pair]).integers(2))
-        return place ^ turned
+        pair, position = divmod(int(self._rank_P[number]), 2)
+        swapped = int(np.random.default_rng([self.seed, _LABELS, epoch, pair]).integers(2))
+        return position ^ swapped
 
     def _changed(
         self, number: int, first_n: NDArray[np.int32], second_n: NDArray[np.int32], draw: np.random.Generator
@@ -273,23 +273,23 @@ class SegmentPairs(PieceSource):
             case SentenceOrder():
                 return second_n, first_n
             case NextSentence() | EitherDocument():
-                return first_n, self._from_elsewhere(number, self.framed.pieces.longest - len(first_n), draw)
+                return first_n, self._from_another_document(number, self.framed.pieces.longest - len(first_n), draw)
 
-    def _from_elsewhere(self, number: int, room: int, draw: np.random.Generator) -> NDArray[np.int32]:
+    def _from_another_document(self, number: int, limit: int, draw: np.random.Generator) -> NDArray[np.int32]:
         document_P = self.framed.pieces.document_P
         begin, end = np.searchsorted(document_P, [document_P[number], document_P[number] + 1])
         other = int(draw.integers(len(document_P) - (end - begin)))
         other += int(end - begin) if other >= begin else 0
         ids_n, ends = self.framed.tokens(other), self.framed.sentence_ends(other)
-        cut = _cut(ends, draw) if len(ids_n) > 1 else 0
-        whole = ends[(ends > cut) & (ends <= cut + room)]
-        return ids_n[cut : whole[-1] if len(whole) else cut + room]
+        start = _split_point(ends, draw) if len(ids_n) > 1 else 0
+        whole = ends[(ends > start) & (ends <= start + limit)]
+        return ids_n[start : whole[-1] if len(whole) else start + limit]
 
 
-def _cut(ends: NDArray[np.int64], draw: np.random.Generator) -> int:
+def _split_point(ends: NDArray[np.int64], draw: np.random.Generator) -> int:
     """Choose where to split a piece of at least two tokens: at a random end of a sentence, or in its middle."""
     return int(draw.choice(ends[:-1])) if len(ends) > 1 else int(ends[-1]) // 2
 
 
-# The second number of each random seed; the seeds of masks have 0 or 1 there.
+# Second element of the random seeds; `Masker` uses 0 and 1.
 _PAIRS, _LABELS = 2, 3

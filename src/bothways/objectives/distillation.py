@@ -9,7 +9,7 @@
   is trained without dropout, which would add noise to the compared values.
 
 The teacher is not a submodule: it stays in evaluation mode, gets no gradient and is not in checkpoints. If its width
-differs, a learned projection of the student's hidden states is compared with the teacher's, and dropped afterwards.
+differs, a learned projection of the student's hidden states is compared with the teacher's, and dropped after training.
 
 Shapes: B sequences, T packed tokens, U compared positions, M chosen positions, V vocabulary, H hidden of the student,
 G hidden of the teacher, K numbers of a vector.
@@ -54,13 +54,13 @@ def vector_distance(ours_BK: Tensor, theirs_BK: Tensor, packed: Packed) -> Tenso
     """Return the distance between the student's and the teacher's vector of each sequence (B).
 
     For equal widths, it is 1 minus the cosine, which is K / 2 times the mean squared error of unit vectors. For
-    different widths, student and teacher each compute the cosines of a sequence with the others of the batch; the
+    different widths, student and teacher each compute the cosines of a sequence with all others of the batch; the
     distance is the mean squared difference of these cosines.
     """
     if ours_BK.shape[-1] == theirs_BK.shape[-1]:
         return cosine_distance(ours_BK, theirs_BK)
     unit = [nn.functional.normalize(each.float(), dim=-1) for each in (ours_BK, theirs_BK)]
-    # Sequences of one token are filler.
+    # Sequences of one token only fill up the batch, see `pack_in_blocks`.
     real_B = torch.tensor([length > 1 for length in packed.lengths], device=ours_BK.device)
     counted_BB = real_B[:, None] & real_B & ~torch.eye(len(real_B), dtype=torch.bool, device=real_B.device)
     squared_BB = (unit[0] @ unit[0].T - unit[1] @ unit[1].T).square() * counted_BB
@@ -71,7 +71,7 @@ SOFT, COSINE = "teacher's predictions", "last hidden states"
 """Names of the parts of DistilBERT's loss besides masked language modelling."""
 
 VECTORS, STATES, EMBEDDINGS = "vectors", "hidden states", "embeddings"
-"""Names of the parts of `StateDistillation`."""
+"""Names of the parts of the loss of `StateDistillation`."""
 
 Pool: TypeAlias = Callable[[Tensor, Packed], Tensor]
 """A function from the last hidden states of tokens (T, H) to a vector for each sequence (B, K)."""
@@ -99,8 +99,8 @@ def _check_weights(*weights: float) -> None:
 class TripleLoss:
     """Weights of DistilBERT's loss; a part with weight 0 is not computed.
 
-    The parts are the KL divergence from the teacher's predictions (`soft`), masked language modelling, and the cosine
-    distance of last hidden states. The temperature divides both logits; the divergence is multiplied by its square.
+    The parts are the KL divergence from the teacher's predictions (`soft`) at `places`, masked language modelling, and
+    the cosine distance of last hidden states. The temperature divides both logits; its square scales the divergence.
     """
 
     soft: float = 5.0
@@ -117,7 +117,7 @@ class TripleLoss:
 
 @dataclass(frozen=True, slots=True)
 class StateLoss:
-    """Weights of the parts of `StateDistillation`; a part with weight 0 is not computed.
+    """Weights of the parts of the loss of `StateDistillation`; a part with weight 0 is not computed.
 
     The parts are the cosine distance of sentence vectors, and the mean squared errors of the layers' outputs (`states`)
     and of the embeddings' output.
@@ -177,7 +177,7 @@ class StateDistillation(PretrainingModel):
     """Trains a student on a teacher's hidden states and sentence vectors.
 
     ``layers`` has, for each layer of the student, the index of the teacher's layer whose output it learns; ``pool``
-    turns the last hidden states of both models into vectors.
+    turns the last hidden states of each model into a vector per sequence.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ def _positive(weights: Mapping[str, float], names: Mapping[str, str] | None = No
 
 
 def _check_vocabulary(student: Encoder, teacher: Encoder) -> None:
-    # Embedding tables for the same tokenizer may be padded to different sizes.
+    # The sizes of the embedding tables, which may differ for one tokenizer because of padding.
     sizes = student.config.vocabulary, teacher.config.vocabulary
     if sizes[0] != sizes[1]:
-        raise InvalidInput(f"expected a student with its teacher's vocabulary, got {sizes[0]} and {sizes[1]} tokens.")
+        raise InvalidInput(f"expected a student with its teacher's vocabulary of {sizes[1]} tokens, got {sizes[0]}.")

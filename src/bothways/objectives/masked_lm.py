@@ -127,7 +127,7 @@ class MaskedLM(PretrainingModel):
 
 
 def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: int) -> TokenLosses:
-    """Return the losses for raw texts at the positions that the masker chooses for validation."""
+    """Return the losses and right predictions of each text at the positions that the masker chooses for validation."""
     source = TextWindows(store, masker, "given")
     sums_W3 = sequence_sums(model, source, masker, micro_batch_tokens(tokens, model.device))[0]
     sums_N3 = np.zeros((store.texts, 3))
@@ -136,7 +136,7 @@ def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: i
 
 
 Look = Callable[[Tensor, slice], None]
-"""Called with the probabilities (m, V) of a chunk and its positions."""
+"""A function that is called with the probabilities (m, V) of a chunk and the slice of its positions."""
 
 _ON_CPU, _ELSEWHERE = 2**23, 2**26
 """Maximum number of logits in a chunk; the kernels of a GPU need larger chunks."""
@@ -152,7 +152,7 @@ def predict_tokens(
 ) -> UnitLosses:
     """Return a head's losses at M positions, from their hidden states (M, H) and target tokens (M).
 
-    ``rows_M`` has the row of each position in the packed batch; ``look`` is called for each chunk.
+    ``rows_M`` has the row of each position in the packed batch; ``look`` is called with each chunk's probabilities.
     """
     own_ME, bias_V = head.transformed(hidden_MH, tokens_VE.dtype), head.bias.to(tokens_VE.dtype)
     if torch.is_grad_enabled():
@@ -205,32 +205,32 @@ def _scan(
     bias_V: Tensor,
     targets_M: Tensor,
     look: Look | None,
-    wanted: tuple[bool, ...],
+    needed: tuple[bool, ...],
 ) -> tuple[Tensor, Tensor, Gradients]:
-    """Return losses (M), right predictions (M), and the ``wanted`` gradients of the summed loss."""
+    """Return losses (M), right predictions (M), and the summed loss's gradients for the first three, if ``needed``."""
     losses_M = torch.empty(len(own_ME), device=own_ME.device)
     right_M = torch.empty(len(own_ME), dtype=torch.bool, device=own_ME.device)
     gradients: Gradients = [
-        torch.empty_like(own_ME) if wanted[0] else None,
-        torch.zeros_like(tokens_VE) if wanted[1] else None,
-        torch.zeros_like(bias_V) if wanted[2] else None,
+        torch.empty_like(own_ME) if needed[0] else None,
+        torch.zeros_like(tokens_VE) if needed[1] else None,
+        torch.zeros_like(bias_V) if needed[2] else None,
     ]
     step = rows_of_chunk(own_ME.device, len(tokens_VE))
     for start in range(0, len(own_ME), step):
-        places = slice(start, start + step)
-        scores_mV = linear(own_ME[places], tokens_VE, bias_V).float()
+        chunk = slice(start, start + step)
+        scores_mV = linear(own_ME[chunk], tokens_VE, bias_V).float()
         top_m, likeliest_m = scores_mV.max(-1)
-        own_m = scores_mV.gather(-1, targets_M[places, None]).squeeze(-1)
+        own_m = scores_mV.gather(-1, targets_M[chunk, None]).squeeze(-1)
         # In place, step by step: torch does not guarantee an in-place softmax.
         parts_mV = scores_mV.sub_(top_m[:, None]).exp_()
         sums_m = parts_mV.sum(-1)
-        losses_M[places] = sums_m.log() + top_m - own_m
-        right_M[places] = likeliest_m == targets_M[places]
+        losses_M[chunk] = sums_m.log() + top_m - own_m
+        right_M[chunk] = likeliest_m == targets_M[chunk]
         probabilities_mV = parts_mV.div_(sums_m[:, None])
         if look is not None:
-            look(probabilities_mV, places)
-        if any(wanted):
-            _add_gradients(gradients, probabilities_mV, own_ME[places], tokens_VE, targets_M[places], places)
+            look(probabilities_mV, chunk)
+        if any(needed):
+            _add_gradients(gradients, probabilities_mV, own_ME[chunk], tokens_VE, targets_M[chunk], chunk)
     return losses_M, right_M, gradients
 
 
@@ -240,15 +240,15 @@ def _add_gradients(
     own_mE: Tensor,
     tokens_VE: Tensor,
     targets_m: Tensor,
-    places: slice,
+    chunk: slice,
 ) -> None:
-    """Add the gradients of a chunk; its probabilities are overwritten."""
+    """Add a chunk's part to the gradients, overwriting its probabilities."""
     by_own_ME, by_tokens_VE, by_bias_V = gradients
     by_scores_mV = probabilities_mV.scatter_add_(
         -1, targets_m[:, None], probabilities_mV.new_full((len(targets_m), 1), -1.0)
     )
     if by_own_ME is not None:
-        by_own_ME[places] = linear(by_scores_mV, tokens_VE.t(), None)
+        by_own_ME[chunk] = linear(by_scores_mV, tokens_VE.t(), None)
     if by_tokens_VE is not None:
         if torch.is_autocast_enabled(own_mE.device.type) or own_mE.dtype != by_scores_mV.dtype:
             by_tokens_VE += by_scores_mV.to(own_mE.dtype).t() @ own_mE

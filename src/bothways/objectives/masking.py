@@ -1,9 +1,9 @@
 """Corrupted sequences: the tokens that a model reads, and those that it has to predict.
 
-In masked language modelling, 15 % of each sequence's tokens are chosen, but never special ones; of these, 80 % become
-[MASK], 10 % a random token, and 10 % stay unchanged (Devlin et al. 2018, arXiv:1810.04805). The unit of choice is a
-token, a word, a span or an n-gram of words. Static masking repeats the masks of the first epoch (Liu et al. 2019,
-arXiv:1907.11692, section 4.1).
+In masked language modelling, 15 % of each sequence's tokens are chosen, but never special ones. Of the chosen tokens,
+80 % become [MASK], 10 % a random token, and 10 % stay unchanged (Devlin et al. 2018, arXiv:1810.04805). The unit of
+choice is a token, a word, a span or an n-gram of words. Static masking repeats the masks of the first epoch (Liu et al.
+2019, arXiv:1907.11692, section 4.1).
 
 Shapes: n tokens of a sequence, M chosen ones, U words or whole units, V vocabulary, W windows.
 """
@@ -26,7 +26,7 @@ from bothways.text import TextTokenizer
 class MaskedTokens:
     """A sequence with some of its tokens hidden.
 
-    `places_M` are the chosen positions, ascending, at least one if there is an ordinary token; `targets_M` are their
+    `places_M` are the chosen positions, ascending, at least one if any token is not special; `targets_M` are their
     original ids. `uniform_M` has a random number in [0, 1) for each, to sample a generator's token. `order_n` is the
     rank of each token in a factorisation order, see `bothways.encoder.streams.QueryStream`; None for masked LM.
     """
@@ -52,10 +52,10 @@ class Corruption(Protocol):
     def identity(self) -> Mapping[str, str | int | float | bool]: ...
 
     def training(self, ids_n: NDArray[np.int32], epoch: int, sequence: int) -> MaskedTokens:
-        """Choose the targets of an epoch."""
+        """Choose the targets of a training sequence for an epoch."""
 
     def validation(self, ids_n: NDArray[np.int32], sequence: int) -> MaskedTokens:
-        """Choose the targets of a validation sequence, always the same."""
+        """Choose the targets of a validation sequence, the same each time."""
 
 
 class Unmasked:
@@ -88,12 +88,12 @@ class PieceKinds:
         self.continues_V[[number for number, piece in known.items() if tokenizer.word_marks.continues(piece)]] = True
 
     def ordinary_places(self, ids_n: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the positions of ordinary tokens in a sequence."""
+        """Return the positions of a sequence's ordinary tokens, which are all but the special ones."""
         places: NDArray[np.int64] = np.flatnonzero(~self.special_V[ids_n])
         return places
 
     def words(self, ids_n: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the start of each word among the ordinary tokens, followed by the number of tokens (U + 1)."""
+        """Return the index in ``places`` of the first token of each word, followed by ``len(places)`` (U + 1)."""
         begins = ~self.continues_V[ids_n[places]]
         # A piece after a special token always begins a word.
         begins[1:] |= np.diff(places) > 1
@@ -110,7 +110,7 @@ class TokenMasking:
 
 @dataclass(frozen=True, slots=True)
 class WholeWordMasking:
-    """Choose all pieces of a word together; each piece independently becomes [MASK], a random token, or stays.
+    """Choose all pieces of a word together; each piece alone becomes [MASK], a random token, or stays unchanged.
 
     As in the second release of BERT (github.com/google-research/bert, May 2019).
     """
@@ -120,7 +120,7 @@ class WholeWordMasking:
 
 @dataclass(frozen=True, slots=True)
 class SpanMasking:
-    """Choose spans of words; a whole span becomes masks, random tokens, or stays (Joshi et al. 2019, arXiv:1907.10529).
+    """Choose spans of words; a span is masked, randomised or kept as a whole (Joshi et al. 2019, arXiv:1907.10529).
 
     Span lengths in words are geometric with probability ``stop``, truncated at ``longest``.
     """
@@ -165,7 +165,7 @@ class Masking:
     """Settings of masking.
 
     A `fraction` of the ordinary tokens is chosen. Of these, the fraction `masked` becomes [MASK], the fraction `random`
-    another ordinary token, and the rest stays. `dynamic` masks are drawn anew in each epoch.
+    another ordinary token, and the rest stays unchanged. `dynamic` masks are drawn anew in each epoch.
     """
 
     fraction: float = 0.15
@@ -252,8 +252,8 @@ class Masker:
         order_U = draw.permutation(words)
         taken, left = np.zeros(len(places), dtype=bool), count
         for first in order_U.tolist():
-            begin, most = starts_U[first], min(words, first + runs_U[first])
-            stop = starts_U[max(first, np.searchsorted(starts_U[: most + 1], begin + left, side="right") - 1)]
+            begin, last = starts_U[first], min(words, first + runs_U[first])
+            stop = starts_U[max(first, np.searchsorted(starts_U[: last + 1], begin + left, side="right") - 1)]
             if stop > begin and not taken[begin:stop].any():
                 taken[begin:stop] = True
                 left -= stop - begin

@@ -1,10 +1,10 @@
 """Permutation language modelling (Yang et al. 2019, arXiv:1906.08237).
 
-About one token in K is a target (partial prediction, section 2.3): spans of 1 to 5 tokens, each within a context. The
-targets, [SEP] and [CLS] come in a random factorisation order after all other tokens, which see each other and are seen
-by all. Targets are predicted from the query stream of an encoder; the content stream reads the unmasked tokens. If a
-batch is read in lanes (`bothways.objectives.streams.Lanes`), each lane has a memory: the hidden states of its last
-tokens, without a gradient (segment recurrence, section 2.4). Checkpoints store these, as later updates read them.
+About one token in K is a target (partial prediction, section 2.3): spans of 1 to 5 tokens, each within a context. All
+other tokens except [SEP] and [CLS] attend to one another and are visible to every token; the targets, [SEP] and [CLS]
+follow in a random factorisation order. Targets are predicted from the query stream of an encoder; the content stream
+reads the unmasked tokens. If a batch is read in lanes (`bothways.objectives.streams.Lanes`), each lane has a memory:
+the hidden states of its last tokens, without a gradient (segment recurrence, section 2.4). Checkpoints store it.
 
 Shapes: n tokens of a sequence or of a lane's memory, U words, T packed tokens, M targets, H hidden, V vocabulary, Z
 tokens of memories, L layers.
@@ -33,7 +33,7 @@ from bothways.training.workers import current_workers
 
 @dataclass(frozen=True, slots=True)
 class Permutation:
-    """One in `partial` (K) ordinary tokens is a target; P(span of L tokens) ~ 1 / L for L up to `longest`."""
+    """One in `partial` (K) ordinary tokens is a target, in spans of up to `longest` tokens; P(length L) ~ 1 / L."""
 
     partial: int = 6
     longest: int = 5
@@ -78,9 +78,9 @@ class Permuter:
     def _targets(self, starts_U: NDArray[np.int64], count: int, draw: np.random.Generator) -> NDArray[np.bool_]:
         """Choose targets among the ordinary tokens, as the published code does (zihangdai/xlnet, data_utils.py).
 
-        A span of L tokens starts at a word, at a random place in a context of K L tokens; the next context follows. If
-        this gives too few targets, single tokens are added. As in that code, though not in its comments, L counts
-        tokens and not words.
+        The contexts of the spans follow one another. A span of L tokens has a random position in a context of K L
+        tokens, and starts at a word. If this gives too few targets, single tokens are added. L counts tokens as in
+        that code, although its comments speak of words.
         """
         total, taken = int(starts_U[-1]), np.zeros(starts_U[-1], dtype=bool)
         lengths = 1 + draw.choice(self.permutation.longest, count, p=NGramMasking(self.permutation.longest).chances())
@@ -108,7 +108,7 @@ class LaneMemories:
         self.held: dict[int, Tensor] = {}
 
     def take(self, links: Sequence[Link | None]) -> Memory | None:
-        """Remove and return the memory of a batch; None if no sequence has one."""
+        """Remove and return the memory that a batch reads; None if no sequence reads one."""
         lanes = [link.lane for link in links if link is not None and link.read]
         if not lanes:
             return None
@@ -136,14 +136,14 @@ class LaneMemories:
 
 
 def _kept_rows(batch: MaskedBatch, memory: Memory | None) -> dict[int, NDArray[np.int64]]:
-    """Return the rows that each lane keeps; rows of memories are numbered before those of the sequences."""
+    """Return the rows that each lane keeps as its memory; rows count the memories first, then the sequences."""
     read_B = np.array([0] * batch.packed.count if memory is None else memory.lengths)
     memory_starts_B, starts_B = np.cumsum(read_B) - read_B, np.cumsum([read_B.sum(), *batch.packed.lengths[:-1]])
     found = {}
-    for place, (link, text_n) in enumerate(zip(batch.links, batch.texts, strict=True)):
+    for index, (link, text_n) in enumerate(zip(batch.links, batch.texts, strict=True)):
         if link is None or not link.kept:
             continue
-        parts = [memory_starts_B[place] + np.arange(read_B[place]), starts_B[place] + text_n]
+        parts = [memory_starts_B[index] + np.arange(read_B[index]), starts_B[index] + text_n]
         found[link.lane] = (
             np.concatenate(parts[::-1])[: link.kept] if link.backward else np.concatenate(parts)[-link.kept :]
         )
@@ -187,7 +187,7 @@ class PermutationLM(PretrainingModel):
     def states(self, batch: MaskedBatch) -> Tensor:
         """Return the last states (M, H) of the query stream, and update the memories of the lanes."""
         if batch.order_T is None:
-            raise InvalidInput("permutation language modelling needs factorisation orders: draw them with a Permuter.")
+            raise InvalidInput("expected a batch with factorisation orders, got none: draw them with a Permuter.")
         queries = self.encoder.queries(batch.rows_M, batch.counts, batch.order_T)
         memory = self._memories.take(batch.links)
         record = Recorder() if any(link is not None and link.kept for link in batch.links) else None

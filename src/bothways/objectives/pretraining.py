@@ -57,7 +57,7 @@ class UnitLosses:
 
     @classmethod
     def of_distances(cls, losses_M: Tensor, rows_M: Tensor) -> "UnitLosses":
-        """Return distances from a teacher's outputs as losses."""
+        """Return distances (M) from a teacher's outputs as losses; `right_M` is NaN."""
         return cls(losses_M.sum(), losses_M, torch.full_like(losses_M, torch.nan), rows_M)
 
     def sums(self, packed: Packed) -> NDArray[np.float64]:
@@ -73,13 +73,13 @@ class PretrainingModel(nn.Module, ABC):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """Settings of the model that a resumed run must have in common with its checkpoint."""
+        """Settings of the model that a resumed run must share with its checkpoint."""
         return {}
 
     @property
     @abstractmethod
     def weights(self) -> Mapping[str, float]:
-        """Weight of each head's mean loss, by name; an update's weight is the first head's number of units."""
+        """Weight of each head's mean loss, by name; `Update.weight` is the first head's number of units."""
 
     @property
     def device(self) -> torch.device:
@@ -120,10 +120,10 @@ class PretrainingBatch:
 class PretrainingObjective:
     """Pre-trains an encoder with the losses of its heads.
 
-    The loss on validation sequences determines the epoch to keep; their targets never change. ``updates_per_epoch`` may
-    be a whole pass over small data, or part of a pass over large data. On a CPU the token budget of a micro-batch is at
-    most 1,024, unless the model compares vectors. With a ``baseline``, the model is also validated before the first
-    update; give one only if no part of the model is newly initialised.
+    The loss on validation sequences, with targets that never change, determines the epoch to keep. An epoch may be a
+    whole pass over small data, or part of a pass over large data. On a CPU the token budget of a micro-batch is at most
+    1,024, unless the model compares vectors. With a ``baseline``, the model is also validated before the first update;
+    give one only if no part of the model is newly initialised.
     """
 
     min_updates: ClassVar = 0
@@ -256,7 +256,7 @@ def sequence_sums(
     tokens: int,
     places: Sequence[int] | None = None,
 ) -> NDArray[np.float64]:
-    """Return `UnitLosses.sums` of each head for the N sequences of a source, or of its ``places`` (heads, N, 3).
+    """Return each head's `UnitLosses.sums` for N sequences, all of a source or those at ``places`` (heads, N, 3).
 
     The model must be in evaluation mode. Sequences are read in blocks, so memory does not grow with their number.
     """

@@ -4,8 +4,8 @@ Clark et al. 2020, arXiv:2003.10555. The generator fills masks, and its samples 
 may share their embeddings. The loss is the generator's masked language modelling loss plus 50 times the discriminator's
 binary cross-entropy. As in the published code (google-research/electra, run_pretraining.py), the cross-entropy is a
 mean over all tokens, special ones included; a sampled token equal to the original counts as original; and no gradient
-flows through the samples. That code masks 85 % of the chosen tokens and leaves the others unchanged, as does
-``Masking(masked=0.85, random=0.0)``; DeBERTa-v3 masks all of them.
+flows through the samples. That code masks 85 % of the chosen tokens and leaves the rest unchanged, as does
+``Masking(masked=0.85, random=0.0)``; DeBERTa-v3 masks all chosen tokens.
 
 Shapes: T packed tokens, M chosen positions, E embedding width, H hidden, V vocabulary.
 """
@@ -48,10 +48,10 @@ class SharedEmbeddings:
 
 @dataclass(frozen=True, slots=True)
 class DisentangledEmbeddings:
-    """Add learned differences to the generator's tables, which get no gradient (He et al. 2021, arXiv:2111.09543, 3.3).
+    """Add learned differences to the generator's embedding tables (He et al. 2021, arXiv:2111.09543, 3.3).
 
-    ``E_D = sg(E_G) + E_delta``, and E_delta starts at zero. The paper's code does this for tokens and positions, this
-    package for segments too.
+    ``E_D = sg(E_G) + E_delta``: the generator's tables get no gradient from the discriminator, and E_delta starts at
+    zero. The paper's code does this for tokens and positions, this package for segments too.
     """
 
     name: ClassVar = "disentangled"
@@ -61,7 +61,7 @@ EmbeddingSharing = OwnEmbeddings | SharedEmbeddings | DisentangledEmbeddings
 
 
 class DisentangledTable(EmbeddingTable):
-    """The sum of its own ``weight`` and another table, which is not trained and not a submodule."""
+    """The sum of its own ``weight`` and another table, which gets no gradient and is not a submodule."""
 
     def __init__(self, shared: EmbeddingTable) -> None:
         super().__init__(shared.num_embeddings, shared.embedding_dim)
@@ -79,7 +79,7 @@ class DisentangledTable(EmbeddingTable):
 
 
 def share_embeddings(generator: Encoder, discriminator: Encoder, sharing: EmbeddingSharing) -> None:
-    """Replace the discriminator's embeddings by the generator's."""
+    """Make the discriminator use the generator's embeddings, unless ``sharing`` is `OwnEmbeddings`."""
     if isinstance(sharing, OwnEmbeddings):
         return
     ours, theirs = discriminator.embedding, generator.embedding
@@ -191,13 +191,13 @@ class ReplacedTokens(PretrainingModel):
 def sample(probabilities_MV: Tensor, uniform_M: Tensor) -> Tensor:
     """Sample a token at each position (M), without a gradient, by inverse transform sampling.
 
-    The random numbers in [0, 1) depend, like the masks, on seed, epoch and sequence only: not on the batch, not on
-    earlier draws, and they are always the same for validation.
+    ``uniform_M`` are random numbers in [0, 1). Like the masks, they depend only on seed, epoch and sequence;
+    for validation they are always the same.
     """
     sums_MV = probabilities_MV.cumsum(-1)
     # Because of rounding, the probabilities may not sum to 1.
-    wanted_M1 = uniform_M[:, None] * sums_MV[:, -1:]
-    return torch.searchsorted(sums_MV, wanted_M1, right=True).squeeze(1).clamp(max=sums_MV.shape[1] - 1)
+    thresholds_M1 = uniform_M[:, None] * sums_MV[:, -1:]
+    return torch.searchsorted(sums_MV, thresholds_M1, right=True).squeeze(1).clamp(max=sums_MV.shape[1] - 1)
 
 
 def corrupt(batch: MaskedBatch, sampled_M: Tensor) -> tuple[Packed, Tensor]:

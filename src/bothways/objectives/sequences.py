@@ -55,23 +55,23 @@ class TrainingSequence:
 
 @dataclass(frozen=True, slots=True)
 class EpochSequences:
-    """Sequences of one update from one pass over a source (`epoch`, from 0), which determines masks and pairs."""
+    """Sequences of one update from one pass over a source; `epoch`, from 0, also determines masks and pairs."""
 
     epoch: int
     sequences: list[TrainingSequence]
 
 
 class SequenceSource(Protocol):
-    """A source of training sequences; ``digest`` is a checksum of its contents."""
+    """A source of items, each one or more training sequences; ``digest`` is a checksum of its contents."""
 
     @property
     def digest(self) -> str: ...
 
     def __len__(self) -> int:
-        """Return the number of sequences in an epoch."""
+        """Return the number of items."""
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return the sequences at the given positions, from 0; random pairs depend on the epoch."""
+        """Return the sequences of the items at the given positions, from 0; random pairs depend on the epoch."""
 
 
 class TextWindows:
@@ -168,10 +168,10 @@ def _orders(packed: Packed, masked: Sequence[MaskedTokens]) -> Tensor | None:
 
 
 def micro_batches(sequences: Sequence[TrainingSequence], tokens: int, processes: int) -> list[list[int]]:
-    """Divide an update into micro-batches of sequence positions; each of n processes takes every n-th micro-batch.
+    """Divide an update into micro-batches of indices of sequences; each of n processes takes every n-th micro-batch.
 
-    Sequences that read or write a memory share a micro-batch with the others of their lane, and always go to the
-    process that has the memory. A memory counts towards the token budget with its maximum size.
+    Sequences that read or write a memory share a micro-batch with the rest of their lane, and always go to the process
+    that has the memory. A memory counts towards the token budget with its maximum size.
     """
     lengths = [len(each.ids) + (0 if each.link is None else each.link.read) for each in sequences]
     if all(each.link is None for each in sequences):
@@ -182,8 +182,8 @@ def micro_batches(sequences: Sequence[TrainingSequence], tokens: int, processes:
     if not all(shares):
         lanes = len({each.link.lane for each in sequences if each.link is not None})
         raise InvalidInput(
-            f"expected a batch of at least one sequence for each process, got {lanes} for {processes} processes: use a "
-            "larger batch, or fewer processes."
+            f"expected a batch of at least one sequence for each process, got {lanes} sequences for {processes} "
+            "processes: use a larger batch, or fewer processes."
         )
     batched = []
     for units in shares:
@@ -197,12 +197,12 @@ def micro_batches(sequences: Sequence[TrainingSequence], tokens: int, processes:
 
 
 def _units(sequences: Sequence[TrainingSequence], rank: int, processes: int) -> list[list[int]]:
-    """Return groups of indices of a process's sequences; a lane that reads or writes a memory is one group."""
+    """Return the indices of a process's sequences in groups; a lane that reads or writes a memory is one group."""
     found: dict[tuple[int, int], list[int]] = {}
     for place, each in enumerate(sequences):
         if each.link is not None and each.link.lane % processes == rank:
-            together = each.link.read or each.link.kept
-            found.setdefault((each.link.lane, -1 if together else place), []).append(place)
+            has_memory = each.link.read or each.link.kept
+            found.setdefault((each.link.lane, -1 if has_memory else place), []).append(place)
     return list(found.values())
 
 

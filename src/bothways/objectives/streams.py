@@ -38,7 +38,7 @@ class PassOrder:
         self._items, self._seed = items, seed
 
     def of(self, epoch: int, begin: int, end: int) -> NDArray[np.int64]:
-        """Return the items at positions ``begin`` to ``end`` (exclusive) of a pass (M), fewer at its end."""
+        """Return the items at positions ``begin`` to ``end`` (exclusive) of a pass (M); fewer at its end."""
         # NumPy guarantees the same output in all versions for seed sequences, but not for its generators.
         words = np.random.SeedSequence([self._seed, epoch]).generate_state(2 * _ROUNDS, np.uint64)
         items_M = np.arange(begin, min(end, self._items))
@@ -72,8 +72,8 @@ class Lanes:
     its memory is empty at the beginning of each document (section 2.5) and of each run.
 
     Consecutive groups of one document form a chain, and a pass over the source reads the chains in a random order.
-    Passes are concatenated and cut into runs of equal length, one for each forward lane; a lap over these runs takes
-    about as many updates as a pass. A backward lane reads the run of its forward lane from the end.
+    Passes are concatenated and cut into sections of equal length, one for each forward lane; a lap over these sections
+    takes about as many updates as a pass. A backward lane reads the section of its forward lane from the end.
     """
 
     def __init__(self, source: SequenceSource, lanes: int, memory: int, seed: int) -> None:
@@ -83,7 +83,7 @@ class Lanes:
         self._forward = lanes - lanes // 2
         self._continued = source.framed.pieces.continued()
         self._steps = -(-len(source) // self._forward)
-        # A lap is hardly longer than a pass, so it reads from at most three passes.
+        # A lap is hardly longer than a pass, so its groups are from at most three passes.
         self._order = lru_cache(maxsize=3)(self._ordered)
 
     def read(self, update: int) -> list[EpochSequences]:
@@ -106,7 +106,7 @@ class Lanes:
         return EpochSequences(epoch, linked)
 
     def _group(self, lap: int, lane: int, step: int) -> tuple[int, int] | None:
-        """Return the pass and the group that a lane reads in a step; None outside of its run."""
+        """Return the pass and the group that a lane reads in a step of a lap; None outside of the lap."""
         if not 0 <= step < self._steps:
             return None
         if lane >= self._forward:
@@ -132,7 +132,7 @@ class Lanes:
 class SequenceStream(Protocol):
     """The sequences of each update; `digest` is a checksum of the sequences.
 
-    `identity` has the settings of order and batch size, which a resumed run must have in common with its checkpoint.
+    `identity` has the settings of order and batch size, which a resumed run must share with its checkpoint.
     """
 
     @property
@@ -179,7 +179,7 @@ class BatchGrowth:
     updates: int
 
     def before(self, update: int, full: int) -> int:
-        """Return the number of items read before an update, if batches grow to ``full`` items."""
+        """Return the number of items of all updates before this one, if batches grow to ``full`` items."""
         rising = min(update, self.updates)
         more = _floor_sum(rising, full - self.first, self.updates)
         return rising * self.first + more + (update - rising) * full
@@ -211,7 +211,7 @@ class StreamPhase:
         return f"{self.updates} updates of {self.batch_size}{growth}"
 
     def before(self, update: int) -> int:
-        """Return the number of items read before an update."""
+        """Return the number of items of all updates before this one."""
         return update * self.batch_size if self.growth is None else self.growth.before(update, self.batch_size)
 
 
@@ -220,7 +220,7 @@ class PhasedStream:
 
     def __init__(self, phases: Sequence[StreamPhase], seed: int) -> None:
         if not phases or any(min(each.updates, each.batch_size, len(each.source)) < 1 for each in phases):
-            raise InvalidInput("expected at least one phase, each with text, a batch_size and updates of at least 1.")
+            raise InvalidInput("expected at least one phase, each with text, and batch_size and updates of at least 1.")
         self.phases = tuple(phases)
         self.seed = seed
         self._ends = list(accumulate(each.updates for each in phases))

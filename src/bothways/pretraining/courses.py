@@ -72,7 +72,7 @@ class BatchWarmup:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Length and optimizer of a training; one schedule covers all phases, ``warmup`` is the fraction of warm-up."""
+    """Length and optimizer of a training; one schedule covers all phases, ``warmup`` is its fraction of warm-up."""
 
     phases: tuple[Phase, ...]
     learning_rate: float
@@ -100,8 +100,8 @@ class Course:
     ) -> "Course":
         """Return a course of another length, with the same proportions of its phases.
 
-        With ``tokens``, it has the fewest updates that read that many. ``real`` maps the length of a phase to the mean
-        number of tokens in its sequences; by default, sequences are full.
+        With ``tokens``, it has the fewest updates that read at least that many. ``warmup`` replaces the batch growth.
+        ``real`` maps the length of a phase to the mean number of tokens in its sequences; by default, they are full.
         """
         found = {phase.length: float(phase.length) for phase in self.phases} if real is None else real
 

@@ -1,6 +1,6 @@
 """Distillation: train a smaller encoder on the outputs of a larger one for raw text.
 
-The kind of teacher determines the loss.
+The kind of teacher, which is a sentence embedder, a masked language model or another encoder, determines the loss.
 
 Shapes: T packed tokens, H hidden, B sequences, K numbers of a vector.
 """
@@ -151,7 +151,7 @@ def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> 
     ours, theirs = (each.tokenizer.vocabulary() for each in (student, teacher))
     if len(ours) != len(theirs):
         raise InvalidInput(
-            f"expected a student with its teacher's vocabulary, got {len(ours)} and {len(theirs)} tokens."
+            f"expected a student with its teacher's vocabulary of {len(theirs)} tokens, got {len(ours)}."
         )
     other = next((number for number in sorted(ours) if ours[number] != theirs.get(number)), None)
     if other is not None:
@@ -162,7 +162,7 @@ def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> 
 
 
 def _within(settings: EmbeddingSettings, student: PretrainedEncoder) -> EmbeddingSettings:
-    """Return an embedder's settings, reduced to the maximum length and hidden size of a student."""
+    """Return an embedder's settings, limited to the maximum length and hidden size of a student."""
     limit, dimensions = student.config.max_length, settings.dimensions
     length = settings.max_length if limit is None else min(limit, settings.max_length)
     narrower = dimensions is not None and dimensions >= student.config.hidden
@@ -196,9 +196,9 @@ _COPIED = Baseline("copied layers", margin=0.0)
 class Distiller:
     """Trains a student on a teacher's outputs for raw text.
 
-    The outputs depend on the teacher: the vectors of a sentence embedder, the predictions of a masked language model,
-    or the hidden states of another encoder. To train in several stages, pass the student of one distiller to the next,
-    with other loss weights.
+    The kind of teacher determines the outputs: the vectors of a sentence embedder, the predictions of a masked language
+    model, or the hidden states of another encoder. To train in several stages, pass the student of one distiller to the
+    next, with other loss weights.
 
     >>> distiller = Distiller.from_pretrained("sentence-transformers/all-MiniLM-L6-v2", layers=3)
     >>> distiller.student.copied
@@ -241,10 +241,10 @@ class Distiller:
             teacher: A folder or a name, see `bothways.load`.
             layers: Number of layers of the student. Default: half of the teacher's, as in DistilBERT.
             length: Maximum tokens of a sequence.
-            revision: The commit of a hub name.
+            revision: Commit of the teacher on the hub.
             device: Training device; ``"auto"`` takes a GPU if there is one.
             download: Allow a download from the hub.
-            allow_pickle: Allow a ``.bin`` file, after a scan.
+            allow_pickle: Allow pickled weights (``.bin``), which are scanned before they are loaded.
 
         Raises:
             InvalidInput: The teacher has fewer layers, or its task cannot be distilled.

@@ -58,9 +58,9 @@ def settings_over(scaled: ScaledRecipe, tokenizer: TextTokenizer) -> dict[str, o
 
 
 def narrowed(settings: Mapping[str, object], keys: ShapeKeys, shares: tuple[float, float]) -> dict[str, object]:
-    """Return the settings of a smaller generator; ``shares`` are its width and depth as fractions.
+    """Return the settings of a generator; ``shares`` are its width and depth as fractions of the discriminator's.
 
-    Its attention heads, and its embedding, which may be shared, are as wide as the discriminator's.
+    The widths of an attention head and of the embedding, which may be shared, stay the same.
     """
     hidden, layers, heads, inner = (
         int(str(settings[key])) for key in (keys.hidden, keys.layers, keys.heads, keys.inner)
@@ -100,7 +100,7 @@ def masked_lm_head(model: PretrainedEncoder, name: HeadName = "masked_lm") -> Ma
     """Return a model's head for logits over the vocabulary, or raise InvalidInput."""
     head = model.heads.get(name)
     if not isinstance(head, MaskedLMHead):
-        raise InvalidInput(f"{model.name} has no {name} head: choose a model with one.")
+        raise InvalidInput(f"{model.name} has no {name} head: choose a model that has one.")
     return head
 
 
@@ -115,7 +115,7 @@ class Student:
     copied: tuple[int, ...] = ()
 
     def learns_from(self, teacher: EncoderConfig) -> tuple[int, ...]:
-        """Return, for each layer, the teacher's layer whose output it learns: its original, else evenly spaced ones.
+        """Return, for each layer, the teacher's layer whose output it learns: the copied one, else evenly spaced ones.
 
         The last layer always learns the teacher's last layer, which heads and poolings read.
         """
@@ -142,7 +142,7 @@ class Student:
 
 
 def evenly_spread(teacher: int, layers: int) -> tuple[int, ...]:
-    """Return evenly spaced layers, including the first and the last; if there is a single one, it is the first.
+    """Return indices of evenly spaced layers, including the first and the last; a single one is the first.
 
     These are the layers of the published DistilBERT. The first layer reads the embedding and is special in some
     families: it has no norm before it (ModernBERT), or a convolution beside it (DeBERTa v2). Heads and poolings read
@@ -162,7 +162,7 @@ def evenly_spread(teacher: int, layers: int) -> tuple[int, ...]:
 def shortened(teacher: PretrainedEncoder, layers: int) -> Student:
     """Copy a teacher with fewer layers, but the same embeddings, heads, tokenizer and other settings.
 
-    In a family with global and local attention, a layer is copied from the nearest one of its kind. If layers share
+    In a family with global and local attention, a layer is copied from the nearest layer of its kind. If layers share
     weights, the student applies the shared weights fewer times.
     """
     teacher.check_full("distill")
@@ -185,16 +185,16 @@ def shortened(teacher: PretrainedEncoder, layers: int) -> Student:
     return Student(model, chosen)
 
 
-def _of_one_kind(wanted: Sequence[int], teacher: EncoderConfig, student: EncoderConfig) -> tuple[int, ...]:
+def _of_one_kind(preferred: Sequence[int], teacher: EncoderConfig, student: EncoderConfig) -> tuple[int, ...]:
     """Replace layers of the wrong kind, global or local, by the nearest free ones of the right kind."""
     if not (isinstance(teacher.pattern, LocalGlobalAttention) and isinstance(student.pattern, LocalGlobalAttention)):
-        return tuple(wanted)
+        return tuple(preferred)
     chosen: list[int] = []
-    for place, sees_whole in zip(wanted, student.pattern.seen_whole, strict=True):
+    for index, sees_whole in zip(preferred, student.pattern.seen_whole, strict=True):
         alike = [layer for layer, whole in enumerate(teacher.pattern.seen_whole) if whole == sees_whole]
         if not alike:
             raise InvalidInput("expected a teacher with global and local attention layers, as in the student.")
-        chosen.append(min(alike, key=lambda layer: (layer in chosen, abs(layer - place))))
+        chosen.append(min(alike, key=lambda layer: (layer in chosen, abs(layer - index))))
     return tuple(chosen)
 
 

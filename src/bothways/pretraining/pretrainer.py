@@ -119,7 +119,7 @@ class _Assembly:
         settings = settings_over(self.recipe, self.tokenizer)
         stored: tuple[HeadName, ...] = (_REPLACED,) if _REPLACED in self.family.heads else ()
         model = self._drawn(settings, *stored)
-        generator = self._drawn(narrowed(settings, self.recipe.recipe.keys, task.generator), "masked_lm", more=1)
+        generator = self._drawn(narrowed(settings, self.recipe.recipe.keys, task.generator), "masked_lm", seed_offset=1)
         if stored:
             head = _score_head(model.heads[_REPLACED])
         else:  # a family without such a head gets the one of ELECTRA
@@ -136,8 +136,8 @@ class _Assembly:
         permuter = Permuter(self.tokenizer, Permutation(partial=task.partial), self.seed)
         return self._run(model, trained, permuter, EitherDocument(), task.memory)
 
-    def _drawn(self, settings: dict[str, object], *heads: HeadName, more: int = 0) -> PretrainedEncoder:
-        model = new_model(self.family, settings, self.tokenizer, heads, seed=self.seed + more)
+    def _drawn(self, settings: dict[str, object], *heads: HeadName, seed_offset: int = 0) -> PretrainedEncoder:
+        model = new_model(self.family, settings, self.tokenizer, heads, seed=self.seed + seed_offset)
         for module in (model.encoder, *model.heads.values()):
             module.to(self.device)
         return model
@@ -190,7 +190,7 @@ class Pretrainer:
     2000
 
     Args:
-        recipe: The recipe, at a scale (see `scaled`).
+        recipe: The recipe, as returned by `scaled`.
         tokenizer: The tokenizer; special tokens are added as in the recipe's family.
         device: Training device; ``"auto"`` takes a GPU if there is one.
 

@@ -111,8 +111,8 @@ class Corpus:
 class PretrainingRecipe:
     """The published pre-training of an encoder.
 
-    `source` names the paper and the section or table of the figures, `published` a catalogued model of the encoder's
-    size, and `keys` the family's size settings; `remarks` are differences from the published training.
+    `source` names the paper and the section or table of the figures, `published` a model of the catalogue with the
+    encoder's size, and `keys` the family's size settings; `remarks` are differences from the published training.
     """
 
     name: RecipeName
@@ -250,7 +250,7 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
             keys=ShapeKeys("dim", "n_layers", "n_heads", "hidden_dim"),
             remarks=(
                 "The published training had 3 epochs; updates and length are estimated from the size of the corpus.",
-                "Without a teacher, only masked language modelling is left: use bothways distill with one.",
+                "Without a teacher, this is only masked language modelling: to train with one, use bothways distill.",
             ),
         ),
         PretrainingRecipe(
@@ -283,17 +283,17 @@ RECIPES: Mapping[RecipeName, PretrainingRecipe] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _Scale:
     shape: Shape | None
     phase: Phase
     learning_rate: float
     generator: tuple[float, float]
 
 
-_CUTS: Mapping[str, _Cut] = {
-    "tiny": _Cut(Shape(128, 4, 2, 512, 128), Phase(2_000, 32, 128), 1e-3, (0.5, 1.0)),
-    "small": _Cut(Shape(256, 6, 4, 1024, 128), Phase(20_000, 64, 128), 5e-4, (0.5, 1.0)),
-    "base": _Cut(None, Phase(100_000, 256, 128), 2e-4, (1 / 3, 1.0)),
+_SCALES: Mapping[str, _Scale] = {
+    "tiny": _Scale(Shape(128, 4, 2, 512, 128), Phase(2_000, 32, 128), 1e-3, (0.5, 1.0)),
+    "small": _Scale(Shape(256, 6, 4, 1024, 128), Phase(20_000, 64, 128), 5e-4, (0.5, 1.0)),
+    "base": _Scale(None, Phase(100_000, 256, 128), 2e-4, (1 / 3, 1.0)),
 }
 
 
@@ -316,7 +316,7 @@ class ScaledRecipe:
         length: int | None = None,
         warmup: BatchWarmup | None = None,
     ) -> "ScaledRecipe":
-        """Return the recipe with other total ``updates`` or ``tokens``, batch size, or sequence length.
+        """Return the recipe with other total ``updates`` or ``tokens``, batch size, sequence length or batch warm-up.
 
         The phases keep their shares of the updates; with a new ``length`` there is a single phase. A new ``batch``
         changes the learning rate, see `rate_for`.
@@ -349,24 +349,25 @@ def find_recipe(name: str) -> PretrainingRecipe:
 def scaled(recipe: PretrainingRecipe, scale: RecipeScale) -> ScaledRecipe:
     """Return a recipe at a scale.
 
-    Smaller scales have one phase, a smaller batch with its own rate, 6 % warm-up, and below ``"base"`` a smaller model.
+    Scales below ``"published"`` have one phase, a smaller batch, their own learning rate and 6 % warm-up; scales below
+    ``"base"`` also have a smaller model.
     """
     if scale == "published":
         return ScaledRecipe(recipe, scale, None, recipe.task, recipe.course)
-    if scale not in _CUTS:
-        raise InvalidInput(f"expected one of the scales {', '.join(_CUTS)}, published, got {scale!r}.")
-    cut, task = _CUTS[scale], recipe.task
+    if scale not in _SCALES:
+        raise InvalidInput(f"expected one of the scales {', '.join(_SCALES)}, published, got {scale!r}.")
+    chosen, task = _SCALES[scale], recipe.task
     if isinstance(task, ReplacedTokenDetection) and task.embeddings == "shared":
-        task = replace(task, generator=cut.generator)
+        task = replace(task, generator=chosen.generator)
     if isinstance(task, PermutationLanguageModelling):
-        task = replace(task, memory=cut.phase.length * task.memory // recipe.course.phases[-1].length)
+        task = replace(task, memory=chosen.phase.length * task.memory // recipe.course.phases[-1].length)
     whole = replace(recipe.course.phases[0], updates=recipe.course.updates)
-    phase = replace(whole.scaled(cut.phase.updates, cut.phase.batch), length=cut.phase.length)
+    phase = replace(whole.scaled(chosen.phase.updates, chosen.phase.batch), length=chosen.phase.length)
     course = replace(
         recipe.course,
         phases=(phase,),
-        learning_rate=cut.learning_rate,
+        learning_rate=chosen.learning_rate,
         warmup=0.06,
         optimizer=AdamW(**asdict(recipe.course.optimizer)),
     )
-    return ScaledRecipe(recipe, scale, cut.shape, task, course)
+    return ScaledRecipe(recipe, scale, chosen.shape, task, course)

@@ -36,7 +36,7 @@ _OF_READ, _MIN_HELD, _HELD_TOKENS, _MAX_HELD = 100, 20_000, 200_000, 0.05
 class CorpusRun:
     """A training run on a corpus; `source` cuts the corpus into sequences of a given length.
 
-    `trained` has all trained parts and their losses; `memory` is the number of earlier tokens of its document that a
+    `trained` has all trained parts and their losses; `memory` is the number of earlier tokens of a document that a
     sequence attends to; `warmup` replaces the batch growth of the course; `baseline` is the initial model.
     """
 

@@ -95,7 +95,7 @@ class TaskDistiller:
 
         Args:
             data: Inputs of the teacher's task: a file, rows or a list. Labels are not used.
-            validation: Labelled rows for metrics and calibration. Default: a tenth of the data, drawn with the seed,
+            validation: Labelled rows for metrics and calibration. Default: a tenth of the data, drawn with the seed;
                 without calibration if a row has no label.
             options: Column names, by default those of the teacher, and fields of `TrainingOptions`.
 

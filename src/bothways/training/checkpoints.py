@@ -1,17 +1,17 @@
 """Checkpoints of a run: everything needed to resume it exactly, without pickle.
 
-A checkpoint is written under a temporary name and renamed to ``checkpoint-<number>`` when it is complete, so a killed
-process leaves a complete one. The previous checkpoint is removed after the rename::
+A checkpoint is written under a temporary name and renamed to ``checkpoint-<number>`` when it is complete, so every
+folder of that name is complete, even if the process is killed. The previous checkpoint is removed after the rename::
 
     checkpoint-00000007/
         weights.safetensors       the current weights
-        kept.safetensors          the weights of the kept epoch, after the first epoch
+        kept.safetensors          the weights of the epoch to keep, see `kept_of`; absent in the first epoch
         optimizer.safetensors     "<kind>/<parameter>": the moments and step counters of the optimizer
-        carried.safetensors       tensors that an update passes on to the next one, if any
+        carried.safetensors       tensors that one update passes to the next, if any
         state.json                progress, losses, validations, random states, settings, identity
         checksums.json            SHA-256 of each of these files
 
-With several processes, each writes its part of the tensors, see `bothways.training.shared_checkpoints`.
+If a run has several processes, each writes its part of the tensors, see `bothways.training.shared_checkpoints`.
 """
 
 import dataclasses
@@ -46,9 +46,9 @@ _CARRIED = "carried.safetensors"
 class TrainingCheckpoint:
     """Everything needed to resume a run exactly.
 
-    `kept` has the weights of the kept epoch (the latest without validation), None in the first epoch. `random` is the
-    state of process 0, `others` those of the other processes. `carried` has one process's tensors when saving, and all
-    processes' when loading.
+    `kept` has the weights of the epoch to keep (`kept_of`; without validation, the latest), None in the first epoch.
+    `random` is the random state of process 0, `others` has those of the other processes. `carried` has the tensors
+    passed from update to update: when saving, those of this process; after loading, those of all processes.
     """
 
     weights: Weights
@@ -94,7 +94,7 @@ class CheckpointFolder:
 
     @contextmanager
     def next_one(self) -> Iterator[Path]:
-        """Yield a folder that becomes the newest checkpoint on exit; then the previous one is removed."""
+        """Yield a new folder, which becomes the newest checkpoint on exit; then remove the previous checkpoint."""
         before = self._complete()
         number = int(before[-1].name.removeprefix(_PREFIX)) + 1 if before else 1
         with new_folder(self._path / f"{_PREFIX}{number:08d}") as folder:
@@ -121,7 +121,7 @@ class CheckpointFolder:
 
 
 def differences(first: Mapping[str, object], second: Mapping[str, object]) -> Iterator[tuple[str, object, object]]:
-    """Yield each condition that differs as (name, first, second); a missing value is ``"absent"``."""
+    """Yield (name, first value, second value) for each entry that differs; a missing value is ``"absent"``."""
     one, other = (dict(_flat(json.loads(json.dumps(each)))) for each in (first, second))
     for name in sorted(one.keys() | other.keys()):
         if name not in one or name not in other or one[name] != other[name]:
@@ -135,7 +135,7 @@ def recorded_arithmetic() -> dict[str, object]:
 
 def check_conditions(stored: Mapping[str, object], now: Mapping[str, object]) -> None:
     """Raise InvalidInput, listing the differences, unless a run has the same conditions as its checkpoint."""
-    # Runs of several processes do not record these two, so they are compared only if both runs have them.
+    # Runs of several processes record neither of these two settings: compare them only if both runs have them.
     unrecorded = {"threads", "matrix_product"} - (stored.keys() & now.keys())
     kept = ({name: value for name, value in each.items() if name not in unrecorded} for each in (stored, now))
     found = [f"{name} was {before!r} and is now {after!r}" for name, before, after in differences(*kept)]
@@ -150,11 +150,11 @@ def check_alike(workers: Workers, conditions: Mapping[str, object]) -> None:
     """Raise InvalidInput, listing the differences, unless all processes of a run have the same conditions."""
     first, *others = workers.gather(conditions)
     for rank, each in enumerate(others, start=1):
-        found = [f"{name} is {here!r} in the first and {there!r}" for name, here, there in differences(first, each)]
+        found = [f"{name} is {there!r}, not {here!r}" for name, here, there in differences(first, each)]
         if found:
             raise InvalidInput(
-                f"all processes of a run must have the same settings and data, but process {rank} differs: "
-                f"{'; '.join(found)}. Start all of them with the same command, code and data."
+                f"all processes of a run must have the same settings and data, but process {rank} differs from process "
+                f"0: {'; '.join(found)}. Start all of them with the same command, code and data."
             )
 
 
@@ -167,7 +167,7 @@ def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str,
 
 
 def describe(folder: Path, checkpoint: TrainingCheckpoint, *, in_parts: bool) -> None:
-    """Write the state file of a checkpoint; the caller writes the tensors, whole or in parts."""
+    """Write ``state.json`` of a checkpoint; the caller writes the tensors, whole or (``in_parts``) in parts."""
     values = {
         "format": _IN_PARTS if in_parts else _FORMAT,
         "state": dataclasses.asdict(checkpoint.state),
@@ -184,7 +184,7 @@ def seal(folder: Path) -> None:
 
 
 def tensors_of(checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
-    """Return all tensors of a checkpoint by ``"<table>/<name>"``, for writing in parts."""
+    """Return all tensors of a checkpoint by ``"<table>/<name>"``; tables are weights, kept, optimizer and carried."""
     tables: dict[str, Mapping[str, Tensor]] = {
         "weights": checkpoint.weights,
         "kept": checkpoint.kept or {},
@@ -199,7 +199,7 @@ def _read(folder: Path) -> TrainingCheckpoint:
     verify_checksums(folder, {STATE: "none", **checksums})
     values: dict[str, Any] = read_json(folder / STATE)
     if values["format"] not in (_FORMAT, _IN_PARTS):
-        raise CorruptCheckpoint(f"expected format {_FORMAT} of this bothways version, got {values['format']!r}.")
+        raise CorruptCheckpoint(f"expected the checkpoint format {_FORMAT} or {_IN_PARTS}, got {values['format']!r}.")
     state = RunState.from_dict(values["state"])
     whole = values["format"] != _IN_PARTS
     tables = (_whole_tables if whole else _tables_in_parts)(folder, checksums, kept=state.epoch > 0)
@@ -219,7 +219,7 @@ def _whole_tables(folder: Path, checksums: Collection[str], *, kept: bool) -> di
     files = {"weights": _WEIGHTS, "optimizer": _OPTIMIZER} | ({"kept": _KEPT} if kept else {})
     if {*checksums} - {_CARRIED} != {STATE, *files.values()}:
         listed = ", ".join(sorted([*files.values(), STATE]))
-        raise CorruptCheckpoint(f"{_CHECKSUMS} must list {listed} in the {'later epochs' if kept else 'first epoch'}.")
+        raise CorruptCheckpoint(f"{_CHECKSUMS} must list {listed} {'after' if kept else 'in'} the first epoch.")
     files |= {"carried": _CARRIED} if _CARRIED in checksums else {}
     return {"carried": {}, **{table: read_safetensors(folder / file) for table, file in files.items()}}
 
@@ -241,7 +241,7 @@ def _tables_in_parts(folder: Path, checksums: Collection[str], *, kept: bool) ->
         if isinstance(each, TensorStorageMetadata)
     }
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as it should be
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # not needed to read
         load(tensors, storage_reader=reader, no_dist=True)
     tables: dict[str, Weights] = {
         table: {} for table in ("weights", "optimizer", "carried", *(["kept"] if kept else []))

@@ -139,7 +139,7 @@ def _truncate(path: Path, keep_lines: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUpdate:
-    """Statistics of one update; the loss is the mean per unit, the gradient norm is taken before clipping."""
+    """Statistics of one update: mean loss per unit, gradient norm before clipping, and number of units (`weight`)."""
 
     update: int
     loss: float
@@ -198,9 +198,9 @@ class Meter:
         self._started = time.perf_counter()
 
     def summary(self) -> dict[str, float] | None:
-        """Summarise the updates since the last summary as one line of the log; None if there are none.
+        """Return the statistics of the updates since the last call, for one line of the log; None without updates.
 
-        ``loss`` is the mean per unit, ``gradient_norm`` the maximum, ``learning_rate`` the last one.
+        ``loss`` is the mean per unit, ``gradient_norm`` the maximum, ``learning_rate`` that of the last update.
         """
         window, self._window = self._window, []
         if not window:

@@ -2,7 +2,7 @@
 
 It trains the module of an `Objective` with AdamW or LAMB: warm-up and schedule, gradient accumulation, clipping,
 optional bfloat16 autocast, early stopping, choice of the epoch to keep, Ctrl-C, JSON Lines log, exact resume. It runs
-in one process, or in several with one device each (`bothways.training.workers`); only the first writes files.
+in one process, or in several with one device each (`bothways.training.workers`); only the first writes the log.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ def train(
 ) -> TrainingRecord:
     """Train ``objective.module`` in place and leave it in ``eval()`` mode with the kept weights.
 
-    They are the weights of the latest epoch whose validation score is within a standard error of the highest
+    The kept weights are those of the latest epoch whose validation score is within a standard error of the highest
     (`kept_of`), or the last ones if nothing was validated. With a baseline, the initial module is epoch 0.
     Ctrl-C or SIGTERM ends the run after the current update (during validation, immediately) and writes a checkpoint if
     ``checkpoints`` is set; a second signal does not wait for the update. If the run fails, the module gets the weights
@@ -72,9 +72,9 @@ def train(
 
     Args:
         objective: Model, data and loss.
-        options: The options of the run. Without ``model``, they must be complete (`options.resolved`).
+        options: The options of the run. Without ``model``, they must be a result of `resolved`.
         model: The encoder that is trained; determines options that are None.
-        origin: Identity of the initial module; a checkpoint is resumed only with the same origin. Default: the weights
+        origin: Identity of the initial module, which a resumed run must share with its checkpoint. Default: the weights
             of ``model`` on disk.
 
     Raises:
@@ -190,7 +190,7 @@ class _Run(Generic[Payload]):
         states = (checkpoint.random, *checkpoint.others)
         if len(states) == self.workers.count or self.workers.rank == 0:
             states[self.workers.rank].restore()
-        else:  # another number of processes: dropout has no state to continue
+        else:  # stored for another number of processes: dropout is seeded anew
             torch.manual_seed(self.options.seed + self.workers.rank + checkpoint.state.updates)
         self.state = checkpoint.state
         if checkpoint.kept is not None:  # else the run falls back to the initial weights
@@ -234,7 +234,7 @@ class _Run(Generic[Payload]):
                 self._epoch()
         except KeyboardInterrupt:
             self._report()
-            if self._between_updates:  # else an update was cut short
+            if self._between_updates:  # else the interruption was in the middle of an update
                 self._checkpoint()
             return True
         return False
@@ -321,7 +321,7 @@ class _Run(Generic[Payload]):
         self.bar.advance(1)
         if state.updates % self.options.log_every_updates == 0:
             self._report()
-        elif self.device.type == "cpu":  # reading is free
+        elif self.device.type == "cpu":  # here this needs no synchronisation
             self._read()
 
     def _read(self) -> None:
@@ -344,7 +344,6 @@ class _Run(Generic[Payload]):
             self.bar.advance(0, f"loss {summary['loss']:.4f} · {summary['tokens_per_second']:,.0f} tokens/s")
 
     def _validate_start(self, baseline: Baseline) -> None:
-        """Validate the initial model as epoch 0."""
         validation = self._validation(baseline.validate)
         if validation is not None:
             error = -baseline.margin * validation.standard_error
@@ -420,7 +419,7 @@ class _Run(Generic[Payload]):
 
 
 def train_within(objective: Objective[Payload], options: TrainingOptions, model: "PretrainedEncoder") -> None:
-    """Train an objective within another training, without log or checkpoints; raise if it is interrupted."""
+    """Train an objective within another training, without log or checkpoints; raise KeyboardInterrupt on a signal."""
     alone = dataclasses.replace(options, log=None, log_to=None, checkpoints=None, checkpoint_every_updates=None)
     record = train(objective, dataclasses.replace(alone, resume=False, keep_diverged=False), model)
     if record.interrupted:
@@ -441,7 +440,7 @@ def _resolved(objective: Objective[Payload], options: TrainingOptions, model: "P
 
 
 def _weights_on_disk(model: "PretrainedEncoder") -> dict[str, str]:
-    """Identify a starting model by its weights, so that its folder may be moved before the run is resumed."""
+    """Return an identity of the initial model from its weights; its folder may move before the run is resumed."""
     folder = model.folder
     weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name
     return {"starting model (its weights)": weights}

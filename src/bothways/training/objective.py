@@ -20,7 +20,7 @@ Payload = TypeVar("Payload")
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch(Generic[Payload]):
-    """Units (examples or target tokens) of one forward pass: `weight` is their number, `tokens` the input tokens."""
+    """The data of one forward pass: `weight` is the number of units (examples or targets), `tokens` of input tokens."""
 
     payload: Payload
     weight: float
@@ -54,9 +54,9 @@ class Update(Generic[Payload]):
 class Baseline:
     """The model before the first update, validated as epoch 0 and kept unless a later epoch is good enough.
 
-    A later epoch must be better by `margin` standard errors: -1 lets it be that much worse, 0 is for initial models
-    that training can harm, 1 for small data, where the baseline is likely to be good. `validate` validates a baseline
-    that is not the initial module itself.
+    A later epoch must score at least `margin` standard errors above the baseline. -1 accepts a score of one standard
+    error below it, 0 is for initial models that training can harm, and 1 for small data, where the baseline is likely
+    to be good. `validate` replaces `Objective.validate` if the baseline is not the initial module itself.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Objective(Protocol[Payload]):
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """Everything besides the settings that determines the run: data digest, batch size, loss...
+        """Everything besides the options that determines the run: data digest, batch size, loss...
 
         Checkpoints store it; a run is resumed only with the same identity.
         """
@@ -100,7 +100,7 @@ class Objective(Protocol[Payload]):
         """Return the sum (not the mean) of the losses of the micro-batch's units, a scalar."""
 
     def validate(self) -> Validation | None:
-        """Validate after an epoch, in ``eval()`` mode without gradients; return None without validation rows."""
+        """Validate after an epoch, in ``eval()`` mode without gradients; return None if nothing is held out."""
 
 
 @runtime_checkable
@@ -119,8 +119,8 @@ class JointLoss(Protocol[Payload]):
     """An `Objective` whose loss depends on all units of an update together, such as a contrastive loss."""
 
     def joined(self, update: Update[Payload]) -> Update[Payload]:
-        """Prepare an update before its losses are computed; called in ``train()`` mode, under autocast if it is on.
+        """Prepare an update before its losses are computed, in ``train()`` mode and the autocast of the run, if any.
 
         The sum of `loss` over the returned micro-batches has the value and gradient of the joint loss times the
-        update's weight. Random numbers drawn here belong to the update, so a resumed run stays exact.
+        update's weight. Random numbers may be drawn here, since a resumed run repeats them exactly.
         """

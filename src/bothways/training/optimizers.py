@@ -1,6 +1,6 @@
 """Optimizer steps: gradient accumulation, clipping, and learning rate and weight decay per parameter.
 
-Each of several processes takes a part of the micro-batches; gradients are summed over all processes before the step.
+If a run has several processes, each computes some of the micro-batches, and gradients are summed before the step.
 
 Weight decay is decoupled from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 2) and applies to
 weight matrices and embeddings only. Tensors of fewer than two dimensions (biases, gains of norms) have no decay.
@@ -119,7 +119,7 @@ class NamedOptimizer:
         return clip_gradients(self._rows.compact(), max_norm)
 
     def step(self, learning_rate: float, finite: Tensor | None = None) -> None:
-        """Take a step unless ``finite`` is False, and free the gradients; the head has ``learning_rate``."""
+        """Take a step unless ``finite`` is False, and free the gradients; each group scales ``learning_rate``."""
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = learning_rate * rate
         if self._fused and isinstance(self._optimizer, _AdamW):
@@ -241,8 +241,8 @@ class _Lamb(torch.optim.Optimizer):
 def sparse_tables(module: nn.Module) -> Iterator[None]:
     """Use sparse gradients for embedding tables on a CPU while the block runs.
 
-    A batch touches a few hundred rows of a table of tens of thousands, yet a whole dense gradient is allocated
-    and zeroed in every step: 85 ms of a 690 ms step for MiniLM with 32 sentences.
+    A batch uses a few hundred rows of a table of tens of thousands, but a dense gradient has all rows, and allocating
+    and zeroing it takes 85 ms of a 690 ms step for MiniLM with 32 sentences.
     """
     tables = [
         part
@@ -267,7 +267,7 @@ class RowGradients:
         self._touched: dict[nn.Parameter, Tensor] = {}
 
     def compact(self) -> list[Tensor]:
-        """Return the values of all gradients as views; rows of sparse gradients are summed to one each."""
+        """Return views of all gradients; of sparse ones, only the filled rows, with duplicate rows summed."""
         for parameter in self._parameters:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.coalesce()
@@ -300,7 +300,7 @@ class RowGradients:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step, counted from 1: mean loss per unit and norm before clipping are tensors on the device."""
+    """Statistics of one update, numbered from 1; `loss` (mean per unit) and `gradient_norm` stay on the device."""
 
     update: int
     loss: Tensor
@@ -319,7 +319,7 @@ class Stepper:
         if options.learning_rate is None or options.precision is None:
             raise InvalidInput(
                 f"expected a learning rate and a precision, got {options.learning_rate} and {options.precision}: pass "
-                "resolved(options, hidden, device)."
+                "the result of resolved(options, hidden, device)."
             )
         self._optimizer = optimizer
         self._options = options
@@ -333,7 +333,7 @@ class Stepper:
             raise InvalidInput("this GPU only emulates bfloat16, which is slow: train with precision='float32'.")
 
     def step(self, objective: Objective[Payload], update: Update[Payload], done: int) -> Step:
-        """Run one step after ``done`` steps."""
+        """Run one optimizer step; ``done`` is the number of steps before it."""
         options, weight = self._options, update.weight
         if not weight > 0.0:
             raise InvalidInput(f"expected an update with a weight above 0, got {weight} in update {done + 1}.")
@@ -346,7 +346,7 @@ class Stepper:
         return Step(done + 1, loss, gradient_norm, learning_rate, weight, update.tokens)
 
     def _backward(self, objective: Objective[Payload], update: Update[Payload], weight: float) -> Tensor:
-        """Compute the gradients of the update's mean loss, one micro-batch at a time; return it on the device."""
+        """Compute the gradients of the update's mean loss, one micro-batch at a time; return the loss on the device."""
         total = torch.zeros((), device=self._device)
         if isinstance(objective, JointLoss):
             with self._fitting(max(micro_batch.tokens for micro_batch in update.micro_batches)), self._precision():
@@ -366,9 +366,9 @@ class Stepper:
         return total
 
     def _own(self, update: Update[Payload]) -> Iterator[tuple[MicroBatch[Payload], float]]:
-        """Yield the micro-batches of this process, each with a factor of its loss.
+        """Yield the micro-batches of this process, each with a factor for its loss.
 
-        Sharded processes must compute the same number, so a process with one fewer repeats the last with factor 0.
+        Sharded processes must run equally many, so a process with one fewer runs the update's last with factor 0.
         """
         own = update.micro_batches[self._workers.rank :: self._workers.count]
         yield from ((each, 1.0) for each in own)

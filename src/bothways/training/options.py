@@ -30,7 +30,7 @@ class LinearDecay:
 
 @dataclass(frozen=True, slots=True)
 class CosineDecay:
-    """Cosine decay from the peak rate to ``floor`` (Loshchilov & Hutter 2016, arXiv:1608.03983, eq. 5, one run)."""
+    """Cosine decay from the peak rate to ``floor`` (Loshchilov & Hutter 2016, arXiv:1608.03983, eq. 5, no restarts)."""
 
     floor: float = 0.0
 
@@ -45,14 +45,13 @@ class CosineDecay:
 class ConstantRate:
     """A constant rate, the peak."""
 
-    def fraction(self, progress: float) -> float:  # noqa: ARG002 (one signature for the whole axis)
-        """Return 1."""
+    def fraction(self, progress: float) -> float:  # noqa: ARG002 (the same signature in all schedules)
         return 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class StableDecay:
-    """The peak rate, then a decay to 0: 1 - sqrt(x), where x is the fraction of the decay's updates already done.
+    """The peak rate, then a decay to 0 as 1 - sqrt(x), where x is the finished fraction of the decay's updates.
 
     With a warm-up, the schedule is trapezoidal (Zhai et al. 2021, arXiv:2106.04560; the decay: Haegele et al. 2024,
     arXiv:2405.18392, eq. 4).
@@ -76,9 +75,9 @@ Schedule = LinearDecay | CosineDecay | ConstantRate | StableDecay
 
 
 def warmup_updates(total: int, fraction: float) -> int:
-    """Return the number of warm-up updates: ``fraction`` of ``total``, rounded up, but never all.
+    """Return the number of warm-up updates: ``fraction`` of ``total``, rounded up, but at most ``total - 1``.
 
-    The first warm-up update has rate 0, so a run of one update would learn nothing.
+    The first warm-up update has rate 0, so a run of one update could not learn with a warm-up.
     """
     return min(math.ceil(total * fraction), total - 1)
 
@@ -205,9 +204,9 @@ class TrainingOptions:
     Attributes:
         epochs: Passes over the training data. The latest epoch within a standard error of the best validation score is
             kept (for masked language models, the best epoch). Default: 3. On small data, a head is trained for at least
-            150 updates (on long texts, 600,000 tokens) in epochs of 15 updates. If the encoder is a sentence embedder,
-            training begins with a contrastive warm-up: 20 updates for up to 100 texts (followed by only 20
-            training updates), 40 updates for up to 2,000 texts.
+            150 updates, or 600,000 tokens if that is less, in epochs of about 15 updates. If the encoder is a
+            sentence embedder, training begins with a contrastive warm-up: 20 updates for up to 100 texts (followed by
+            only 20 training updates), 40 updates for up to 2,000 texts.
         updates: Total number of optimizer steps, instead of epochs; the last epoch may be incomplete.
         total_tokens: Total number of training tokens, instead of epochs or updates; converted to updates by the mean
             tokens per update. Special tokens count; there is no padding.
@@ -236,10 +235,10 @@ class TrainingOptions:
         log_to: Also log the run to this experiment tracker, which must be installed and is configured by its own
             environment variables.
         checkpoints: Folder of the newest checkpoint, written after each epoch and every ``checkpoint_every_updates``.
-        resume: Continue from the newest checkpoint; without one, start afresh.
+        resume: Continue from the newest checkpoint, or start a new run if there is none.
         keep_diverged: If the run diverges after the first epoch, end it with the last kept weights instead of raising
             `TrainingDiverged`; ``diverged`` in the record gives the reason.
-        skipped_updates: Maximum number of updates skipped because of a loss or gradient that is not finite.
+        skipped_updates: Maximum number of updates to skip if loss or gradient are not finite; one more ends the run.
         shard: Shard parameters, gradients and optimizer moments over the processes of a run (FSDP2), for models too
             large for one device.
         show_progress: Force the progress bar on or off. None: show it on a terminal only.
@@ -282,7 +281,7 @@ class TrainingOptions:
         if self.total_tokens is not None and (self.epochs is not None or self.updates is not None):
             given = {"epochs": self.epochs, "updates": self.updates, "total_tokens": self.total_tokens}
             listed = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
-            raise InvalidInput(f"expected only one of epochs, updates and total_tokens, got {listed}: drop the others.")
+            raise InvalidInput(f"expected only one of epochs, updates and total_tokens, got {listed}: keep one.")
         self._check("seed", self.seed < 2**32, "less than 2**32 (numpy's limit)")
         for name in ("learning_rate", "max_gradient_norm"):
             value = getattr(self, name)
@@ -337,8 +336,8 @@ def resolved(
 ) -> TrainingOptions:
     """Set epochs, learning rate and precision if they are None, and convert total tokens to updates.
 
-    The default length is 3 epochs, or more if ``min_updates`` need them. ``total_tokens`` needs the mean
-    ``tokens_per_update``.
+    The default length is 3 epochs, or more if 3 have fewer than ``min_updates`` updates. ``total_tokens`` needs the
+    mean ``tokens_per_update``.
     """
     rate, precision, epochs, updates = options.learning_rate, options.precision, options.epochs, options.updates
     if options.total_tokens is not None:
@@ -363,7 +362,7 @@ def resolved(
 
 
 def recorded_options(options: TrainingOptions) -> dict[str, object]:
-    """Return the options that affect the result of a run as JSON values, without those of the objective."""
+    """Return the options that affect the result of a run as JSON values, except those in `Objective.identity`."""
     optimizer = options.optimizer
     parts = {
         "optimizer": optimizer.name,

@@ -66,6 +66,7 @@ class SharedCheckpoints:
         return self._folder.load()
 
     def settle(self) -> None:
+        """Wait until the last checkpoint is written, and raise its error, if any."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
@@ -78,14 +79,14 @@ class SharedCheckpoints:
                 raise next(iter(error.failures.values()))[0] from error
 
     def close(self) -> None:
-        """Wait for pending writes and ignore their errors, which only a failed run still has."""
+        """Wait for pending writes and ignore their errors, which `settle` has raised unless the run failed."""
         with suppress(Exception):
             self.settle()
         distributed.destroy_process_group(self._group)
 
 
 class _PartsWriter(HuggingFaceStorageWriter):
-    """Writes the parts of all processes to one folder, which the first process then publishes."""
+    """Writes the parts of all processes to one folder, which the first process then renames."""
 
     def __init__(self, folder: Path, publish: Callable[[], None]) -> None:
         super().__init__(path=str(folder), save_distributed=True)

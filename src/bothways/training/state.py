@@ -24,7 +24,7 @@ class EpochValidation:
         update: Number of updates before the validation.
         score: Validation score; higher is better.
         standard_error: Standard error of the score, estimated on the held-out rows; 0 if unknown. For epoch 0, the
-            amount by which a later epoch may be worse; negative if it must be better.
+            amount by which a later epoch may score lower; negative if it must score higher.
     """
 
     epoch: int
@@ -43,8 +43,8 @@ class TrainingRecord:
 
     Attributes:
         losses: Mean loss per unit (example or target token) of each update that was not skipped.
-        validations: One for each validated epoch.
-        kept_epoch: Epoch of the model's weights, counted from 1 (see `kept_of`); 0 for the initial weights. None if
+        validations: Results of the validated epochs, in order.
+        kept_epoch: The epoch that the final weights are from, from 1 (see `kept_of`); 0: the initial weights. None if
             nothing was validated; the weights are then the last ones, or those of the latest epoch after a divergence.
         updates: Number of optimizer steps.
         tokens: Number of training tokens read.
@@ -102,9 +102,9 @@ def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
     """Return the latest validation within a standard error of the highest score and, if it exists, of epoch 0's score.
 
     This is the one-standard-error rule (Breiman et al. 1984, section 3.4.3): prefer the option that is better a priori
-    unless the data clearly contradict it. Here longer training is preferred, since the last steps of the schedule are
-    small; with few rows, the highest of several scores often belongs to a lucky early epoch. A further validation never
-    moves the choice to an earlier epoch.
+    unless the data clearly contradict it. Here longer training is preferred: the last steps of the schedule are small,
+    and with few rows an early epoch often has the highest of several scores by chance. A further validation never moves
+    the choice to an earlier epoch.
     """
     highest = highest_of(validations)
     if highest is None:
@@ -125,7 +125,7 @@ ADVICE = "Remove the checkpoint folder and train again."
 
 @dataclass(slots=True)
 class RunState:
-    """State of a run between two updates; ``epoch`` counts finished epochs, ``update_in_epoch`` updates since."""
+    """State of a run between two updates; ``epoch`` counts finished epochs, ``update_in_epoch`` updates after them."""
 
     epoch: int = 0
     update_in_epoch: int = 0
@@ -139,7 +139,7 @@ class RunState:
 
     @property
     def kept_epoch(self) -> int | None:
-        """The epoch whose weights would be kept now, counted from 1; 0 for the initial weights."""
+        """The epoch to keep if the run ended now, counted from 1; 0 for the initial weights."""
         kept = kept_of(self.validations)
         return None if kept is None else kept.epoch
 
@@ -157,7 +157,7 @@ class RunState:
         return cls(**{**values, "validations": validations})
 
     def check(self, *, epochs: int, per_epoch: int, total: int) -> None:
-        """Raise CorruptCheckpoint for a state that is impossible in a run of this length (in updates: ``total``)."""
+        """Raise CorruptCheckpoint if a run of this length, ``total`` updates in all, cannot have this state."""
         counts = ("epoch", "update_in_epoch", "updates", "tokens", "log_lines", "skipped")
         wrong = next((name for name in counts if not _is_count(getattr(self, name))), None) or next(
             (name for name, fits in self._fits(epochs, per_epoch, total) if not fits), None
@@ -214,7 +214,7 @@ class RandomState:
 
     @classmethod
     def capture(cls) -> "RandomState":
-        """Return the current state."""
+        """Return the current state of the global generators."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         return cls(
             python=random.getstate(),

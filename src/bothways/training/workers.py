@@ -119,7 +119,7 @@ def joined() -> Iterator[Workers]:
 
 @contextmanager
 def naming_losses(*signs: str) -> Iterator[None]:
-    """Raise `WorkerLost` for a RuntimeError in the block; with ``signs``, only if its message contains one."""
+    """Raise `WorkerLost` for a RuntimeError in the block; with ``signs``, only if its message contains one of them."""
     try:
         yield
     except RuntimeError as error:
@@ -138,15 +138,15 @@ class WholeParameters:
     """True if each process holds only a shard of the parameters."""
 
     def run(self, compute: Callable[[], Value]) -> Value:
-        """Call ``compute``, a training computation; sharded processes must call this equally often."""
+        """Call ``compute`` for training; if parameters are sharded, all processes must call this equally often."""
         return compute()
 
     def run_whole(self, compute: Callable[[], Value]) -> Value:
-        """Call ``compute`` without gradients; it may run the module freely, but not read its ``state_dict``."""
+        """Call ``compute`` without gradients, with all parameters gathered; it must not read the ``state_dict``."""
         return compute()
 
     def undo(self) -> None:
-        """Restore unsharded parameters; sharded processes must call this together."""
+        """Restore unsharded parameters; if they are sharded, all processes must call this together."""
 
 
 class Sharded(WholeParameters):
@@ -236,7 +236,7 @@ class _Root(nn.Module):
 
 
 def laid_out(module: nn.Module, workers: Workers, *, shard: bool) -> WholeParameters:
-    """Return the layout of a module's parameters; a single process never shards them."""
+    """Return the layout of a module's parameters; ``shard`` has no effect in a single process."""
     return Sharded(module, workers) if shard and workers.count > 1 else WholeParameters()
 
 
