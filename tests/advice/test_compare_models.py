@@ -39,7 +39,7 @@ def test_without_names_the_usual_models_are_compared(jobs):
 @pytest.mark.parametrize(
     ("names", "options", "error", "said"),
     [
-        (["roberta-base", "FacebookAI/roberta-base"], {}, InvalidInput, "named once"),
+        (["roberta-base", "FacebookAI/roberta-base"], {}, InvalidInput, "each model only once"),
         (["nobody/nothing"], {}, UnknownModel, "not in the catalogue"),
         (["roberta-base"], {"lengths": (600,)}, InvalidInput, "from 1 to 512"),
         (["roberta-base"], {"lengths": ()}, InvalidInput, "from 1 to 512"),

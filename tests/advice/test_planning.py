@@ -93,7 +93,7 @@ def test_this_machine_is_measured(monkeypatch):
 
 @pytest.mark.parametrize("words", ["3 x Z80", "0 x H100", "", "x", "2 x here"])
 def test_unknown_hardware_is_refused_with_what_is_known(words):
-    with pytest.raises(InvalidInput, match="Known are: T4, V100"):
+    with pytest.raises(InvalidInput, match="Devices: T4, V100"):
         devices_of(words)
 
 

@@ -120,7 +120,7 @@ def test_processes_that_train_different_things_are_refused(run, tmp_path, name):
     codes, said, _ = run(tmp_path / name, 2, "disagree")
     assert codes == [1, 1]
     for each in said:
-        assert "process 1 differs: identity.order_seed is 3 in the first and 4" in each
+        assert "process 1 differs from process 0: identity.order_seed is 4, not 3" in each
 
 
 def test_without_torchrun_there_is_one_process(monkeypatch):

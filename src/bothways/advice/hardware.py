@@ -2,7 +2,7 @@
 
 Speed is measured on two layers of BERT-base's shape with random weights; the speed of other models follows from their
 counted operations. The estimate is close for models like BERT; narrow models and models with relative positions are
-slower.
+slower than estimated.
 """
 
 import re

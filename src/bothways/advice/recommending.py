@@ -48,7 +48,7 @@ class Recommendation:
         task: The task, with the kind of model that it needs, why, and examples.
         constraint: Criterion for ranking the models.
         length: Text length in tokens for operations and speed.
-        yardstick: Benchmark, split and metric of the accuracies; the catalogue has results on other benchmarks.
+        yardstick: Benchmark, split and metric of the accuracies; the catalogue also has results on other benchmarks.
         ranked: Models that fit, the best first; empty if the task needs another kind of model.
         left_out: Models that exceed a limit or do not suit the task.
         notes: Remarks, such as a limit that no model meets.

@@ -184,7 +184,7 @@ TASKS: tuple[TaskAdvice, ...] = (
 
 
 def find_task(name: str) -> TaskAdvice:
-    """Return a task by one of its names, or raise an error that lists the known ones."""
+    """Return a task by one of its names, or raise InvalidInput with a list of the known tasks."""
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     names = {each: task for task in TASKS for each in (task.name, *task.also)}
     if key in names:

@@ -262,7 +262,7 @@ class Distiller:
         1e-4. The initial student is validated as epoch 0, and kept if no later epoch is better.
 
         Args:
-            corpus: Training text. A part of its documents is held out for validation.
+            corpus: Training text. Some of its documents are held out for validation.
             batch_warmup: Growth of the batch at the beginning.
             options: Fields of `TrainingOptions`. The default learning rate scales with the square root of the batch
                 size. Give the length in updates or tokens, not in epochs.

@@ -211,7 +211,7 @@ class Pretrainer:
         """Train a new, randomly initialised model; options override the recipe.
 
         Args:
-            corpus: Training text. A part of its documents is held out for validation.
+            corpus: Training text. Some of its documents are held out for validation.
             batch_warmup: Growth of the batch at the beginning, instead of the recipe's.
             options: Fields of `TrainingOptions`. A batch size other than the recipe's also changes the learning rate;
                 an ``optimizer`` replaces the recipe's, including its weight decay. Give the length in updates or
