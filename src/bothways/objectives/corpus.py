@@ -79,7 +79,7 @@ class PieceSource(ABC):
         return self._over(replace(self.framed, pieces=training)), self._over(replace(self.framed, pieces=validation))
 
     def read_group(self, place: int, epoch: int, *, backward: bool) -> list[TrainingSequence]:
-        """Return the sequences of a group in reading order: if ``backward``, from the last piece to the first."""
+        """Return the sequences of a group in order, or from the last piece to the first if ``backward``."""
         numbers = range(*self.framed.pieces.groups[place : place + 2].tolist())
         return [self._sequence(number, epoch, backward=backward) for number in numbers[:: -1 if backward else 1]]
 

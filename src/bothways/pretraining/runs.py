@@ -55,7 +55,7 @@ class CorpusRun:
         return train(objective, replace(training, updates=updates, total_tokens=None), self.model, origin=origin)
 
     def _objective(self, corpus: TokenCorpus, training: TrainingOptions) -> tuple[PretrainingObjective, int]:
-        """Return the objective and the number of updates; held-out documents are cut as in the last phase."""
+        """Return the objective and the number of updates; held-out documents give sequences as in the last phase."""
         sources = {length: self.source(corpus, length) for length in {each.length for each in self.course.phases}}
         counted = training.total_tokens is not None or self.warmup is not None
         real = {length: mean_tokens(source) for length, source in sources.items()} if counted else None
