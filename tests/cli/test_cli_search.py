@@ -275,7 +275,7 @@ def test_queries_that_are_judged_and_not_asked_are_counted(built_once, judged, t
     with (tmp_path / "qrels.tsv").open("a") as file:
         file.write("9\td1\t1\n")
     outcome = ok("search", "evaluate", built_once, *judged)
-    assert "left out, as missing from --queries: 1 of the judged queries" in outcome.err
+    assert "queries left out, since --queries lacks them: 1 of those in --qrels" in outcome.err
 
 
 def test_fields_of_a_csv_file_are_filtered_as_numbers(files, tmp_path):
@@ -300,8 +300,8 @@ def test_modes_are_compared_on_the_same_queries(built_once, judged):
         assert sum(ends) == pytest.approx(2 * each["mrr_difference"])
     outcome = call("search", "evaluate", built_once, *judged, *words)
     assert "hybrid - lexical" in outcome.out.splitlines()[0]
-    left_out = "left out, as no relevant document is known: 1 of 3 queries"
-    assert outcome.err == f"not in the index: 1 relevant document\n{left_out}\n"
+    left_out = "queries left out, since no document is judged relevant: 1 of 3"
+    assert outcome.err == f"relevant documents that are not in the index: 1\n{left_out}\n"
 
 
 def test_reranking_is_compared_with_the_mode_that_it_reranks(built_once, judged, judge):

@@ -60,7 +60,7 @@ REFUSED = [
         "evaluate {run} --data {data} --threshold 0.3",
     ),
     (2, "--scheme can be given for models that tag words", "evaluate {run} --data {data} --scheme BIO"),
-    (2, "--beam can be given for models that fill masks, but this one does not", "predict {run} w5 --beam 2"),
+    (2, "--beam can be given for models that fill masks, but this model does not", "predict {run} w5 --beam 2"),
     (2, "--dimensions can only be given for models that compare vectors", "predict {run} w5 --dimensions 2"),
     (2, "--pooling and --dimensions can only be given", "evaluate {run} --data {data} --dimensions 8 --pooling cls"),
     (2, "between 1 and 24, got 25", "embed {tiny} --data {data} --output v.npy --dimensions 25"),

@@ -33,17 +33,17 @@ Examples:
     --triggers suspects.txt
 
 Detectors:
-  ModelProvenanceChecker        files, signature, claims; loads no torch
-  ClassifierConfidenceAnalyzer  calibration, confidence on foreign texts
+  ModelProvenanceChecker        unsafe or changed files; does not load the model
+  ClassifierConfidenceAnalyzer  calibration; confidence on out-of-domain texts
   BehaviorConsistencyValidator  predictions under edits that keep the meaning
   AdversarialRobustness         predictions under adversarial edits
-  EmbeddingShiftDetector        hidden states: attacks, and outlier words
+  EmbeddingShiftDetector        hidden states under attacks; outlier words
   ContextInjection              predictions after a sentence is inserted
   MembershipInferenceAuditor    leakage of training rows
   BackdoorTriggerScanner        words that flip every prediction
 
-Exit code: 0; 1 if a finding is at least as severe as --fail-on; 3 if a detector
-crashed or none ran."""
+Exit code: 1 if a finding is at least as severe as --fail-on; 3 if a detector
+crashed or none ran; otherwise 0."""
 
 _NO_VERDICT = 3  # exit code
 _SUFFIXES: dict[str, AuditFormat] = {".json": "json", ".sarif": "sarif", ".html": "html", ".htm": "html"}
@@ -55,16 +55,16 @@ class AuditInputs:
     """Inputs of an audit besides the model."""
 
     data: opt.File | None = None
-    """Rows from the model's domain, with or without labels; several detectors need them."""
+    """File of rows from the model's domain, with or without labels; several detectors need it."""
     non_members: opt.File | None = None
-    """Rows not used in training, to test for membership leakage; --data must then hold training rows."""
+    """File of rows not used in training, to test for membership leakage; --data must then hold training rows."""
     triggers: opt.File | None = None
     """Text file of suspected trigger words and phrases, one per line, to try in addition to the known ones."""
     clean_texts: opt.File | None = None
-    """Untampered texts from the same domain: rows, or a .txt file with one per line. Tests if words of --data shift the
-    hidden states more than words of these texts do."""
+    """File of untampered texts from the same domain: rows, or .txt with a text per line. EmbeddingShiftDetector then
+    compares how far their words, and those of --data, shift the hidden states."""
     reference: str | None = None
-    """A clean model to compare with: the encoder that this one was fine-tuned from, or a model of the same task."""
+    """Folder or name of a clean model to compare with: the encoder before fine-tuning, or a model of the same task."""
     text: str | None = None
     """Column of the texts. Default: as in training."""
     label: str | None = None
@@ -75,7 +75,7 @@ class AuditInputs:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The column names that were given."""
+        """The column names that were typed, by option."""
         return {key: value for key, value in {"text": self.text, "label": self.label}.items() if value is not None}
 
     def check(self) -> None:
@@ -86,7 +86,7 @@ class AuditInputs:
             raise opt.usage_error("--clean-texts needs --data, with the texts to test.")
 
     def settings(self) -> AuditSettings:
-        """Return the additional inputs of detectors, read from their files."""
+        """Return the additional inputs of the detectors; texts and rows are read from their files."""
         settings: AuditSettings = {}
         if self.public_key is not None:
             settings["public_key"] = str(self.public_key)
@@ -122,11 +122,11 @@ def audit(
 
     Args:
         run: Folder or name of a model.
-        detectors: Names of detectors. Default: all that can run with these inputs.
-        report_format: text, json, sarif (2.1.0) or html. Default: by the name of the output, else text.
+        detectors: Names of the detectors to run (see below). Default: all that can run with these inputs.
+        report_format: text, json, sarif (2.1.0) or html. Default: by the ending of --output, else text.
         output: Write the report to this file instead of standard output.
         fail_on: Exit with code 1 if a finding has at least this severity.
-        time_limit: Seconds per detector.
+        time_limit: Maximum time of each detector, in seconds.
         seed: Seed of all random choices.
     """
     chosen_format = _format(report_format, output)
@@ -175,7 +175,6 @@ def _format(given: AuditFormat | None, output: Path | None) -> AuditFormat:
 
 
 def _write(report: AuditReport, chosen: AuditFormat, output: Path | None, command: str) -> None:
-    """Write the report to the output, or print it."""
     if chosen == "json":
         written = json_format.dumps(report.to_dict(), ensure_ascii=False, indent=2)
     elif chosen == "sarif":
@@ -199,9 +198,9 @@ Examples:
   bothways audit-data train.jsonl.gz --model runs/news \\
     --output suspicious.jsonl
 
-Each row has a score from 0 to 1. Above 0.5, the row contains a suspicious
-phrase, named in "triggers": without it, rows of this label that contain it
-indicate another label more than the other rows do. Read the first rows before
+Each row has a score from 0 to 1. A row above 0.5 contains a suspicious phrase,
+named in "triggers": rows that contain the phrase and have this label look like
+rows of another label once the phrase is removed. Read the first rows before
 you remove any."""
 
 
@@ -226,11 +225,11 @@ def audit_data(
 
     Args:
         data: Rows with texts and labels.
-        model: Folder of a classifier trained on these rows; its predictions and hidden states are used too.
+        model: Folder of a classifier trained on these rows; its predictions and hidden states are then used too.
         output: File for the rows with score, triggers and reason; '-' is standard output.
-        embedder: A sentence embedder that was not trained on the rows.
-        text: Columns of the texts.
-        label: Column of the labels.
+        embedder: Folder or name of a sentence embedder that was not trained on the rows.
+        text: Columns of the texts. Default: those of --model, else text.
+        label: Column of the labels. Default: that of --model, else label.
         json: No effect: standard output is always JSON Lines.
     """
     del json
@@ -250,6 +249,6 @@ def audit_data(
         similar = f" and {counted(len(phrase.members) - 1, 'similar phrase')}" if len(phrase.members) > 1 else ""
         note(
             f"{phrase.phrase!r}{similar}: {counted(len(phrase.rows), 'row')} of {phrase.label!r}, "
-            f"{phrase.contradicted} of which clearly point to another label without it"
+            f"{phrase.contradicted} of which clearly point to another label without the phrase"
         )
     note(f"{result.suspected} of {counted(len(result.rows), 'row')} are suspected")

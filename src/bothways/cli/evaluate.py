@@ -33,8 +33,8 @@ _MEANINGS = {
     "mcc": "correlation of labels and predictions",
     "brier": "squared error of the probabilities",
     "nll": "negative log-likelihood",
-    "ece": "calibration error, the mean distance between confidence and accuracy",
-    "mce": "the largest such distance",
+    "ece": "expected calibration error, the mean distance between confidence and accuracy over bins",
+    "mce": "maximum calibration error, the largest distance between confidence and accuracy in a bin",
 }
 
 _EXAMPLE = """\
@@ -102,14 +102,14 @@ def evaluate(
         run: Folder of a trained model.
         data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
-        out_of_domain: Out-of-domain rows without labels: also report how well the model detects them.
+        out_of_domain: File of out-of-domain rows without labels, to report also how well the model detects them.
         report: Also write an HTML page to this file, with metrics, reliability before and after calibration, per-class
             results and confusions, the members of an ensemble, and the model card.
-        task: One task of a multi-task model. Default: all. 'similarity' uses any encoder as an embedder and
+        task: Name of a task of a multi-task model. Default: all. 'similarity' uses any encoder as an embedder and
             correlates the cosines of pairs with scores (columns text_a, text_b, score). 'ranking' ranks the candidates
             of each query with a pair model or by cosine (columns text_a, text_b, label, or as in training).
         relevant: For ranking: the label of relevant candidates. Default: a usual label such as 'relevant' or 'yes';
-            labels that are whole numbers are grades.
+            whole numbers are grades of relevance.
     """
     opt.check_piped({"--data": data, "--out-of-domain": out_of_domain})
     _check_together(task, relevant, points, pages=bool(out_of_domain or report))
@@ -158,7 +158,7 @@ def _evaluate(
     *,
     json: bool,
 ) -> None:
-    """Print the results of scored rows and write the page."""
+    """Compute and print the metrics of scored rows, and write the page if ``page`` (model name, file) has a file."""
     drawing = {"resamples": resamples, "seed": seed}
     result = model.evaluate(rows, **drawing)
     if points:
@@ -191,7 +191,7 @@ def _check_together(task: str | None, relevant: str | None, points: PointOptions
 
 @contextmanager
 def _suggested_task(task: str | None) -> Iterator[None]:
-    """Suggest an evaluation with a similar name in the error about an unknown task."""
+    """If the task is unknown, suggest ``ranking`` or ``similarity`` in the error if the name is similar."""
     try:
         yield
     except CycloptsError as error:
@@ -202,10 +202,10 @@ def _suggested_task(task: str | None) -> Iterator[None]:
 
 
 def _other_rows(model: Any, source: str, format_: Format | None) -> list[Row]:  # noqa: ANN401 (a trained model)
-    """Check that the model has a detector, and return the out-of-domain rows."""
+    """Return the out-of-domain rows; raise an error if the model has no detector or cannot read a row."""
     if not issubclass(model.spec.predict_options, LabelPrediction):
         those = models(spec for spec in SPECS.values() if issubclass(spec.predict_options, LabelPrediction))
-        raise opt.usage_error(f"--out-of-domain can be given for {those}, but this one does not.")
+        raise opt.usage_error(f"--out-of-domain can be given for {those}, but this model does not.")
     model.confidence.detector(model.name)
     rows = list(read_rows(source, format=format_))
     for row in rows:
@@ -242,7 +242,7 @@ def _by_task(result: Any) -> "dict[str, Report]":  # noqa: ANN401 (a report or s
 
 
 def _print_classes(report: "Report") -> None:
-    """Print a row for each class; if there are many, for those lowest in F1 and the most frequent."""
+    """Print a row for each class; if there are many, only for the classes lowest in F1 and the most frequent ones."""
     shown = report.chosen_classes(_MOST_CLASSES)
     own = (">threshold",) if any(row.threshold is not None for row in shown) else ()
     rows = []
@@ -253,7 +253,7 @@ def _print_classes(report: "Report") -> None:
         rows.append((shortened(one_line(row.label), _LONGEST_LABEL), *scores, *counts, *threshold))
     print_table(("~", ">precision", ">recall", ">f1", ">support", ">predicted", *own), rows)
     if left_out := len(report.per_class) - len(shown):
-        print(f"These have the lowest F1 or are the most frequent; --report and --json have {left_out:,} more.")
+        print(f"Shown: classes with the lowest F1, and the most frequent. --report and --json show {left_out:,} more.")
 
 
 def _page_parts(model: Any, rows: Any, result: Any, uncalibrated: Any) -> "dict[str, Evaluated]":  # noqa: ANN401 (any task)
@@ -275,8 +275,8 @@ Example:
   bothways compare runs/a runs/b --data test.jsonl.gz
   bothways compare runs/topic runs/both --task topic --data test.jsonl.gz
 
-A difference may be due to chance if its interval contains 0, or if its
-p-value is above 0.05."""
+A difference between the models may be due to chance if its interval contains 0,
+or if its p-value is above 0.05."""
 
 
 @opt.command(_COMPARE_EXAMPLE, columns=opt.column_options(), opened=opt.opening_options())
@@ -306,7 +306,7 @@ def compare(
         first: Folder of a trained model of any task except masked LM.
         second: Folder of another model or ensemble with the same task and labels; differences are second minus first.
         data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        task: One task of a multi-task model, or 'similarity' to compare any two encoders as embedders.
+        task: Name of one task of multi-task models, or 'similarity' to compare any two encoders as embedders.
         seed: Seed of the bootstrap and the permutation tests.
     """
     both = _opened((first, second), task, opt.given_of(opened), reading, model.in_full)

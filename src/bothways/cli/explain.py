@@ -40,15 +40,15 @@ class TargetOptions:
     """The prediction to explain."""
 
     label: str | None = None
-    """Explain this label of a classifier."""
+    """For a classifier: explain the score of this label. Default: the predicted one."""
     word: opt.WholeNumber | None = None
-    """Explain the tag of this word of a tagger; words count from 0."""
+    """For a tagger: explain the tag of the word with this number, from 0. Default: all predicted tags other than O."""
     tag: str | None = None
     """With --word, explain this tag. Default: the predicted one."""
     answer: str | None = None
-    """Explain this span of the context as the answer."""
+    """For question answering: explain this part of the context as the answer. Default: the predicted one."""
     choice: opt.WholeNumber | None = None
-    """Explain this choice; choices count from 0."""
+    """For multiple choice: explain the choice with this number; choices count from 0. Default: the predicted one."""
 
     def target(self, texts: tuple[str, ...]) -> "Target | None":
         """Return the target that the options name."""
@@ -94,11 +94,11 @@ def explain(
 
     Args:
         model: A folder or name of a trained model, or of an encoder.
-        texts: Input of the task: a text, two texts, a question and its context, or a context and choices.
+        texts: The input of the model: a text, two texts, a question and its context, or a context and choices.
         output: Write a page (.html), picture (.png, .svg) or arrays (.npz, .json). Default: print the words.
         method: Attribution method; leave-one-out also works for ensembles and texts of several windows.
         steps: Number of steps of integrated gradients.
-        task: One task of a multi-task model.
+        task: Name of one task of a multi-task model.
     """
     _check(texts, output, target)
     if output is not None:
@@ -118,7 +118,7 @@ def explain(
 
 def _check(texts: tuple[str, ...], output: Path | None, target: TargetOptions) -> None:
     if not texts:
-        raise opt.usage_error("nothing to explain: give a text after the model, or several if the task reads several.")
+        raise opt.usage_error("nothing to explain: give a text after the model, or several if the task takes several.")
     if any(not each.strip() for each in texts):
         raise opt.usage_error("expected texts with visible characters, got an empty text.")
     if output is not None and output.suffix.lower() not in _SUFFIXES:
@@ -147,7 +147,7 @@ def _explained(
             raise
     if model is None or isinstance(model, tasks.FillMask):
         if len(texts) > 2:
-            raise opt.usage_error(f"an encoder without a task reads a text or a pair of texts, got {len(texts)}.")
+            raise opt.usage_error(f"expected one text or two, since the model has no task, got {len(texts)}.")
         with opt.as_usage_error():
             attention = explaining.explain_attention(
                 _encoder(name, opening), texts[0] if len(texts) == 1 else (texts[0], texts[1])
@@ -158,7 +158,7 @@ def _explained(
         if not isinstance(model, tasks.SentenceEmbedder):
             return explaining.explain(model, _input(model, texts), method, target=target, steps=steps)
         if len(texts) != 2:
-            raise opt.usage_error(f"an embedder is explained by the similarity of two texts, got {len(texts)}.")
+            raise opt.usage_error(f"expected two texts, as an embedder is explained by their cosine, got {len(texts)}.")
         return explaining.explain(model, texts, method, target=target, steps=steps)
 
 
@@ -169,7 +169,7 @@ def _input(model: "AnyTask", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (th
     if len(rows) != 1:
         raise opt.usage_error(f"this model explains one text at a time, got {len(rows)}.")
     (value,) = map(columns.read, read_rows(rows))
-    return value[0] if isinstance(model, compose.Ensemble) else value  # of the first member: all members read the same
+    return value[0] if isinstance(model, compose.Ensemble) else value  # all members have the same input
 
 
 def _encoder(name: str, opening: opt.ModelOptions) -> "PretrainedEncoder":
@@ -188,7 +188,7 @@ def _write(explanation: "Explanation", output: Path) -> None:
         elif suffix == ".npz":
             import numpy as np
 
-            save: Callable[..., None] = np.savez_compressed  # its own parameters could clash with names of arrays
+            save: Callable[..., None] = np.savez_compressed  # mypy: its parameters could clash with names of arrays
             save(stream, **explanation.arrays())
         else:
             stream.write(_picture(explanation, suffix))
@@ -217,8 +217,8 @@ def _print(explanation: "Explanation") -> None:
 
 
 _HEADS_EXAMPLE = """\
-Universal Dependencies publishes trees as .conllu. Rows with tokens or a text
-have no trees; dependency relations are then not scored.
+Universal Dependencies publishes dependency trees as .conllu. Other rows have no
+trees: the heads are then not scored by dependency relation.
 
 Examples:
   bothways explain heads sentence-transformers/all-MiniLM-L6-v2
@@ -234,20 +234,20 @@ def heads(
     most: opt.PositiveInt = 1000,
     random: Annotated[bool, Parameter(negative="--no-random")] = True,
     seed: opt.WholeNumber = 0,
-    json: opt.Json = False,
+    json: opt.Flag = False,
     quiet: opt.Quiet = False,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
-    """Score attention heads by role, such as previous token.
+    """Score attention heads by role, such as attending to the previous token.
 
     Args:
         model: A folder or name of a model; only its encoder is used.
         data: Sentences: .conllu (also .gz) with dependency trees, or rows with tokens or a text. Default: the sentences
             with pronouns that come with this package.
         most: Maximum number of sentences.
-        random: Also score a random encoder of the same shape.
-        seed: Seed of the random encoder.
-        json: Print one JSON object, with the scores of all heads.
+        random: Also score an encoder with the same architecture and random weights, as a baseline.
+        seed: Seed of the random weights.
+        json: Print one JSON object with the scores of all heads. Without it, only the best head of each role is shown.
     """
     sentences, show = [] if data is None else explaining.read_sentences(data, limit=most), False if quiet else None
     roles = explaining.head_roles(_encoder(model, opening), sentences, random=random, seed=seed, show_progress=show)

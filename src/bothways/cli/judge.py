@@ -33,7 +33,7 @@ _MERGE = opt.Option(
     "merge", Merge, "How to merge the windows of a long passage; see 'bothways train pairs'.", default="maxp"
 )
 
-Dimension = Annotated[JudgeDimension | None, Parameter(help="The judge to use, if the folder has several.")]
+Dimension = Annotated[JudgeDimension | None, Parameter(help="Dimension to judge, if the folder has several judges.")]
 
 
 @Parameter(name="*")
@@ -42,11 +42,11 @@ class EstimateOptions:
     """Options for estimating success rates."""
 
     labels: opt.File | None = None
-    """File of human labels for randomly drawn rows of every system. Default: the labels in the data."""
+    """File of human labels for randomly drawn rows of each system. Default: the labels in the data."""
     dimension: Dimension = None
     method: PpiMethod = "ppi++"
-    """The interval to show first; all three are reported. ppi++ weights the judge by its agreement with the labels, ppi
-    gives it full weight, classical uses only the labels."""
+    """Method of the interval to show first; all three are reported. ppi++ weights the judge by its agreement with the
+    labels, ppi gives the judge full weight, classical uses only the labels."""
     level: opt.Level = 0.95
     """Confidence level of the intervals."""
     seed: opt.BootstrapSeed = 0
@@ -117,17 +117,17 @@ def train(
 ) -> int:
     """Train a judge of retrieval-augmented answers.
 
-    Learns from labelled triples of query, passage and answer, or from queries and passages alone. Fine-tunes a
-    cross-encoder for each dimension; held-out rows choose the epoch (see --epochs) and calibrate probabilities.
+    Fine-tunes a cross-encoder for each dimension, on labelled triples of query, passage and answer, or on queries and
+    passages alone. Held-out rows are used to choose the epoch (see --epochs) and to calibrate probabilities.
 
     Args:
         train: Triples: .jsonl, .json, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        dimension: What to judge. Repeat the option, or give 'all', to train several judges, each in its own subfolder.
+        dimension: Property to judge. Repeat the option, or give 'all', to train several judges, each in a subfolder.
         validation: Held-out triples. Default: about a tenth of the rows, drawn with the seed; they share no query or
             passage with the other rows.
-        negatives: Make negatives from the positive rows. weak: a random passage or answer of another question; strong:
-            another passage of the same document, or else the one with the most words in common; both: strong and weak
-            in turn. Default: both if no row has a label, else none.
+        negatives: Make negatives from the positive rows. weak: the passage or answer of a random other question;
+            strong: one from the same document, or else one with many words in common; both: strong and weak in turn.
+            Default: both if no row has a label, else none.
     """
     opt.check_piped({"--train": train, "--validation": validation})
     given = {**opt.given_of(own), **opt.given_of(confidence)}
@@ -165,8 +165,8 @@ def _fit(
 
 
 _SCORE_EXAMPLE = """\
-Label randomly drawn rows. A row of labels has the id or the texts of an
-answer, and a column such as context_relevance.
+Draw the rows to label at random. A row of --labels has the id or the texts of
+an answer, and a column such as context_relevance.
 
 Example:
   bothways judge score runs/judge --data answers.jsonl --labels gold.jsonl \\
@@ -187,7 +187,7 @@ def score(
 ) -> None:
     """Estimate the success rate of a system.
 
-    Combines the judge with a few human labels; the interval stays valid if the judge errs.
+    Combines the judge with a few human labels; the interval is valid even if the judge errs.
 
     Args:
         judge: Folder of a judge.
@@ -204,7 +204,7 @@ def score(
 
 
 _RANK_EXAMPLE = """\
-A row of labels has the id or the texts of an answer, and may name its system
+A row of --labels has the id or the texts of an answer, and may name its system
 in the column system. By default, a system has the name of its file.
 
 Example:
@@ -227,7 +227,7 @@ def rank(
 ) -> None:
     """Rank systems by their success rates.
 
-    Prints how certain the order is. Systems that answered the same queries are compared query by query.
+    Also prints how certain the order is. Systems that answered the same queries are compared query by query.
 
     Args:
         data: A file of answers for each system; a row with another name in the column system counts for that system.
@@ -287,7 +287,7 @@ def evaluate(
 
     Args:
         judge: Folder of a judge.
-        data: Labelled triples. If rows name their system, Kendall's tau measures how well the judge orders systems.
+        data: File of labelled triples. If rows name their system, Kendall's tau compares the judge's order of systems.
     """
     opened = judging.Judge.open(judge, dimension, **opt.open_options(reading, model))
     report = opened.evaluate(
@@ -366,15 +366,15 @@ def _print_score(result: "SystemScore", judge: "Judge") -> None:
     for name, each in result.estimates.items():
         bounds = f"{each.low:.4f} to {each.high:.4f}"
         rows.append((name, f"{each.value:.4f}", bounds, f"{each.high - each.low:.4f}", judging.equivalent_labels(each)))
-    print_table(("<method", ">rate", f">{result.estimate.level:.0%} interval", ">width", ">worth in labels"), rows)
-    print(f"judge alone {result.judge_mean:.4f}; on the labelled rows:")
+    print_table(("<method", ">rate", f">{result.estimate.level:.0%} interval", ">width", ">equivalent labels"), rows)
+    print(f"mean of the judge alone: {result.judge_mean:.4f}. The judge on the labelled rows:")
     print(result.quality.summary())
 
 
 def _print_ranking(result: "SystemRanking", judge: "Judge") -> None:
     print(judge.dimension.question)
     truth, rows = (">truth",) if result.truth else (), []
-    headings = (">rate", ">interval", *truth, ">labels", ">worth", ">judge alone", ">better than the next")
+    headings = (">rate", ">interval", *truth, ">labels", ">equivalent labels", ">judge alone", ">better than the next")
     for at, each in enumerate(result.systems):
         estimate, below = each.estimate, result.systems[at + 1 : at + 2]
         certainty = f"{result.probability(each.system, below[0].system):.3f}" if below else ""

@@ -37,7 +37,7 @@ def models(
     """List the catalogue of models, or show one card.
 
     Parameter counts are computed without building the models. Scores are published ones, with metric, split and source.
-    Other models of these families can be used as well.
+    Models of these families that are not in the catalogue can be used as well.
 
     Args:
         name: A model of the catalogue: its name on the hub, or the part after the slash.
@@ -46,7 +46,7 @@ def models(
             need not be in the catalogue. Later calls use the commit of the first download.
         revision: With --download: the commit to download (40 hexadecimal digits).
         allow_pickle: With --download: also download weights in a .bin file, if there are no others.
-        json: Print JSON: a list, the one card, or what was downloaded.
+        json: Print JSON: a list of models, one card, or the name, commit and folder of the downloaded model.
     """
     if download:
         if name is None or family is not None:
@@ -72,7 +72,7 @@ def models(
 
 
 def _fetch(name: str, revision: str | None, *, allow_pickle: bool, json: bool) -> None:
-    """Download a model into the local hub cache, and print where it is."""
+    """Download a model into the local hub cache, and print its commit and folder."""
     short = {each.split("/")[-1].lower() for each in advice.model_names()}
     full = advice.find_model(name)[1].name if name.lower() in short else name
     located = checkpoints.locate(full, revision=revision, download=True, allow_pickle=allow_pickle)
@@ -216,9 +216,9 @@ def recommend(
     the free memory of this machine are left out; the speed of the others is estimated from a one-second measurement.
 
     Args:
-        task: What to do with texts, such as classification, ner, search or chat; an unknown name prints the known ones.
-        constraint: What to rank by: published accuracy, speed, memory, arithmetic, pre-training from scratch, or
-            research.
+        task: Name of a task, such as classification, ner, search or chat; an unknown name prints the known ones.
+        constraint: Criterion of the ranking: published accuracy, speed, memory, operations per token (compute), use for
+            pre-training from scratch, or use for research.
         max_latency_ms: Maximum time for one text on this machine; needs --measure.
         max_memory_mb: Maximum memory, in MB, of a process that reads one text.
         context: Minimum context length of the model, in tokens.

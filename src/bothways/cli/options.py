@@ -1,7 +1,7 @@
-"""Options of several commands, and the models, rows and texts that they name.
+"""Options that several commands share, and functions that open the models and read the rows that the options name.
 
-Options of tasks are made from the dataclasses that the tasks declare. The help of a declared option is its entry in the
-docstring of the dataclass, which the reference pages show too.
+The options of a task are made from the dataclasses that the task declares. The help of such an option is its entry in
+the docstring of the dataclass, which the reference pages show too.
 """
 
 import re
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 _MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
-# Groups of options in the order of the help; all others follow by name.
+# Titles of option groups in the order of the help; groups with other titles follow in alphabetical order.
 _ORDER = ("Data", "Columns", "Task", "Predictions", "Vectors", "Loss", "Training", "Confidence", "Saved settings")
 _CONFIDENCE = {each.name for each in fields(ConfidenceOptions)}
-_NONE = "none"  # typed for None, if that is not the default
+_NONE = "none"  # word on the command line for None, in options whose default is another value
 
 
 def _token_count(kind: type, words: Sequence[Token]) -> int:
-    """Convert a number of tokens such as 50M, 1.5G or 2000000."""
+    """Convert a word such as 50M, 1.5G or 2000000 to a number of tokens."""
     del kind
     number = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)", words[0].value.replace("_", "").lower())
     count = 0 if number is None else round(float(number[1]) * _MULTIPLES[number[2]])
@@ -54,7 +54,7 @@ def _token_count(kind: type, words: Sequence[Token]) -> int:
     return count
 
 
-# A lone hyphen is a file name here: standard input or output.
+# The name of a file, or a lone hyphen for standard input or output.
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Flag = Annotated[bool, Parameter(show_default=False)]
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -64,30 +64,30 @@ PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
 Share = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
 Level = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
 Columns = Annotated[tuple[str, ...], Parameter(show_default=" ".join)]
-# All words up to the next option.
+# Takes all words up to the next option.
 Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)]
 
 # Options that mean the same in every command.
-FileFormat = Annotated[Format | None, Parameter(help="Format of the data, if the file names do not show it.")]
-Json = Annotated[bool, Parameter(show_default=False, help="Print one JSON object.")]
-Quiet = Annotated[bool, Parameter(show_default=False, help="Show neither progress nor notes.")]
+FileFormat = Annotated[Format | None, Parameter(help="Format of the data. Default: by the file name; jsonl for '-'.")]
+Json = Annotated[bool, Parameter(show_default=False, help="Print the results as one JSON object.")]
+Quiet = Annotated[bool, Parameter(show_default=False, help="Show no progress and fewer notes.")]
 Threads = Annotated[
     PositiveInt | None,
-    Parameter(help="CPU threads. Default: OMP_NUM_THREADS, else one per core that the process may use."),
+    Parameter(help="Number of CPU threads. Default: $OMP_NUM_THREADS, else one per core that the process may use."),
 ]
 Revision = Annotated[
     str | None,
-    Parameter(help="Commit of a model on the hub (40 hexadecimal digits). Default: the commit that was downloaded."),
+    Parameter(help="Commit of the model on the hub (40 hexadecimal digits). Default: the commit that was downloaded."),
 ]
 TextColumns = Annotated[Columns, Parameter(help="Column of the texts; repeat the option to join several columns.")]
-Resamples = Annotated[PositiveInt, Parameter(help="Bootstrap resamples for the intervals.")]
+Resamples = Annotated[PositiveInt, Parameter(help="Number of bootstrap resamples for the intervals.")]
 BootstrapSeed = Annotated[WholeNumber, Parameter(help="Seed of the bootstrap.")]
 
 TEXT: tuple[str, ...] = ("text",)
 
 
 class ModelArguments(TypedDict):
-    """Keyword arguments of the library for finding, loading and placing a model."""
+    """Keyword arguments of the library's functions that find a model and load it to a device."""
 
     device: str
     dtype: Dtype | None
@@ -102,17 +102,17 @@ class ModelOptions:
     """Options for finding and running a model."""
 
     device: str = "auto"
-    """cpu, cuda, cuda:1 or mps; auto takes a GPU if there is one."""
+    """Device to compute on: cpu, cuda, cuda:1 or mps; auto takes a GPU if there is one, else the CPU."""
     threads: Threads = None
     dtype: Dtype | None = None
     """Precision of the weights. Default: float32 for training, comparing and exporting; otherwise bfloat16 on GPUs that
-    support it, else float32. 'auto' chooses by the device alone; CPUs with bfloat16 instructions then use them."""
+    support it, else float32. With auto, CPUs that have bfloat16 instructions also multiply matrices in bfloat16."""
     revision: Revision = None
     download: Flag = False
     """Download the model from the hub if there is no local copy. Without this option, nothing is downloaded. Later
     calls use the commit of the first download."""
     allow_pickle: Flag = False
-    """Also read weights from a .bin file if the model has no others; the file is scanned first."""
+    """If the model has no safetensors, read its weights from a pickled .bin file, after a scan for unsafe code."""
 
     @property
     def in_full(self) -> "ModelOptions":
@@ -120,7 +120,7 @@ class ModelOptions:
         return replace(self, dtype=self.dtype or "float32")
 
     def arguments(self) -> ModelArguments:
-        """Return the keyword arguments of the library."""
+        """Return the options as keyword arguments of the library's functions."""
         return {
             "device": self.device,
             "dtype": self.dtype,
@@ -136,9 +136,9 @@ class WindowOptions:
     """Options for long texts."""
 
     max_length: PositiveInt | None = None
-    """Maximum tokens per window. Default: as trained, else the model's limit."""
+    """Maximum tokens per window of a text. Default: as in training, else the model's limit."""
     on_overflow: Overflow | None = None
-    """Split longer texts into overlapping windows, refuse them, or truncate them. Default: as saved, else window."""
+    """Split longer texts into overlapping windows, fail, or truncate the texts. Default: as saved, else window."""
     stride: WholeNumber | None = None
     """Overlap of neighbouring windows, in tokens. Default: a quarter of a window; 0 in masked LM training."""
 
@@ -154,7 +154,7 @@ def usage_error(message: str) -> CycloptsError:
 
 @contextmanager
 def as_usage_error(*names: str) -> Iterator[None]:
-    """Turn `InvalidInput` into a usage error; these names get their command-line spelling at its beginning."""
+    """Turn `InvalidInput` into a usage error; these names are spelled as options where its message begins with them."""
     try:
         yield
     except InvalidInput as error:
@@ -187,7 +187,7 @@ def command(example: str = "", *, name: str | None = None, **groups: type) -> Ca
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a command. It is None unless given; its default is that of the declared attribute."""
+    """An option of a command. Its value is None unless it was typed; the library then applies the default."""
 
     name: str
     type: Any
@@ -207,9 +207,9 @@ class Option:
 
 
 def options_of(declaration: object) -> tuple[Option, ...]:
-    """Return the options that a dataclass declares; an instance provides other defaults.
+    """Return an option for each field of a dataclass; if given an instance, its values are the defaults.
 
-    Attributes with a quoted annotation, or of a type that has no command-line form, are left out.
+    Fields with a quoted annotation, or of a type that has no command-line form, are left out.
     """
     kind = declaration if isinstance(declaration, type) else type(declaration)
     texts, options = attribute_docs(kind), []
@@ -250,7 +250,7 @@ def _option(name: str, annotation: object, default: object, text: str) -> Option
 
 
 def group_of(title: str, options: Iterable[Option]) -> type:
-    """Return a dataclass of the options, which the help shows under a title; repeated names are dropped."""
+    """Return a dataclass of the options, which the help shows under a title; of equal names, the first is kept."""
     unique: dict[str, Option] = {}
     for option in options:
         unique.setdefault(option.name, option)
@@ -271,7 +271,7 @@ def group_of(title: str, options: Iterable[Option]) -> type:
 def fitting_groups(
     title: str, own: Collection[Option], others: Iterable[Option] = (), confidence: Iterable[Option] = ()
 ) -> dict[str, type]:
-    """Split a task's options into the groups ``own``, with the title, and ``confidence``, and add further options."""
+    """Return a task's options as two groups, with ``others`` added to the first and ``confidence`` to the second."""
     learnt = [option for option in own if option.name in _CONFIDENCE]
     return {
         "own": group_of(title, (option for option in (*own, *others) if option.name not in _CONFIDENCE)),
@@ -280,7 +280,7 @@ def fitting_groups(
 
 
 def given_of(options: object) -> dict[str, Any]:
-    """Return the options of a group that were given, by name."""
+    """Return the values of a group's options that were typed, by the name of the option."""
     if not is_dataclass(options) or isinstance(options, type):
         return {}
     nullable: frozenset[str] = vars(type(options)).get("nullable", frozenset())
@@ -289,7 +289,7 @@ def given_of(options: object) -> dict[str, Any]:
 
 
 def of_all_tasks(declarations: Callable[[TaskSpec], Iterable[object]]) -> list[Option]:
-    """Return the options of all tasks, without defaults; the help of each names the models that it is for."""
+    """Return the options of all tasks, without defaults; the help of each option names the models that have it."""
     collected: dict[str, tuple[Option, list[TaskSpec]]] = {}
     for spec in SPECS.values():
         for declaration in declarations(spec):
@@ -303,20 +303,23 @@ def of_all_tasks(declarations: Callable[[TaskSpec], Iterable[object]]) -> list[O
 
 
 def columns_of(spec: TaskSpec) -> tuple[object, ...]:
-    """Return the default columns of all kinds of rows that a task reads."""
+    """Return the default column names of a task, for each kind of row that it reads."""
     return spec.columns, *spec.kinds
 
 
 @cache
 def column_options(*, without: str = "") -> type:
-    """Return the column options of trained models of all tasks, except for ``without``."""
+    """Return a group of the column options of all tasks, except for the option named ``without``."""
     options = (each for each in of_all_tasks(columns_of) if each.name != without)
     return group_of("Columns (by default as in training)", options)
 
 
 @cache
 def opening_options(*, also: str = "") -> type:
-    """Return the options for opening trained models; options that calls take too are left out, except for ``also``."""
+    """Return a group of the options for opening a trained model.
+
+    Options of training, evaluation or prediction that have the same name are left out, except for ``also``.
+    """
     kept = {also}
     for spec in SPECS.values():
         calls = (spec.fit_options, spec.data_options, spec.predict_options)
@@ -328,24 +331,24 @@ def opening_options(*, also: str = "") -> type:
 
 @cache
 def vector_options() -> type:
-    """Return the command-line options for embedding."""
+    """Return a group of the options for embedding texts."""
     return group_of("Vectors", options_of(SPECS["embedding"].open_options))
 
 
 def check_known(spec: TaskSpec, call: Literal["data_options", "predict_options"], given: Iterable[str]) -> None:
-    """Raise a usage error if the task's ``data_options`` or ``predict_options`` (``call``) lack an option."""
+    """Raise a usage error if a given option is not one of the task's options for this call."""
     own: type = spec.data_options if call == "data_options" else spec.predict_options
     foreign = [name for name in given if name not in {each.name for each in fields(own)}]
     if foreign:
         named = " and ".join(map(spelled, foreign))
-        raise usage_error(f"{named} can be given for {models_with(call, foreign[0])}, but this one does not.")
+        raise usage_error(f"{named} can be given for {models_with(call, foreign[0])}, but this model does not.")
 
 
 SKIP_EMPTY = "To continue without such rows: --on-empty skip or --on-empty null."
 
 
 def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
-    """Return the keyword arguments of the library for these options."""
+    """Return the options as keyword arguments of the library's functions that open a model for a task."""
     return {
         "max_length": reading.max_length,
         "on_overflow": reading.on_overflow,
@@ -357,7 +360,7 @@ def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
 def open_task(
     name: str, own: dict[str, Any], reading: WindowOptions, model: ModelOptions, task: str | None = None
 ) -> "AnyTask":
-    """Open a trained model; ``task`` selects one task of a multi-task model, or ``similarity``."""
+    """Open a trained model; ``task`` names one task of a multi-task model, or is ``similarity`` for any encoder."""
     with as_usage_error(*own):
         return compose.open_trained(name, task=task, **own, **open_options(reading, model))
 
@@ -365,13 +368,13 @@ def open_task(
 def open_embedder(
     name: str, vectors: dict[str, Any], reading: WindowOptions, model: ModelOptions
 ) -> "SentenceEmbedder":
-    """Open an embedder."""
+    """Open a model as a sentence embedder; ``vectors`` are the options of `vector_options`."""
     with as_usage_error(*vectors):
         return tasks.SentenceEmbedder.from_pretrained(name, **vectors, **open_options(reading, model))
 
 
 def with_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401 (a model that reads rows)
-    """Return the model with some of its columns renamed."""
+    """Return the model, which then reads columns with these names; an unknown option is a usage error."""
     known = model.column_names if hasattr(model, "column_names") else column_names(model.fitted.columns)
     for name in columns:
         if name not in known:
@@ -430,7 +433,7 @@ def check_output(data: str | None, output: str) -> None:
 
 
 def check_piped(files: Mapping[str, str | None]) -> None:
-    """Raise a usage error if two of these options, given with their files, read standard input."""
+    """Raise a usage error if more than one of these options, mapped to their files, reads standard input."""
     piped = [name for name, value in files.items() if value == "-"]
     if len(piped) > 1:
         raise usage_error(f"{piped[0]} and {piped[1]} cannot both be standard input ('-'): name a file for one.")

@@ -38,10 +38,10 @@ def cost(
     Prints operations per token, and memory for inference and training.
 
     Args:
-        model: A model of the catalogue, or a folder with a config.json.
-        batch: Texts in a batch.
+        model: Name of a model of the catalogue (see 'bothways models'), or a folder with a config.json.
+        batch: Number of texts per batch.
         length: Tokens per text.
-        activation_checkpointing: Assume training with activation checkpointing.
+        activation_checkpointing: Count the memory of training with activation checkpointing.
     """
     name, config = advice.find_config(model)
     with opt.as_usage_error():
@@ -57,12 +57,12 @@ def _print_cost(name: str, cost: "Cost") -> None:
     batch = cost.flops_per_token * cost.batch * cost.length
     inference, training = cost.inference, cost.training
     memory = (
-        ("to infer", inference.peak, ""),
+        ("inference", inference.peak, ""),
         ("  weights", inference.weights, ""),
-        ("  activations", inference.activations, "at most, at any moment"),
-        ("to train", training.peak, "at most, at any moment; less than the sum of the following"),
+        ("  activations", inference.activations, "at their peak"),
+        ("training", training.peak, "at its peak, less than the sum of the parts below"),
         ("  weights", training.weights, ""),
-        ("  kept weights", training.kept_weights, "of the epoch kept so far"),
+        ("  kept weights", training.kept_weights, "a copy of the kept epoch's weights"),
         ("  optimizer", training.optimizer, "AdamW's two moments"),
         ("  gradients", training.gradients, ""),
         ("  activations", training.activations, "kept for the backward pass"),
@@ -104,11 +104,11 @@ def compare_models(
     downloaded: speed and memory do not depend on the weights.
 
     Args:
-        names: Models of the catalogue. Default: BERT, DistilBERT, ALBERT, RoBERTa and ModernBERT of base size, and the
-            small ELECTRA and DeBERTa-v3.
-        lengths: Tokens per text; repeat it for several lengths.
-        batch: Texts in a batch.
-        seconds: Duration of each measurement.
+        names: Names of catalogue models. Default: BERT, DistilBERT, ALBERT, RoBERTa and ModernBERT of base size, and
+            the small ELECTRA and DeBERTa-v3.
+        lengths: Tokens per text; repeat the option for several lengths.
+        batch: Number of texts per batch.
+        seconds: Duration of each measurement, in seconds.
     """
     choose_threads(threads)
     with opt.as_usage_error():
@@ -190,14 +190,14 @@ def plan(
     """Plan a pre-training run: tokens, memory, hours and price.
 
     Args:
-        recipe: Name of the recipe.
+        recipe: Name of the pre-training recipe.
         hardware: Devices such as "8 x H100", or "here" for this machine, whose speed is measured in a second.
         scale: Size of the recipe: as published, or reduced for one machine.
-        updates: Optimizer steps. Default: the recipe's.
-        tokens: Tokens to read, such as 50M (k, M, G, T), instead of updates.
+        updates: Number of optimizer steps. Default: the recipe's.
+        tokens: Number of tokens to train on, such as 50M (k, M, G, T), instead of --updates.
         batch_size: Sequences per update. Default: the recipe's; the advised learning rate scales with it.
         length: Tokens per sequence. Default: the recipe's.
-        tokens_per_second: Measured speed of one device.
+        tokens_per_second: Measured training speed of one device.
         utilisation: Assumed share of the devices' peak speed, if --tokens-per-second is not given.
         price: Price of one device per hour, in any currency.
         activation_checkpointing: Recompute layers in the backward pass, as pretrain --activation-checkpointing does:

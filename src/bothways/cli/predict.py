@@ -79,17 +79,17 @@ def predict(
 
     Args:
         run: Folder of a trained model.
-        texts: Texts, instead of --data: two for a model of text pairs, a question and its context for answers.
+        texts: Texts, instead of --data; two for a model of text pairs, a question and a context for question answering.
         data: Rows: .jsonl, .json, .csv, .tsv, .txt, .conll (also .gz), .parquet, or '-' for JSON Lines on stdin.
         output: Output file: .jsonl, .csv, .tsv or, for taggers, .conll (also .gz). An existing file is replaced. '-' is
             standard output. Tables (.csv, .tsv) have columns for the texts, for the probability of each label (with
             --top, of each rank), and for the id if the first row has one. Tables of spans, or of answers with --top,
             have one row per span or answer; their column "row" is the number of the input row.
-        keep: Copy all columns of the input; columns with the name of a result get the prefix 'input_'.
+        keep: Copy all input columns to the output; those with the name of a result get the prefix 'input_'.
         on_empty: What to do with a row without a text: fail (error), leave it out (skip), or predict null.
         json: No effect: standard output is always JSON Lines.
         quiet: Show no progress, and no note on uncalibrated probabilities.
-        task: One task of a multi-task model. Default: all.
+        task: Name of one task of a multi-task model. Default: all.
     """
     opt.check_output(data, output)
     opt.check_given(texts, data)
@@ -247,8 +247,8 @@ def fill_mask(
     """Fill the masks of texts with the likeliest words.
 
     For one mask and words of one token, probabilities are the model's softmax. Several masks are filled one after the
-    other, in several orders; the probability of a filling is its geometric mean over the orders. Of a text that is too
-    long, the part around the masks is read.
+    other, in several orders; the probability of a filling is its geometric mean over the orders. Of a text longer than
+    the model's limit, only the part around the masks is read.
 
     Args:
         model: A folder or name of a model with a masked LM head, such as a published BERT; bothways adapt adds one to
@@ -257,8 +257,8 @@ def fill_mask(
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input. Results are
             JSON Lines.
         output: With --data: a .jsonl file (also .gz); an existing file is replaced. '-' is standard output.
-        words: Fill masks only with these words, which may have several tokens.
-        pseudo_likelihood: Score each text instead, by masking one token at a time.
+        words: The only words that may fill a mask; each may have several tokens.
+        pseudo_likelihood: Fill no masks; score each text by its pseudo-log-likelihood: mask one token at a time.
         whole_words: With --pseudo-likelihood, mask the later tokens of the same word along with each token.
         json: Print one JSON object for each text.
     """
@@ -322,7 +322,7 @@ def schema(model: str, /, *, task: str | None = None, opening: opt.ModelOptions 
 
     Args:
         model: Folder of a trained model, or the name of a task, such as tagging.
-        task: One task of a multi-task model. Default: all.
+        task: Name of one task of a multi-task model. Default: all.
     """
     named = {name.replace("_", "-"): spec for name, spec in SPECS.items()}
     spec = named.get(model.replace("_", "-"))

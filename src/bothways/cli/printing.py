@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FAILED, BAD_USAGE, BROKEN_PIPE = 1, 2, 141
 """Exit codes of the program, besides those of `interrupted_code`."""
 
-_WIDE = 10_000  # columns of a console that is no terminal
+_WIDE = 10_000  # characters per line if the output is not a terminal
 
 
 def print_json(value: object) -> None:
@@ -42,7 +42,7 @@ def print_json(value: object) -> None:
 
 
 def six_digits(value: object) -> object:
-    """Round numbers to six digits, also inside lists and objects.
+    """Round numbers to six significant digits, also inside lists and objects.
 
     >>> six_digits({"probability": 0.12345678901234568, "windows": 1})
     {'probability': 0.123457, 'windows': 1}
@@ -57,7 +57,7 @@ def six_digits(value: object) -> object:
 
 
 def rounded(values: Mapping[str, object]) -> dict[str, object]:
-    """Return a row of results with its numbers rounded to six digits."""
+    """Return a row of results with its numbers rounded to six significant digits."""
     return {name: six_digits(each) for name, each in values.items()}
 
 
@@ -74,7 +74,7 @@ def complain(message: str) -> None:
 
 
 def progress_beside(output: str, *, quiet: bool) -> bool | None:
-    """Return False (no progress bar) if quiet, or if results are printed on the terminal; else None, the default."""
+    """Return the library's ``show_progress``: False if quiet or if results go to the terminal, else None (default)."""
     return False if quiet or (output == "-" and sys.stderr is not None and sys.stderr.isatty()) else None
 
 
@@ -84,10 +84,10 @@ def interrupted_code(number: int | None) -> int:
 
 
 def print_table(columns: Sequence[str], rows: "Iterable[Sequence[str | Text]]", *, header: bool = True) -> None:
-    """Print a table without rules, fitted to the width of a terminal; elsewhere, lines may be of any length.
+    """Print a table without border lines. On a terminal it fits the width; elsewhere, lines may have any length.
 
     The first character of a heading sets the layout of its column: ``<`` aligns it left and ``>`` right, both without
-    line breaks; ``~`` also breaks long words. The lines of other columns are broken between words.
+    line breaks; ``~`` breaks lines, also within long words. Columns with other headings break lines between words.
     """
     from rich.table import Table
 
@@ -112,7 +112,7 @@ def print_table(columns: Sequence[str], rows: "Iterable[Sequence[str | Text]]", 
 
 
 def printable(text: str) -> str:
-    r"""Escape control characters, so that a text cannot steer the terminal.
+    r"""Escape control characters, so that a text cannot control the terminal.
 
     >>> print(printable("\x1b[31mred"))
     \x1b[31mred
@@ -170,13 +170,13 @@ class PredictionTable:
     keep: bool
     """Also write all columns of the input."""
     inputs: tuple[str, ...] = ()
-    """Text columns of the input that a table repeats."""
+    """Input columns with texts that a .csv or .tsv output repeats."""
     skip: bool = False
     """Leave out rows without a text, instead of writing null predictions."""
     listed: str | None = None
     """The field of a prediction whose items become the rows of a table, such as ``spans``."""
     ranked: bool = False
-    """Give a table a column for each rank instead of one for each label."""
+    """Write columns for the first, second, ... label to a .csv or .tsv output, instead of a column for each label."""
 
     def rows(self, rows: "Iterable[Row]", predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
         """Yield the output rows.
@@ -185,8 +185,8 @@ class PredictionTable:
         in rows without an id.
         """
         ids: bool | None = None
-        names: list[str] | None = None  # parts of a prediction, known from the first row with a text
-        waiting: list[dict[str, object]] = []  # rows before that one
+        names: list[str] | None = None  # columns of a prediction, known from the first row with a text
+        waiting: list[dict[str, object]] = []  # rows before the first row with a text
         for number, (row, prediction) in enumerate(zip(rows, predictions, strict=True), start=1):
             kept = {name: value for name, value in row.values.items() if self.keep or name == "id"}
             if not self.keep:
@@ -209,7 +209,6 @@ class PredictionTable:
         yield from (_beside({"prediction": None}, each) for each in waiting)
 
     def _answers(self, prediction: Mapping[str, object], number: int) -> list[dict[str, object]]:
-        """Return the output rows of one prediction."""
         answer = rounded(prediction)
         if self.format == "conll":
             words: Any = answer["words"]
@@ -241,7 +240,7 @@ def prediction_table(
         tagger = next((name for name in parts if _tags_words(parts[name].spec)), None)
         advice = f" Name the task that tags: --task {tagger}." if tagger else ""
         taggers = models(spec for spec in SPECS.values() if _tags_words(spec))
-        raise usage_error(f"{subject} is for {taggers}, but this one does not.{advice}")
+        raise usage_error(f"{subject} is for {taggers}, but this model does not.{advice}")
     check_known(task.spec, "predict_options", options)
     if keep and chosen == "conll":
         raise usage_error("a .conll file holds only words and tags: drop --keep, or write .jsonl.")
@@ -274,7 +273,7 @@ def _holds_objects(value: object) -> bool:
 
 
 def _beside(answer: Mapping[str, object], kept: Mapping[str, object]) -> dict[str, object]:
-    """Merge columns of the input with an answer; columns of the input that clash get the prefix ``input_``."""
+    """Merge input columns (``kept``) with an answer; input columns of the same name get the prefix ``input_``."""
     named: dict[str, object] = {}
     for name, value in kept.items():
         free = name

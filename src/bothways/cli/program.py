@@ -131,7 +131,7 @@ def demo(
 
     Args:
         output: Folder for the report, the trained model, the search index and the data.
-        seed: Seed of the training.
+        seed: Random seed of the training.
     """
     from bothways.demo import run
 
@@ -141,7 +141,7 @@ def demo(
 
 @dataclass(frozen=True, slots=True)
 class FilledParagraphs:
-    """The default help formatter, but with each paragraph on one line."""
+    """A help formatter like the default one of cyclopts that joins the lines of each paragraph."""
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
         """Print one box of options or commands."""
@@ -150,7 +150,7 @@ class FilledParagraphs:
         entries = [entry.copy(description=_filled(_described(entry))) for entry in panel.entries]
         DefaultFormatter()(console, options, panel.copy(entries=entries))
 
-    def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:  # noqa: ANN401 (theirs)
+    def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:  # noqa: ANN401 (a type of cyclopts)
         """Print the usage line of a command."""
         from cyclopts.help import DefaultFormatter
 
@@ -182,7 +182,7 @@ def _described(entry: "HelpEntry") -> object:
 
 
 def _filled(description: Any) -> Any:  # noqa: ANN401 (whatever is to be printed)
-    """Put each paragraph of plain text on one line; return anything else unchanged."""
+    """Join the lines of each paragraph of plain text; return anything else unchanged."""
     from cyclopts.help import InlineText
     from rich.text import Text
 
@@ -240,8 +240,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is not None or error.errno not in _UNWRITABLE:
             raise
         complain(
-            f"cannot write to standard output: {error.strerror}. The results are incomplete. Free some space, or send "
-            "them elsewhere."
+            f"cannot write to standard output: {error.strerror}. The results are incomplete. Free some space, or "
+            "redirect the output."
         )
         _drop_output()
         return FAILED

@@ -47,10 +47,10 @@ SearchMode = Annotated[
     ModeName,
     Parameter(help="Search by meaning and words (hybrid), by meaning (dense), or by words (lexical or bm25)."),
 ]
-IndexModel = Annotated[str | None, Parameter(help="Folder of the index's model, if the model was moved.")]
+IndexModel = Annotated[str | None, Parameter(help="Folder of the embedder that built the index, if it was moved.")]
 
 _ID = "id"
-_TITLE = "title"  # a field that query shows
+_TITLE = "title"  # a field that is shown with each hit
 
 
 @Parameter(name="*", group="Hybrid search")
@@ -59,11 +59,11 @@ class HybridOptions:
     """Options for combining dense and lexical scores."""
 
     fusion: Literal["weighted", "reciprocal"] = "weighted"
-    """A weighted mean of both scores, or the sum of reciprocal ranks."""
+    """Score of hybrid search: a weighted mean of the dense and lexical scores, or the sum of their reciprocal ranks."""
     dense_weight: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.5
     """Weight of the dense score in the weighted mean; the lexical score has the rest."""
     depth: opt.PositiveInt = 100
-    """Number of candidates from each ranking; at least the number of hits."""
+    """Number of candidates taken from each of the two rankings; at least the number of hits."""
 
 
 @Parameter(name="*", group="Reranking")
@@ -74,7 +74,7 @@ class RerankOptions:
     reranker: str | None = None
     """Folder of a trained pair model (query and passage) that reorders the first hits."""
     relevant: str | None = None
-    """The reranker's label for relevant passages; leave it out if it predicts scores or grades."""
+    """The reranker's label for relevant passages; leave it out if the reranker predicts scores or grades."""
     rerank_depth: opt.PositiveInt = 50
     """Number of hits to rerank."""
 
@@ -149,14 +149,14 @@ def add(
 ) -> None:
     """Add texts to a search index.
 
-    The texts are embedded with the model of the index. A crash leaves the index as it was.
+    The texts are embedded with the model of the index. If the command fails, the index stays unchanged.
 
     Args:
         index: Folder of the index.
-        data: Rows as for search build, with a column for each field that the index keeps.
+        data: File of rows, as for search build, with a column for each field that the index stores.
         id: Column of the texts' ids, which must be new to the index. Default: as for search build.
         max_length: Maximum tokens per window. Default: as when the index was built.
-        on_overflow: Treatment of longer texts. Default: as when the index was built.
+        on_overflow: Split longer texts into windows, fail, or truncate them. Default: as when the index was built.
     """
     with retrieval.updating(index), reporting(False if quiet else None):
         search = open_search(index, model, opening, max_length=max_length, on_overflow=on_overflow)
@@ -180,7 +180,7 @@ def delete(
 ) -> None:
     """Delete texts from a search index by their ids.
 
-    A crash leaves the index as it was.
+    If the command fails, the index stays unchanged.
 
     Args:
         index: Folder of the index.
@@ -221,9 +221,9 @@ def query(
         index: Folder of the index.
         words: The query, in quotes to protect it from the shell.
         top: Number of texts to show.
-        filter: Condition on a field: field=value, field>=number or field<=number. Repeat it for more conditions;
-            several values of one field are alternatives.
-        json: Print a JSON list of rank, id, score, text and fields.
+        filter: Condition on a stored field: field=value, field>=number or field<=number. Repeat the option for more
+            conditions; several values of one field are alternatives.
+        json: Print a JSON list with the rank, id, score, text and fields of each hit.
     """
     text = " ".join(words)
     if not text.strip():
@@ -341,7 +341,7 @@ def _report_change(verb: str, count: int, index: "SearchIndex", *, json: bool, q
 
 
 def _print_hits(hits: "list[Hit]", passages: "list[Passage]") -> None:
-    """Print a table on a terminal; elsewhere, tab-separated score, id, title (if the index stores it) and passage."""
+    """Print a table on a terminal, else lines of tab-separated score, id, title (if the index has it) and passage."""
     if not sys.stdout.isatty():
         for hit, passage in zip(hits, passages, strict=True):
             titles = [one_line(_title(hit))] if _TITLE in hit.fields else []

@@ -71,8 +71,8 @@ def evaluate(
         index: Folder of the index.
         queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         qrels: Relevance judgments: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
-        against: Another mode to compare with on the same queries; repeat the option for several. With a reranker, give
-            the same mode to compare it with and without the reranker.
+        against: Another mode to compare --mode with, on the same queries; repeat the option for several. With a
+            reranker, give the value of --mode to compare that mode with and without the reranker.
         id: Column of the queries' ids, as in the judgments.
         hits: Number of hits per query; MAP, MRR and recall are computed over these.
     """
@@ -126,7 +126,7 @@ def mine(
     share: opt.Share = 0.95,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     model: indexing.IndexModel = None,
-    json: opt.Json = False,
+    json: opt.Flag = False,
     quiet: opt.Quiet = False,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
@@ -145,11 +145,11 @@ def mine(
             embedder, or pairs (text_a, text_b) labelled yes and no to train a reranker.
         per_query: Number of negatives per row. If fewer are found, triplets repeat them, and there are fewer pairs; a
             row without negatives gives no triplet.
-        depth: Number of hits to choose from.
-        share: Skip passages whose cosine exceeds this share of the answer's cosine: they may be answers too.
+        depth: Number of hits per query to choose negatives from.
+        share: Skip passages whose cosine to the query exceeds this share of the answer's: they may be answers too.
         json: No effect: standard output is always JSON Lines.
     """
-    del json  # standard output is always JSON Lines
+    del json
     opt.check_output(data, output)
     with opt.as_usage_error():
         mining = retrieval.Mining(per_query, depth, share)
@@ -187,11 +187,11 @@ def _print_as_json(
 
 def _print_notes(report: "Report", queries: int, absent: int) -> None:
     if absent:
-        note(f"not in the index: {counted(absent, 'relevant document')}")
+        note(f"relevant documents that are not in the index: {absent:,}")
     if report.counts["unjudged"]:
-        note(f"left out, as no relevant document is known: {report.counts['unjudged']:,} of {queries:,} queries")
+        note(f"queries left out, since no document is judged relevant: {report.counts['unjudged']:,} of {queries:,}")
     if report.counts["missing_queries"]:
-        note(f"left out, as missing from --queries: {report.counts['missing_queries']:,} of the judged queries")
+        note(f"queries left out, since --queries lacks them: {report.counts['missing_queries']:,} of those in --qrels")
 
 
 @contextmanager

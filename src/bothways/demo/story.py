@@ -1,4 +1,4 @@
-"""The figures and tables of the demo's report; its text is in ``story.txt``.
+"""The figures and tables of the demo's report; the text of the report is in ``story.txt``.
 
 Shape legend: C classes, S tokens.
 """
@@ -47,7 +47,7 @@ _METRICS = {
 
 
 def tell(macro: str, *values: object) -> tuple[html.Paragraph, ...]:
-    """Render a macro of ``story.txt``, and return its paragraphs (separated by blank lines)."""
+    """Render a Jinja macro of ``story.txt`` with these values, and return its paragraphs."""
     parts = re.split("\n *\n", str(getattr(_story(), macro)(*values)))
     # Keep no-break spaces.
     return tuple(html.Paragraph(re.sub("[ \n]+", " ", part).strip(" ")) for part in parts if part.strip())
@@ -83,7 +83,7 @@ def duration(seconds: float) -> str:
 
 
 def most_confused(report: Report) -> str:
-    """Return a sentence on the two classes that are confused most often."""
+    """Return a sentence that names the two classes that are confused most often."""
     counts_CC = np.array(report.confusion)
     np.fill_diagonal(counts_CC, 0)
     if not counts_CC.any():
@@ -97,10 +97,10 @@ def most_confused(report: Report) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A fine-tuned classifier: its training, and its results on the test texts before and after calibration.
+    """The training of a fine-tuned classifier, and its results on the test texts before and after calibration.
 
-    ``nll_change`` is the mean change of the negative log likelihood of a text by calibration. ``mistakes`` are texts
-    with true label and prediction, the most confident first.
+    ``nll_change`` is the mean over the texts of the change in negative log-likelihood by calibration. ``mistakes`` are
+    texts with their true label and the wrong prediction, the most confident prediction first.
     """
 
     record: TrainingRecord
@@ -170,7 +170,7 @@ def f1_of_classes(report: Report) -> html.Figure:
 
 
 def text_list(items: Iterable[tuple[str, dict[str, str]]], caption: str = "") -> html.TextList:
-    """Return a list of texts, each with named facts."""
+    """Return texts, each with facts by name, as a block of the report."""
     return html.TextList(tuple(html.TextItem(*item) for item in items), caption)
 
 
@@ -180,11 +180,11 @@ def predictions(predicted: Sequence[tuple[Row, Classification]]) -> html.TextLis
     for row, each in predicted:
         first, second = [f"{label} ({value:.2f})" for label, value in each.probabilities.items()][:2]
         facts = {
-            "meant": row["category"] or "none of them",
+            "true": row["category"] or "none of the categories",
             "predicted": first,
             "second": second,
             f"{COVERAGE:.0%} set": ", ".join(each.label_set or ()) or "none",
-            "familiar": "no" if each.out_of_domain else "yes",
+            "out of domain": "yes" if each.out_of_domain else "no",
         }
         listed.append((row["text"], facts))
     return text_list(listed, "Predictions for unseen headlines, with calibrated probabilities in brackets.")
@@ -224,7 +224,7 @@ def summary(
 
 
 def attention_blocks(attention: TextAttention) -> tuple[html.Block, ...]:
-    """Show one head with and without a causal mask, as text and figure."""
+    """Return paragraphs and a figure on one attention head, with and without a causal mask."""
     head = illustrative_head(attention)
     encoder_SS = attention.head(head)
     causal_SS, at = causal(encoder_SS), attention.tokens.index(PRONOUN)
@@ -251,7 +251,7 @@ def _strongest(tokens: tuple[str, ...], weights_S: npt.NDArray[np.floating]) -> 
 
 
 def commands(output: Path) -> tuple[str, ...]:
-    """Return commands that use the files of the demo, for the folder where it was started."""
+    """Return commands that use the files of the demo, with paths relative to the folder where it was started."""
     beside = Path(sys.executable).parent / "bothways"
     found = os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
     program = "bothways" if shutil.which("bothways") else shlex.quote(found)

@@ -20,12 +20,12 @@ from bothways.report.page import (
 
 _VERDICTS = {
     "fail": "FAIL: at least one finding has severity medium or higher. Read it before you use the model.",
-    "error": "ERROR: a detector crashed, or none ran. Conclude nothing from it, neither good nor bad.",
-    "inconclusive": "INCONCLUSIVE: nothing bad was found, but a detector could not decide.",
-    "pass": "PASS: every detector that ran finished, without a finding of severity medium or higher. That is no proof "
-    "of safety: it says nothing about faults that no detector looks for.",
+    "error": "ERROR: a detector crashed, or none ran. Conclude nothing from it: the model may be safe or unsafe.",
+    "inconclusive": "INCONCLUSIVE: no finding has severity medium or higher, but a detector could not decide.",
+    "pass": "PASS: every detector that ran finished, and no finding has severity medium or higher. That is no proof of "
+    "safety: it says nothing about faults that no detector looks for.",
 }
-# Maximum entries of a list of evidence on the page; the JSON report has all.
+# Maximum number of entries that the page shows of a list of evidence; the JSON report has all.
 _MAX_SHOWN = 12
 
 
@@ -45,7 +45,7 @@ def audit_page(report: AuditReport, command: str) -> Page:
             _detectors(report.detectors, report.notes),
             *(_findings(severity, report.findings) for severity in severities),
             _meanings(),
-            Section("How to reproduce", (Code((command,)), Paragraph(_same(report)))),
+            Section("How to reproduce", (Code((command,)), Paragraph(_reproduction(report)))),
         ),
         footer=f"Written by “bothways audit”, version {report.version or 'unknown'}.",
     )
@@ -82,7 +82,7 @@ def _detectors(results: Sequence[DetectorResult], notes: Sequence[str]) -> Secti
     return Section(
         "What ran, and what did not",
         (
-            Paragraph("A detector that did not run or crashed never passes."),
+            Paragraph("A detector that did not run or that crashed does not count as passed."),
             TextList(items),
             *(Paragraph(f"Note: {note}") for note in notes),
         ),
@@ -164,7 +164,7 @@ def _meanings() -> Section:
     return Section("What the severities mean", (Table(("Severity", "Meaning"), rows),))
 
 
-def _same(report: AuditReport) -> str:
+def _reproduction(report: AuditReport) -> str:
     return (
         f"Seed {report.seed}. The same version, files, data and seed give the same findings, unless a detector reaches "
         "its time limit. --format json writes all evidence, --format sarif a file for code hosts such as GitHub."

@@ -42,7 +42,7 @@ MAX_POINTS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar, with the ends of its interval (optional)."""
+    """One bar of a bar chart, with the ends of its confidence interval (optional)."""
 
     label: str
     value: float
@@ -52,13 +52,13 @@ class Bar:
 def bars(
     rows: Sequence[Bar], axis_title: str = "", domain: tuple[float, float] | None = None, decimals: int = 2
 ) -> str:
-    """Draw horizontal bars in the given order, each with its value and, as a thin line, its interval.
+    """Draw horizontal bars as an SVG, in the given order, each with its value and, as a thin line, its interval.
 
     Args:
         rows: The bars, from the top.
         axis_title: The measured quantity, with its unit.
-        domain: The ends of the axis. Default: round numbers that include 0 and every bar.
-        decimals: Decimals of the values beside the bars.
+        domain: The first and last value of the axis. Default: round numbers that include 0 and every bar.
+        decimals: Number of decimals of the values beside the bars.
     """
     require_extra("drawing bars")
     import altair as alt
@@ -95,7 +95,7 @@ def _value_axis(title: str) -> "alt.Axis":
 
 def _bar_cell(at: int, row: Bar, decimals: int) -> dict[str, float | str]:
     low, high = row.interval or (row.value, row.value)
-    # With the minus sign of the axis, and no sign before zero.
+    # Use the minus sign of the axis labels, and no sign before zero.
     text = f"{round(float(row.value), decimals) + 0.0:.{decimals}f}".replace("-", "\u2212")
     return {"at": at, "from": 0.0, "value": float(row.value), "low": float(low), "high": float(high), "text": text}
 
@@ -121,14 +121,14 @@ def _check_bars(rows: Sequence[Bar]) -> None:
 def learning_curve(
     losses: Sequence[float], scores: Sequence[tuple[float, float]] = (), metric: str = "validation score"
 ) -> tuple[str, ...]:
-    """Draw the training loss per step and, in a second panel, the validation metric per epoch.
+    """Draw the training loss per step and the validation metric per epoch, and return the two panels as SVG.
 
     A panel without points is left out, and losses that are not finite leave a gap. Losses of long runs are averaged
     over at most 300 equal spans of steps.
 
     Args:
         losses: The training loss of each step.
-        scores: Epochs, in ascending order, each with its validation metric.
+        scores: Pairs of an epoch, in ascending order, and its validation metric.
         metric: The name of the validation metric.
     """
     require_extra("drawing a learning curve")
@@ -151,15 +151,15 @@ def reliability_diagram(before_bins: Sequence[ReliabilityBin], after_bins: Seque
 
     Args:
         before_bins: Bins of the uncalibrated probabilities.
-        after_bins: Bins of the calibrated ones.
+        after_bins: Bins of the calibrated probabilities.
     """
     return reliability_panel(before_bins, "Before calibration"), reliability_panel(after_bins, "After calibration")
 
 
 def reliability_panel(bins: Sequence[ReliabilityBin], title: str) -> str:
-    """Draw accuracy against confidence.
+    """Draw accuracy against confidence, as a reliability diagram.
 
-    Each bar has the width of a bin and the height of its accuracy. A dot, larger for more texts, marks the mean
+    Each bar has the width of a bin and the height of the bin's accuracy. A dot, larger for more texts, marks the mean
     confidence and the accuracy of the bin; a line joins it to the diagonal, where confidence equals accuracy. The title
     ends with the expected calibration error over these bins.
     """
@@ -218,7 +218,7 @@ def _line(points: Sequence[tuple[float, float]], title: str, x_title: str, *, do
     rows = [{"x": x, "y": float(y) if math.isfinite(y) else None} for x, y in points]
     positions = sorted({x for x, _ in points})
     ticks: dict[str, Any] = {"values": positions} if len(positions) <= 8 else {"tickCount": 6}
-    # The range of a single point would be empty.
+    # Widen the axis of a single point, whose range would be empty.
     ends = [positions[0] - 0.5, positions[0] + 0.5] if len(points) == 1 else [positions[0], positions[-1]]
     point = alt.OverlayMarkDef(color=ACCENT, filled=True, size=40) if dots else False
     chart = (
@@ -233,15 +233,15 @@ def _line(points: Sequence[tuple[float, float]], title: str, x_title: str, *, do
             y=alt.Y(
                 "y:Q",
                 axis=alt.Axis(title=None, tickCount=5, grid=True, minExtent=32),
-                scale=alt.Scale(zero=False, **_room_for_flat(points)),
+                scale=alt.Scale(zero=False, **_constant_domain(points)),
             ),
         )
     )
     return _panel(chart, title, height=240)
 
 
-def _room_for_flat(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Return a domain around a constant value; Vega's own domain is too narrow and mislabels its only tick."""
+def _constant_domain(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Return a domain if all values are equal: Vega's own domain would be too narrow, and its only tick mislabelled."""
     heights = {y for _, y in points if math.isfinite(y)}
     if len(heights) > 1:
         return {}
@@ -308,7 +308,7 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
         color=alt.condition(f"datum.shade >= {_WHITE_TEXT_FROM}", alt.value("white"), alt.value(INK)),
         opacity=alt.condition("datum.count === '0'", alt.value(0.3), alt.value(1)),
     )
-    # Leave room: a slanted last label may be wider in the reader's font.
+    # Leave space on the right: a slanted last label may be wider in the reader's font.
     return to_svg(alt.layer(heat, numbers), right=4 + 0.12 * label_width(labels[-1:]))
 
 
@@ -317,7 +317,7 @@ def _grid(cells: list[dict[str, Any]], labels: Sequence[str], step: float) -> "a
 
     size = min(LABEL_SIZE, step - 3)
     shared: dict[str, Any] = {"labelExpr": indexed_labels(labels), "labelFontSize": size, "labelOverlap": False}
-    # Horizontal if every label fits above its column, else slanted, else vertical.
+    # Labels are horizontal if each fits above its column, else slanted, else vertical.
     angle = 0 if label_width(labels) <= step - 6 else -45 if step >= _SLANTED_FROM else -90
     slant: dict[str, Any] = {"labelAlign": "left", "labelBaseline": "middle"} if angle else {}
     width = label_width(labels, size)

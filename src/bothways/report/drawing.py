@@ -77,7 +77,7 @@ _THEME: dict[str, Any] = {
 
 
 def require_extra(purpose: str) -> None:
-    """Check that the packages of the extra ``report`` are installed."""
+    """Raise MissingDependency if a package of the extra ``report`` is not installed; ``purpose`` names its use."""
     for module, package in (("jinja2", "jinja2"), ("altair", "altair"), ("vl_convert", "vl-convert-python")):
         if find_spec(module) is None:
             raise MissingDependency.of(package, extra="report", purpose=purpose)
@@ -112,7 +112,7 @@ def to_svg(chart: "alt.TopLevelMixin", right: float = 4) -> str:
 
 
 def _renumbered(svg: str) -> str:
-    """Renumber the ids of a drawing from 0: Vega's numbers depend on the drawings before it."""
+    """Renumber the ids of a drawing from 0, since Vega numbers ids over all drawings of the process."""
     ids = dict.fromkeys(_ID.findall(svg))
     numbers = {old: f"part-{number}" for number, old in enumerate(ids)}
     svg = _ID.sub(lambda match: f' id="{numbers[match[1]]}"', svg)

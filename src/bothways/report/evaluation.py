@@ -1,4 +1,4 @@
-"""The page of an evaluation of any task: metrics, reliability, classes, members, and the model card."""
+"""The page of an evaluation of any task: metrics, reliability, classes, ensemble members, and the model card."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,8 +79,8 @@ def _sections(task: str, part: Evaluated) -> Iterator[Section]:
 
 
 def reliability_figure(report: Report, uncalibrated: Report | None) -> Figure:
-    """Draw the reliability diagrams before and after calibration, or one for an uncalibrated model."""
-    drawn: str | tuple[str, str] = reliability_panel(report.reliability, "As stated")
+    """Return reliability diagrams before and after calibration, or one diagram for an uncalibrated model."""
+    drawn: str | tuple[str, str] = reliability_panel(report.reliability, "Uncalibrated")
     errors = f"is {report.ece.value:.3f}"
     if uncalibrated is not None:
         drawn = reliability_diagram(uncalibrated.reliability, report.reliability)
@@ -95,7 +95,7 @@ def reliability_figure(report: Report, uncalibrated: Report | None) -> Figure:
 
 
 def confusion_figure(report: Report, remark: str = "") -> Figure:
-    """Draw the confusion matrix, with a remark in its caption."""
+    """Return a figure of the confusion matrix, with a remark in its caption."""
     words = f"True classes in rows, predicted ones in columns. {remark}".rstrip()
     return Figure(confusion_matrix(report.labels, report.confusion), words, f"Confusion matrix. {words}")
 
@@ -127,7 +127,7 @@ def _metrics(report: Report, uncalibrated: Report | None) -> Table:
 
 
 def _notes(report: Report) -> list[Block]:
-    """Return paragraphs on the reading and scoring of the rows."""
+    """Return paragraphs on the settings of the metrics, and remarks such as on truncated texts."""
     rules = [f"{_word(name)}: {value}" for name, value in report.settings.items()]
     lines = [*(f"{rule}." for rule in rules), *report.remarks, *(f"{line}." for line in remarks_of(report.tokens_read))]
     return [Paragraph(line) for line in lines]
@@ -135,15 +135,15 @@ def _notes(report: Report) -> list[Block]:
 
 def _numbers(points: Sequence[tuple[float, float]]) -> Figure:
     drawn = f" {MAX_POINTS:,} of {len(points):,} rows, drawn at random." if len(points) > MAX_POINTS else ""
-    words = f"Predicted (vertical) against true numbers (horizontal); on the dashed line they are equal.{drawn}"
+    words = f"Predicted (vertical) against true numbers (horizontal); they are equal on the dashed line.{drawn}"
     return Figure(scatter(points, "true", "predicted"), words, words)
 
 
 def _reliability(report: Report, uncalibrated: Report | None) -> list[Block]:
     ece = report.ece.value
-    words = f"The expected calibration error is {ece:.3f}; the model has no calibration of its own."
+    words = f"The expected calibration error is {ece:.3f}; the model is not calibrated."
     if uncalibrated is not None:
-        words = f"The expected calibration error is {uncalibrated.ece.value:.3f} before and {ece:.3f} after."
+        words = f"The expected calibration error is {uncalibrated.ece.value:.3f} before, {ece:.3f} after calibration."
     blocks: list[Block] = [reliability_figure(report, uncalibrated), Paragraph(words)]
     if report.kind == "classification":
         blocks.append(
@@ -207,7 +207,7 @@ def _members(report: Report) -> Iterator[Block]:
         for member, metrics in report.members
     )
     columns = ("Member", *map(_word, names))
-    yield Table(columns, rows, "Each member of the ensemble by itself, on the same rows.", columns[1:])
+    yield Table(columns, rows, "Metrics of each member of the ensemble alone, on the same rows.", columns[1:])
     shown = ", ".join(f"{_word(name).lower()} {value:.4f}" for name, value in report.disagreement.items())
     if shown:
         yield Paragraph(f"Average disagreement of the members: {shown}.")
@@ -216,7 +216,7 @@ def _members(report: Report) -> Iterator[Block]:
 def _card(task: str, card: Mapping[str, object]) -> Section:
     rows = tuple(_facts("", card))
     named = f"{task}: the model" if task else "The model"
-    return Section(named, (Table(("What", "Value"), rows, "The card that is saved with the model."),))
+    return Section(named, (Table(("Property", "Value"), rows, "The card that is saved with the model."),))
 
 
 def _facts(name: str, value: object) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ def explanation_page(found: Explanation) -> Page:
         sections += [_attention(found, found.attention), _all_heads(found.attention)]
     notes = tuple(Paragraph(f"Not shown: {each}") for each in found.notes)
     return Page(
-        title="Looking inside",
+        title="Explanation",
         subtitle=f"{found.model}: the words that a prediction depends on, and the tokens that heads attend to.",
         sections=(*sections, *([Section("What is missing", notes)] if notes else [])),
         footer="Written by “bothways explain”.",
@@ -53,7 +53,7 @@ def _words(found: Attribution) -> Section:
     figures = [KeyFigure("Score", f"{found.score:.3f}", found.score_name)]
     if found.completeness_error is not None and found.baseline_score is not None:
         figures.append(KeyFigure("Baseline", f"{found.baseline_score:.3f}", "the score of a text of padding"))
-        figures.append(KeyFigure("Error of the integral", f"{found.completeness_error:.2g}", "0 if it is exact"))
+        figures.append(KeyFigure("Error of the integral", f"{found.completeness_error:.2g}", "0 if computed exactly"))
     order: list[int] = np.argsort(-np.abs(np.nan_to_num(found.weights_W)), kind="stable").tolist()
     known = [at for at in order if not np.isnan(found.weights_W[at])][:_MOST_ROWS]
     rows = tuple((found.words[at].text, str(at), f"{found.weights_W[at]:+.3f}") for at in known)

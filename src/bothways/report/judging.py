@@ -1,4 +1,4 @@
-"""Pages on judged systems: success rates with intervals, the quality of the judge, and the assumptions."""
+"""Pages on systems rated by a judge: success rates with intervals, the quality of the judge, and the assumptions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +29,7 @@ _FOOTER = "Written by “bothways judge”."
 
 
 def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) -> Page:
-    """Return the page of one system.
+    """Return the page on the success rate of one system.
 
     Args:
         score: The success rate of the system.
@@ -53,7 +53,7 @@ def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) ->
     blocks: list[Block] = [
         KeyFigures(figures),
         Figure(bars(drawn, "success rate", (0.0, 1.0), 3), caption, caption),
-        Table(columns, rows, "The same in numbers.", columns[2:]),
+        Table(columns, rows, "The success rates of the figure as numbers.", columns[2:]),
         *_warnings(score.warnings),
     ]
     return Page(
@@ -70,7 +70,7 @@ def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) ->
 
 
 def ranking_page(ranking: SystemRanking, *, judge: Mapping[str, str], command: str) -> Page:
-    """Return the page of several systems.
+    """Return the page on a ranking of several systems.
 
     Args:
         ranking: The systems, the best first.
@@ -105,7 +105,7 @@ def _systems(ranking: SystemRanking) -> list[Block]:
         figures.append(KeyFigure("Kendall's tau", f"{ranking.tau:.2f}", "with the true order"))
     drawn = [Bar(each.system, each.estimate.value, (each.estimate.low, each.estimate.high)) for each in ranking.systems]
     truth = ("Truth",) if ranking.truth else ()
-    columns = ("System", "Rate", "Interval", *truth, "Labels", "Worth", "Judge alone")
+    columns = ("System", "Rate", "Interval", *truth, "Labels", "Equivalent labels", "Judge alone")
     rows = tuple(
         (
             each.system,
@@ -119,11 +119,11 @@ def _systems(ranking: SystemRanking) -> list[Block]:
         for each in ranking.systems
     )
     caption = f"Success rates with {estimate.level:.0%} intervals ({estimate.method})."
-    worth = "“Worth” is the number of labels that alone would give as narrow an interval."
+    equivalent = "“Equivalent labels” is the number of labels that alone would give as narrow an interval."
     return [
         KeyFigures(tuple(figures)),
         Figure(bars(drawn, "success rate", (0.0, 1.0), 3), caption, caption),
-        Table(columns, rows, f"Success rates as numbers. {worth}", columns[1:]),
+        Table(columns, rows, f"Success rates as numbers. {equivalent}", columns[1:]),
         *_warnings(ranking.warnings),
     ]
 
@@ -177,7 +177,7 @@ def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
     facts = tuple((name, value) for name, value in judge.items() if name != "question")
     blocks: list[Block] = [
         KeyFigures(tuple(figures)),
-        Figure(reliability_panel(quality.report.reliability, "As stated"), words, words),
+        Figure(reliability_panel(quality.report.reliability, "Judge"), words, words),
         Table(("Judge", ""), facts),
     ]
     caption = "Query, answer and passage where the judge contradicts the label most confidently. Either may be wrong."

@@ -20,7 +20,7 @@ from bothways.storage import new_file
 if TYPE_CHECKING:
     from jinja2 import Template
 
-LONGEST_TEXT = 600  # maximum characters of a text in a TextList; the page gives the number of further ones
+LONGEST_TEXT = 600  # maximum characters of a text in a TextList; the page says how many more were left out
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
@@ -44,7 +44,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under column names; numbers are formatted by the caller.
+    """A table of text cells under column names; the caller formats numbers as text.
 
     Attributes:
         columns: The names of the columns.
@@ -62,12 +62,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A drawing, or several side by side on wide screens.
+    """A figure of one drawing, or of several side by side on wide screens.
 
     Attributes:
         svg: The drawings, from the chart functions of this package.
-        caption: What the figure shows, and its message.
-        alternative: A description for readers who cannot see it.
+        caption: The caption under the figure.
+        alternative: A description for readers who cannot see the figure.
     """
 
     kind: ClassVar = "figure"
@@ -118,7 +118,7 @@ class TextItem:
 
 @dataclass(frozen=True, slots=True)
 class TextList:
-    """Numbered texts, such as the most confident mistakes or the nearest neighbours of a query."""
+    """A numbered list of texts, such as the most confident mistakes or the nearest neighbours of a query."""
 
     kind: ClassVar = "text_list"
     items: tuple[TextItem, ...]
@@ -139,7 +139,7 @@ Block: TypeAlias = Paragraph | Table | Figure | KeyFigures | TextList | Code
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a heading."""
+    """A heading with the blocks under it."""
 
     title: str
     blocks: tuple[Block, ...]

@@ -1,7 +1,7 @@
-"""Drawings of tokens and words: attention maps, grids of all heads, and words shaded by weight.
+"""Drawings of tokens and words as SVG: attention maps, grids of all heads, and words shaded by weight.
 
-A map of 512 tokens has 262,144 cells. To stay small and fast, large maps show the largest weight of each block of
-cells, label only some tokens, and have one path for each of 16 shades.
+A map of 512 tokens has 262,144 cells. To be small and fast, large maps show the largest weight of each block of cells,
+label only some of the tokens, and draw all cells of one of 16 shades as one path.
 
 Shapes: L layers, N heads, S tokens, W words.
 """
@@ -17,7 +17,7 @@ from bothways.report.drawing import ACCENT, FONT, INK, label_width, printable, s
 
 NEGATIVE = "#b4532a"
 WIDTH = 760.0
-# Width of a line of words. Phones scale it to two thirds; WIDTH would become illegible.
+# Width of a line of words. Phones shrink it to two thirds; lines of WIDTH would become illegible.
 _LINE = 540.0
 # Maximum blocks along the side of a single map, and of each map in a grid of heads.
 _MAX_BLOCKS, _MAX_SMALL = 128, 24
@@ -72,7 +72,7 @@ def head_grid(weights_LNSS: npt.ArrayLike) -> str:
 
 
 def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, breaks: Sequence[int] = ()) -> str:
-    """Draw a text with words shaded by their positive or negative weights; words with NaN get a dotted underline.
+    """Draw a text, each word shaded by its positive or negative weight; words with weight NaN have a dotted underline.
 
     ``breaks`` are the indices of the words that start a new line.
     """
@@ -111,7 +111,7 @@ def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, 
 
 
 def stacked(drawings: Sequence[str]) -> str:
-    """Stack drawings of this module into one on a white background, for use outside a page."""
+    """Stack drawings of this module into one SVG on a white background, for use outside a page."""
     boxes = [list(map(float, each.split('viewBox="', 1)[1].split('"', 1)[0].split()[2:])) for each in drawings]
     margin, gap = 16.0, 18.0
     width, parts, y = max(box[0] for box in boxes), [], margin

@@ -46,10 +46,10 @@ def ensemble(
         runs: Folders of at least two models that classify texts or pairs with the same labels, tag words with the same
             tags, or answer questions.
         output: Folder for the ensemble.
-        method: mean of the models' probabilities, vote, or stacked: a small regression on their log-probabilities (not
-            for question answering).
-        calibrate: Labelled rows that no model was trained on. They calibrate the ensemble, and fit its no-answer
-            threshold and the method 'stacked'.
+        method: How to combine predictions: mean of the models' probabilities, majority vote, or stacked, a small
+            regression on their log-probabilities (not for question answering).
+        calibrate: File of labelled rows that no model was trained on, to calibrate the ensemble and to fit its
+            no-answer threshold and the method 'stacked'.
         overwrite: Replace an existing ensemble at the output.
     """
     if len(runs) < 2:

@@ -6,8 +6,8 @@ step; then the folder beside it is removed. After Ctrl-C both folders exist: the
 other the checkpoint for ``--resume``. The process may be killed at any moment: the checksum of a model is recorded
 before the model appears at the output, and identifies it for ``--resume``.
 
-A run that replaces an unfinished one moves the files of that one to ``replaced`` in the folder beside the output, until
-it has a checkpoint of its own or has finished. If it fails earlier (wrong path, lack of memory), they are restored.
+A run that replaces an unfinished run first moves the old files to ``replaced`` in the folder beside the output. They
+are deleted when the new run has a checkpoint, and restored if it fails earlier (wrong path, lack of memory).
 
 A finished run replaces a model at the output only if it existed, and was allowed to be replaced, at the start.
 """
@@ -35,15 +35,15 @@ from bothways.storage import (
 
 _LOG = "training.jsonl"
 _LEFT = "left.sha256"  # checksums of models that the run put at the output, which a resumed run may replace
-_ASIDE = "replaced"  # an unfinished run that another run replaces
-_MODEL = "model"  # the model while it is written
+_ASIDE = "replaced"  # subfolder with the files of an unfinished run that a new run replaces
+_MODEL = "model"  # subfolder where the model is written before it is moved to the output
 _FILES = (_LOG, _LEFT)
 _CHECKPOINTS = "checkpoint-*"
 
 
 @dataclass(slots=True)
 class RunFolders:
-    """The output folder of a run, and the folder beside it while it is unfinished."""
+    """The output folder of a run, and the folder beside it that exists while the run is unfinished."""
 
     output: Path
     _initial: str | None = field(default=None, init=False)  # checksum of the model that existed at the start
@@ -51,12 +51,12 @@ class RunFolders:
 
     @property
     def unfinished(self) -> Path:
-        """Folder of the log and the newest checkpoint."""
+        """Folder beside the output with the log and the newest checkpoint."""
         return self.output.with_name(f"{self.output.name}.checkpoints")
 
     @property
     def log(self) -> Path:
-        """The log, while the run is unfinished."""
+        """Path of the log while the run is unfinished."""
         return self.unfinished / _LOG
 
     @property
@@ -71,7 +71,7 @@ class RunFolders:
 
     @property
     def beside(self) -> Path:
-        """A free path for a model whose output appeared while it was trained."""
+        """A free path for the model, in case another model appeared at the output during the training."""
         names = (self.output.with_name(f"{self.output.name}-{number}") for number in itertools.count(2))
         return next(path for path in names if not path.exists())
 
@@ -98,7 +98,7 @@ class RunFolders:
         Returns:
             False if the run to resume had finished and was killed during its cleanup; else True.
         """
-        self._restore()  # the unfinished run that a killed run had set aside
+        self._restore()  # an unfinished run that a killed process had moved to ``replaced``
         started = self.resumable
         if resume and not started and self._is_own(self._model()):
             self.finish()
@@ -128,7 +128,7 @@ class RunFolders:
         return True
 
     def save(self, write: Callable[[Path], None], *, finished: bool) -> Path:
-        """Put a model at the output, or beside it if something appeared there during the training; return its path.
+        """Save a model at the output, or beside it if other files appeared there during the training; return its path.
 
         Args:
             write: Writes the model into a new folder.
@@ -161,7 +161,7 @@ class RunFolders:
         self._ended = True
 
     def settle(self) -> None:
-        """Restore the run set aside unless the new one has a checkpoint; remove the folder ``unfinished`` if empty."""
+        """Clean up unless the run finished: restore or delete the files in ``replaced``, and remove an empty folder."""
         if self._ended:  # another process may have a folder of this name by now
             return
         self._restore()
@@ -192,7 +192,7 @@ class RunFolders:
                 (self.unfinished / name).rename(self._aside / name)
 
     def _restore(self) -> None:
-        """Restore the run that was set aside, or remove it if the run after it has a checkpoint."""
+        """Move the files in ``replaced`` back, or delete them if the new run has a checkpoint."""
         if not self._aside.is_dir():
             return
         if not self.resumable:

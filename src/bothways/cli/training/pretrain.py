@@ -55,8 +55,8 @@ def adapt(
 ) -> int:
     """Continue pre-training (masked LM) on your own texts.
 
-    Fine-tune the model for a task afterwards. Prints how well it predicts masked tokens of held-out texts, before and
-    after. A model without a masked LM head gets a new one.
+    Fine-tune the model for a task afterwards. Prints how well the model predicts masked tokens of held-out texts before
+    and after the training. A model without a masked LM head gets a new one.
 
     Args:
         data: Texts: .txt, .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input. Empty
@@ -88,7 +88,7 @@ Example:
     --validation validation.jsonl.gz --output runs/small"""
 
 _DISTILLING = runs.training_group(
-    opt.Option("updates", int, "Optimizer steps.", default="2000"),
+    opt.Option("updates", int, "Number of optimizer steps.", default="2000"),
     runs.TOKENS,
     opt.Option("batch_size", int, "Sequences per update. Default: 16 for embedders, else 32."),
     opt.Option(
@@ -125,10 +125,10 @@ def distill(
     or the hidden states of another encoder. The student of a classifier or tagger has the same task.
 
     Args:
-        teacher: A folder or name of a model.
-        data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet; or one folder of shards.
+        teacher: Folder or name of the model to distill.
+        data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet; or a folder of token shards.
             For a classifier or tagger, rows as for 'bothways predict'; each line of a .txt file is a text.
-        layers: Layers of the student. Default: half the teacher's.
+        layers: Number of layers of the student. Default: half the teacher's.
         length: Tokens per sequence. Default: 128, or the teacher's limit if that is lower.
         validation: Labelled rows to evaluate and calibrate a classifier or tagger on. Default: a tenth of the data,
             with its labels; without labels, agreement with the teacher is measured and nothing is calibrated.
@@ -195,9 +195,9 @@ Examples:
     --data texts.txt.gz --output runs/pt --updates 50 --seed 1"""
 
 _PRETRAINING = runs.training_group(
-    opt.Option("updates", int, "Optimizer steps. Default: the recipe's."),
+    opt.Option("updates", int, "Number of optimizer steps. Default: the recipe's."),
     runs.TOKENS,
-    opt.Option("batch_size", int, "Sequences per update. Default: the recipe's; another size scales the rate."),
+    opt.Option("batch_size", int, "Sequences per update. Default: the recipe's; other sizes scale the learning rate."),
     opt.Option("learning_rate", float, "Peak learning rate. Default: the recipe's."),
     runs.LAYER_DECAY,
     opt.Option("seed", int, "Seed of weights, masks, sentence pairs and the order of sequences.", default="0"),
@@ -227,12 +227,12 @@ def pretrain(
     same files reuse. 'bothways plan' estimates the time and memory of a run.
 
     Args:
-        recipe: The recipe: objective, architecture and schedule.
+        recipe: Name of the recipe, which sets objective, architecture and schedule.
         tokenizer: Folder of a tokenizer (see 'bothways tokenizer train') or of a model.
-        data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet; or one folder of shards.
+        data: Files, or folders of files: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet; or a folder of token shards.
         scale: Size of the recipe: reduced for one machine, or as published.
         length: Tokens per sequence. Default: the recipe's.
-        device: Where to train: auto, cpu or cuda.
+        device: Device to train on: cpu or cuda; auto takes a GPU if there is one.
     """
     choose_threads(threads)
     if not data:
@@ -262,7 +262,7 @@ def _corpus(
     *,
     quiet: bool,
 ) -> "TokenCorpus":
-    """Return the shards of a corpus: the given ones, those of an earlier run over the same files, or new ones."""
+    """Return a corpus of token shards: the given folder, those of an earlier run on the same files, or new ones."""
     from bothways.data.shards import MANIFEST, ShardSource, TokenCorpus, write_shards
     from bothways.training.workers import current_workers
 
@@ -279,5 +279,5 @@ def _corpus(
         manifest = write_shards(source, folder, tokenizer, show_progress=False if quiet else None)
         if not quiet:
             note(f"{manifest.tokens:,} tokens of {counted(manifest.documents, 'document')} are in {folder}")
-    workers.gather(workers.rank)  # the others wait for the first process to write
+    workers.gather(workers.rank)  # the other processes wait here until the first has written
     return TokenCorpus.open(folder)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     NextStep = str | Callable[[Any], str]  # the command to type next, with {} for the folder
 
 RESUMING = """\
-Ctrl-C or SIGTERM stops the training after the current update: the epoch kept
-so far is saved, and the same command with --resume continues."""
+Ctrl-C or SIGTERM stops the training after the current update and saves the
+epoch kept so far; the same command with --resume continues the training."""
 
-# Options that several commands describe alike.
+# Options with the same help in several commands.
 BaseModel = Annotated[str, Parameter(help="A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.")]
 OutputFolder = Annotated[
     Path,
@@ -50,13 +50,13 @@ _CHECKPOINTS = opt.Option(
     "Write a checkpoint for --resume after each epoch; it is four times the size of the model.",
     negative="--no-checkpoints",
 )
-TOKENS = opt.Option("tokens", opt.TokenCount, "Tokens to train on, such as 50M (k, M, G, T), instead of updates.")
+TOKENS = opt.Option("tokens", opt.TokenCount, "Tokens to train on, such as 50M (k, M, G, T), instead of --updates.")
 LAYER_DECAY = _DECLARED["layer_decay"]
 _OF_ALL = (_DECLARED["activation_checkpointing"], _DECLARED["shard"], _CHECKPOINTS, _DECLARED["log_to"])
 
 
 def training_group(*options: opt.Option) -> type:
-    """Return the group of training options: these and the ones that all training commands have."""
+    """Return the group of training options: the given ones, and those of all training commands."""
     return opt.group_of("Training", (*options, *_OF_ALL))
 
 
@@ -89,7 +89,7 @@ class BatchOptions:
     """Options of the batch warm-up."""
 
     batch_from: opt.PositiveInt | None = None
-    """Sequences in the first update; they grow to --batch-size. Needs one of the following options."""
+    """Sequences in the first update; the batch then grows to --batch-size. Needs one of the following options."""
     batch_warmup_updates: opt.PositiveInt | None = None
     """Number of updates until the batch has its full size."""
     batch_warmup_tokens: opt.TokenCount | None = None
@@ -120,7 +120,7 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
 
     given = opt.given_of(training)
     checkpoints = given.pop("checkpoints", True) or run.resume
-    if TOKENS.name in given:  # named --tokens in commands that read no column of this name
+    if TOKENS.name in given:  # commands that have no column option --tokens use this name
         given["total_tokens"] = given.pop(TOKENS.name)
     with opt.as_usage_error(*given):
         TrainingOptions(**given)
@@ -160,7 +160,7 @@ def _run(
             task, record = fit({**options, "show_progress": False if run.quiet else None})
             return _conclude(task, record, folders, next_step, json=run.json)
         except KeyboardInterrupt:
-            # Outside of the training loop, which handles interruptions itself.
+            # The interruption came outside of the training loop, which handles interruptions itself.
             if folders.resumable:
                 note(f"Nothing was saved.{_how_to_resume(folders)}")
             raise
@@ -204,7 +204,7 @@ def _conclude(
 
 
 def _kept_weights(record: "TrainingRecord") -> str:
-    """Describe the weights that an interrupted run kept: those of the kept epoch or, without validation, the last."""
+    """Describe the weights that an interrupted run saved: of the kept epoch or, without validation, the last ones."""
     if record.kept_epoch is not None:
         return f"the epoch kept so far, {record.kept_epoch}"
     if record.epochs == record.settings.epochs:
@@ -269,7 +269,7 @@ def _notes(card: Mapping[str, Any]) -> list[str]:
 
 
 def _measured(record: "TrainingRecord", card: Mapping[str, Any]) -> tuple[dict[str, float], str]:
-    """Return the validation metrics of the kept epoch, else those of the card with a remark on their rows."""
+    """Return the validation metrics of the kept epoch, else those of the card with a remark on the rows used."""
     kept = next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), None)
     stored = card.get("metrics") or {}
     measured = kept or {name: value for name, value in stored.items() if f"{name}_low" in stored}

@@ -32,7 +32,7 @@ _LINE = 78  # columns of a line of an example
 _OTHER_ROWS = opt.Option(
     "out_of_domain",
     opt.File,
-    "Unlabelled out-of-domain rows: fit the out-of-domain threshold on them, instead of by --in-domain-share.",
+    "File of unlabelled out-of-domain rows, to fit the out-of-domain threshold on instead of using --in-domain-share.",
 )
 
 
@@ -42,18 +42,18 @@ class LossOptions:
     """The loss of an embedder."""
 
     loss: LossName | None = None
-    """Loss function. Default: cosent if rows have scores, else ranking (in-batch negatives). All rows of a batch are
-    compared, but only their vectors are kept in memory: --batch-size may be in the thousands."""
+    """Loss function. Default: cosent if rows have scores, else ranking (in-batch negatives). The loss compares all
+    rows of a batch, but only their vectors are kept in memory: --batch-size may be in the thousands."""
     scale: opt.PositiveFloat | None = None
     """Inverse temperature of the ranking and cosent losses, and of distillation (--teacher). Default: 20."""
     margin: opt.PositiveFloat | None = None
     """Margin of the triplet loss, as a Euclidean distance. Default: 1."""
     symmetric: opt.Flag | None = None
-    """The ranking loss also ranks the anchors for each positive."""
+    """For the ranking loss: rank the positives for each anchor, and also the anchors for each positive."""
     matryoshka: Annotated[tuple[opt.PositiveInt, ...] | None, Parameter(consume_multiple=True)] = None
-    """Dimensions that vectors may later be truncated to: --matryoshka 384 128 64."""
+    """Numbers of dimensions that vectors can later be truncated to (Matryoshka loss): --matryoshka 384 128 64."""
     teacher: str | None = None
-    """A larger embedder (folder or name) to learn similarities from."""
+    """Folder or name of a larger embedder, whose similarities are learnt by distillation."""
 
 
 def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None = None) -> App:
@@ -112,7 +112,6 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
 
 
 def _groups(spec: TaskSpec) -> dict[str, type]:
-    """Return the option groups of a task."""
     own = opt.options_of(spec.fit_options)
     learnt = {option.name for option in own}
     opened = [option for option in opt.options_of(spec.open_options) if option.name not in learnt]
@@ -132,7 +131,7 @@ def _help(spec: TaskSpec) -> str:
     calibrated = " Probabilities are calibrated on held-out rows." if calibrates else ""
     return f"""{spec.summary}
 
-    Fine-tunes an encoder; --epochs explains which epoch is kept.{calibrated}
+    Fine-tunes an encoder; see --epochs for the epoch that is kept.{calibrated}
 
     Args:
         train: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
@@ -170,7 +169,7 @@ def _rows_to_detect(
     source: str | None,
     format_: Format | None,
 ) -> list[Row] | None:
-    """Return the out-of-domain rows, checked before the training starts."""
+    """Return the out-of-domain rows; raise an error before the training if the task cannot use or read them."""
     if source is None:
         return None
     if not settings.detects:
@@ -192,7 +191,7 @@ def _with_loss(
     fitting: dict[str, Any],
     opened: Mapping[str, Any],
 ) -> tuple[Source, dict[str, Any]]:
-    """Return the rows, and the arguments of ``fit`` with the columns and the loss added."""
+    """Return the rows, and the arguments of ``fit``, which are ``fitting`` and the columns and the loss."""
     settings = dict(given)
     dimensions = settings.pop("matryoshka", None)
     named = {name: value for name, value in fitting.items() if name in NAMES}
@@ -273,14 +272,14 @@ def multitask(
 ) -> int:
     """Train several tasks on one shared encoder.
 
-    Fine-tunes the encoder with a head for each task, and calibrates each task. --epochs explains which epoch is kept.
+    Fine-tunes the encoder with a head for each task, and calibrates each task; see --epochs for the epoch that is kept.
     Each update uses --batch-size rows of one task.
 
     Args:
         task: NAME=FILE[:TEXT:LABEL[:TARGET]], or NAME=FILE:TOKENS:TAGS:tagging; repeat it for each task.
         validation: NAME=FILE with held-out rows of a task. Default: a tenth of its rows, drawn with the seed.
-        sampling: Number of updates for each task: proportional to its rows, temperature (more for small tasks), or
-            uniform (equal).
+        sampling: Share of the updates that a task gets: proportional to its number of rows, temperature (more for small
+            tasks), or uniform (equal for all tasks).
         temperature: For --sampling temperature: 1 is proportional, higher is more equal. Default: 2.
         merge: How to merge the logits of a long text's windows. Default: their mean, weighted by length.
     """
