@@ -77,7 +77,7 @@ def test_of_many_classes_the_terminal_shows_some_and_says_where_the_others_are(f
     assert "nll: negative" in legend
     table = classes.splitlines()[1:]
     assert len(table) == 21
-    assert table[-1].endswith("--report and --json have 25 more.")
+    assert table[-1].endswith("--report and --json show 25 more.")
     assert all(len(line.split("  ")[0]) <= 40 for line in table[:-1])
     written = page.read_text(encoding="utf-8")
     assert all(f"<td>{row['label']}</td>" in written for row in made[:45])

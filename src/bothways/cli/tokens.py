@@ -75,7 +75,7 @@ def tokenize(
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2; not with --compare.
         texts: Texts whose tokens are shown.
         compare: Folders or names of models whose tokenizers are compared; NAME@COMMIT names a commit on the hub.
-        data: Rows to count tokens of, instead of TEXTS: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for stdin.
+        data: Rows to count tokens of, not TEXTS: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for stdin.
         max_length: Maximum tokens per window, special tokens included. Default: the model's limit.
         json: Print a JSON object for each text, with count, windows, tokens and ids; with --compare, one for all texts.
     """

@@ -207,7 +207,7 @@ def _members(report: Report) -> Iterator[Block]:
         for member, metrics in report.members
     )
     columns = ("Member", *map(_word, names))
-    yield Table(columns, rows, "Metrics of each member of the ensemble alone, on the same rows.", columns[1:])
+    yield Table(columns, rows, "Each member of the ensemble alone, with its metrics on the same rows.", columns[1:])
     shown = ", ".join(f"{_word(name).lower()} {value:.4f}" for name, value in report.disagreement.items())
     if shown:
         yield Paragraph(f"Average disagreement of the members: {shown}.")
