@@ -94,7 +94,7 @@ def test_a_resumed_run_replaces_only_what_its_interruption_left(files, run, tmp_
     assert call(*words).code == 130
     shutil.rmtree(output)
     shutil.copytree(run, output)
-    fails(1, "is not what the unfinished run left there", *words, "--resume")
+    fails(1, "was not written by the unfinished run", *words, "--resume")
     assert (output / "bothways.json").read_bytes() == (run / "bothways.json").read_bytes()
     ok(*words, "--resume", "--overwrite")
     assert (output / "bothways.json").read_bytes() != (run / "bothways.json").read_bytes()

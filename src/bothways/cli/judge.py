@@ -200,7 +200,7 @@ def score(
     result = judging.score_system(
         opened, opt.labelled_source(data, format), labels, name=_system_name(data), **settings
     )
-    _tell(result, opened, str(judge), estimate)
+    _show(result, opened, str(judge), estimate)
 
 
 _RANK_EXAMPLE = """\
@@ -262,7 +262,7 @@ def rank(
                 f"{counted(count, 'row')} to label next in {next}. They are not a random sample: use them to train the "
                 "judge, not with --labels to estimate success rates."
             )
-    _tell(result, opened, str(judge), estimate)
+    _show(result, opened, str(judge), estimate)
 
 
 @opt.command("Example:\n  bothways judge evaluate runs/judge --data labelled.jsonl --json", columns=_COLUMNS)
@@ -323,7 +323,7 @@ def _named_files(paths: Sequence[str]) -> dict[str, str]:
     return dict(zip(names if len(set(names)) == len(names) else paths, paths, strict=True))
 
 
-def _tell(result: "SystemScore | SystemRanking", judge: "Judge", folder: str, estimate: EstimateOptions) -> None:
+def _show(result: "SystemScore | SystemRanking", judge: "Judge", folder: str, estimate: EstimateOptions) -> None:
     if estimate.report is not None:
         facts: dict[str, Any] = {"judge": _facts(judge), "command": shlex.join(["bothways", *sys.argv[1:]])}
         page = (

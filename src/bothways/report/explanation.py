@@ -11,7 +11,7 @@ _MOST_ROWS = 20
 
 _METHODS = {
     "integrated-gradients": "the gradient of the score, integrated along the line from a text of padding to this one "
-    "(Sundararajan et al. 2017). The contributions sum to the difference between the two scores",
+    "(Sundararajan et al. 2017). The contributions sum to the difference of the texts' scores",
     "gradient-x-input": "the gradient of the score at this text, times the difference from a text of padding",
     "leave-one-out": "the score of this text minus the score of the text without the word",
 }

@@ -198,7 +198,7 @@ def _assumptions(*, paired: bool, systems: int) -> Section:
     if systems > 1:
         lines.append(
             "The probability that a system is better assumes that the true difference is normal (or Student's t) "
-            "around its estimate. Each interval holds on its own; among many, some miss the truth."
+            "around its estimate. Each interval alone has its confidence level; among many, some miss the true value."
         )
     if paired:
         lines.append("Systems that answered the same queries are compared query by query.")

@@ -35,19 +35,19 @@ def token_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str, *, w
     named = list(range(0, len(tokens), -(-len(tokens) // _LABELS)))
     labels = [short_label(storable(tokens[at])) for at in named]
     size = 10.0
-    room = label_width([tokens[at] for at in named], size) + 8
-    side = min(width - room - 4, 32.0 * len(tokens))
+    label_space = label_width([tokens[at] for at in named], size) + 8
+    side = min(width - label_space - 4, 32.0 * len(tokens))
     step = side / len(tokens)
     size = min(size, max(5.0, step * (named[1] if len(named) > 1 else 1) - 1))
-    top = 22 + room
+    top = 22 + label_space
     parts = [_text(0, 12, title, 12, weight=600)]
     for at, label in zip(named, labels, strict=True):
         middle = (at + 0.5) * step
-        parts.append(_text(room - 5, top + middle, label, size, anchor="end", middle=True))
-        x = room + middle
+        parts.append(_text(label_space - 5, top + middle, label, size, anchor="end", middle=True))
+        x = label_space + middle
         parts.append(_text(x, top - 5, label, size, turn=f"rotate(-90 {x:.1f} {top - 5:.1f})", middle=True))
-    parts += [f'<g transform="translate({room:.1f} {top:.1f})">', *_cells(given_SS, side, _MAX_BLOCKS), "</g>"]
-    return _svg(parts, max(room + side + 4, 120.0), top + side + 4)
+    parts += [f'<g transform="translate({label_space:.1f} {top:.1f})">', *_cells(given_SS, side, _MAX_BLOCKS), "</g>"]
+    return _svg(parts, max(label_space + side + 4, 120.0), top + side + 4)
 
 
 def head_grid(weights_LNSS: npt.ArrayLike) -> str:

@@ -112,7 +112,7 @@ class RunFolders:
         # A resumed run replaces the model that its interruption left at the output.
         replace = overwrite or (resume and started and self._is_own(self._initial))
         if not replace and self.output.is_dir() and any(self.output.iterdir()):
-            unlike = " and is not what the unfinished run left there" if resume and started else ""
+            unlike = " and was not written by the unfinished run" if resume and started else ""
             raise OutputExists(
                 f"the output folder {str(self.output)!r} already exists{unlike}. Choose another, or replace it with "
                 "--overwrite."

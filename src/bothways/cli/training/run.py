@@ -41,7 +41,7 @@ OutputFolder = Annotated[
     ),
 ]
 
-_TEMPERATE = (0.8, 1.25)  # temperatures that change probabilities little
+_MILD_TEMPERATURES = (0.8, 1.25)  # temperatures in this range change probabilities little
 _MISTAKE_WIDTH, _MOST_MISTAKES = 70, 5
 _DECLARED = {option.name: option for option in opt.options_of(TrainingOptions)}
 _CHECKPOINTS = opt.Option(
@@ -253,7 +253,7 @@ def _print_summary(
         lines.append(f"validation   {_listed(measured)}{measured_on}")
     if baseline is not None:
         lines.append(f"baseline     {_listed(baseline.held_out)} ({baseline.name})")
-    lines += [f"{name:<12} {value}" for name, value in _spoken(facts)]
+    lines += [f"{name:<12} {value}" for name, value in _printable_facts(facts)]
     lines += [f"note         {ALWAYS_ANSWERS}"] * (facts.get("can_decline") is False)
     lines += [f"note         {each}" for each in notes]
     lines += [_described(each) for each in mistakes[:_MOST_MISTAKES]]
@@ -287,7 +287,7 @@ def _listed(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
+def _printable_facts(facts: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return the facts to print: strings, numbers and mappings; flags and lists are only in the JSON output."""
     spoken = []
     for name, value in facts.items():
@@ -301,13 +301,13 @@ def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
             listed = ", ".join(
                 f"{part} {each:.3f}" if isinstance(each, float) else str(each) for part, each in value.items() if each
             )
-            spoken.append((name, f"{listed}{_doubt(name, value)}"))
+            spoken.append((name, f"{listed}{_temperature_remark(name, value)}"))
     return spoken
 
 
-def _doubt(name: str, fact: Mapping[str, object]) -> str:
+def _temperature_remark(name: str, fact: Mapping[str, object]) -> str:
     """Return a remark on a temperature far from 1; an empty string for all other facts."""
     temperature = fact.get("value") if "temperature" in (name, fact.get("method")) else None
-    if not isinstance(temperature, float) or _TEMPERATE[0] <= temperature <= _TEMPERATE[1]:
+    if not isinstance(temperature, float) or _MILD_TEMPERATURES[0] <= temperature <= _MILD_TEMPERATURES[1]:
         return ""
     return f" (before calibration, the model is {'overconfident' if temperature > 1 else 'underconfident'})"
