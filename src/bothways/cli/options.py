@@ -316,10 +316,7 @@ def column_options(*, without: str = "") -> type:
 
 @cache
 def opening_options(*, also: str = "") -> type:
-    """Return a group of the options for opening a trained model.
-
-    Options of training, evaluation or prediction that have the same name are left out, except for ``also``.
-    """
+    """Return a group of options for opening a trained model, without those of calls, except for ``also``."""
     kept = {also}
     for spec in SPECS.values():
         calls = (spec.fit_options, spec.data_options, spec.predict_options)

@@ -69,7 +69,7 @@ def evaluate(
 
     Args:
         index: Folder of the index.
-        queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        queries: Rows with an id and a query: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on stdin.
         qrels: Relevance judgments: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
         against: Another mode to compare --mode with, on the same queries; repeat the option for several. With a
             reranker, give the value of --mode to compare that mode with and without the reranker.

@@ -198,17 +198,16 @@ def _print_summaries(summaries: "Sequence[TokenizerSummary]") -> None:
     if not any(each.most_cut for each in summaries):
         return
     print("\nWords with the most pieces\n")
-    split = []
+    words = []
     for each in summaries:
         for number, word in enumerate(each.most_cut):
             pieces = [printable(piece) for piece in word.pieces[:_MOST_PIECES]]
             more = ["..."] if len(word.pieces) > _MOST_PIECES else []
             shown = printable(word.word)
             shown = shown if len(shown) <= _LONGEST_WORD else shown[: _LONGEST_WORD - 3] + "..."
-            split.append(
-                ("" if number else printable(each.name), shown, str(len(word.pieces)), " ".join(pieces + more))
-            )
-    print_table(("~", "<", ">", "~"), split, header=False)
+            name = "" if number else printable(each.name)
+            words.append((name, shown, str(len(word.pieces)), " ".join(pieces + more)))
+    print_table(("~", "<", ">", "~"), words, header=False)
 
 
 _TRAIN_EXAMPLE = """\
@@ -317,9 +316,9 @@ def mask(
 ) -> None:
     """Show static and dynamic masks of a text by epoch.
 
-    Static masks are the same in each epoch; dynamic masks are drawn anew. Masked language modelling predicts the chosen
-    tokens. On a terminal, they are red if replaced by the mask token,
-    yellow if replaced by another token, and green if left unchanged. Elsewhere, they are in asterisks.
+    Masked language modelling predicts the chosen tokens; static masks choose the same ones in each epoch. On a
+    terminal, tokens are red if replaced by the mask token, yellow if replaced by another token, and green if left
+    unchanged. Elsewhere, they are in asterisks.
 
     Args:
         text: Text to mask.
