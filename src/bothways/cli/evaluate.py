@@ -191,7 +191,7 @@ def _check_together(task: str | None, relevant: str | None, points: PointOptions
 
 @contextmanager
 def _suggested_task(task: str | None) -> Iterator[None]:
-    """If the task is unknown, suggest ``ranking`` or ``similarity`` in the error if the name is similar."""
+    """Add ``--task ranking`` or ``similarity`` to the error about an unknown task if its name is similar."""
     try:
         yield
     except CycloptsError as error:
