@@ -41,7 +41,7 @@ BACKENDS: dict[str, AttentionBackend] = {
     backend.name: backend for backend in (_VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL, _FLEX, REFERENCE)
 }
 
-# Backends in the order in which they are tried. On a GPU, some padding costs less than a kernel call per length.
+# Backends in the order in which they are tried. On a GPU, padding costs less than one call per length.
 _ON_CPU: tuple[AttentionBackend, ...] = (_SDPA, _SKEWED, _LOCAL, REFERENCE, _PADDED)
 _ON_CPU_WITH_DROPOUT: tuple[AttentionBackend, ...] = (_GROUPED, _SKEWED, _LOCAL, REFERENCE, _PADDED)
 _ELSEWHERE: tuple[AttentionBackend, ...] = (_VARLEN, _LOCAL, _PADDED, REFERENCE)
@@ -87,7 +87,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The inputs that all layers share in one forward pass, besides the hidden states.
+    """The inputs of one forward pass that are the same for all layers.
 
     `shared` holds the position tensors. `targets` are the tokens of a query stream or a mask decoder. `backends` caches
     the backend chosen for each kind of layer.
@@ -126,10 +126,10 @@ class SelfAttention(nn.Module):
     def forward(
         self, hidden_TH: Tensor, queries_MH: Tensor | None, run: Run, rows: Rows
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the outputs for the selected rows, (T, H), (B, H) or (M, H), and for the queries, if any, (M, H).
+        """Return the outputs for the selected rows, (T, H), (B, H) or (M, H), and for the query stream, if any, (M, H).
 
         If only first or last tokens are selected (one query per sequence), all backends share one implementation,
-        since there is nothing to fuse. A named backend must support the call nevertheless.
+        since a single query leaves nothing to fuse. A backend requested by name must support the call nevertheless.
         """
         unread, answered_MH = isinstance(rows, NoRows), None
         if unread and queries_MH is None:
@@ -213,9 +213,9 @@ def _nothing(hidden_TH: Tensor) -> Tensor:
 
 
 def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
-    """Return the context (B, N, D) of one query per sequence, over all keys that it sees.
+    """Compute attention for one query per sequence; return the context vectors (B, N, D).
 
-    ``rows_B`` are the query tokens' rows, ``q_BND`` their queries; the queries in ``call`` are ignored.
+    ``rows_B`` are the rows of the querying tokens, ``q_BND`` their queries; the queries in ``call`` are ignored.
     """
     *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
     batch = call.batch

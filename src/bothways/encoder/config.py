@@ -27,7 +27,7 @@ class AbsolutePositions:
 
 @dataclass(frozen=True, slots=True)
 class RotaryPositions:
-    """Queries and keys rotated by an angle that grows with the position (Su et al. 2021, arXiv:2104.09864).
+    """Queries and keys are rotated by an angle that grows with the position (Su et al. 2021, arXiv:2104.09864).
 
     The base of the angles differs between layers with global and with local attention.
     """
@@ -46,7 +46,7 @@ class EveryDistance:
 
 @dataclass(frozen=True, slots=True)
 class LogBuckets:
-    """A table row for each distance up to ``span / 2``, then one for each of ever longer ranges (DeBERTa v2).
+    """A table row for each distance up to ``span / 2``, then one for each of several growing ranges (DeBERTa v2).
 
     There are `span` rows on either side of distance 0; the last range begins at `max_distance`.
     """
@@ -59,9 +59,9 @@ class LogBuckets:
 class DisentangledPositions:
     """Attention scores between content and distance (DeBERTa, He et al. 2020, arXiv:2006.03654).
 
-    `content_to_position` multiplies queries by the distances' keys, `position_to_content` keys by their queries; `keys`
-    selects the projection of distances. `normed` applies a layer norm to the distance table, `absolute` also adds
-    absolute positions to the embedding.
+    `content_to_position` adds products of queries with distance keys, `position_to_content` products of keys with
+    distance queries. `keys` selects the projections of distances: maps of their own, or those of the layer's tokens
+    ("shared"). `normed` applies a layer norm to the table, `absolute` adds absolute positions to the embedding.
     """
 
     count: int
@@ -77,7 +77,7 @@ class DisentangledPositions:
 class TransformerXLPositions:
     """Relative positions with learned biases (Dai et al. 2019, arXiv:1901.02860), and XLNet's relative segments.
 
-    Distances above `clamp` are treated as `clamp`; None keeps them all apart. The length is unlimited.
+    Distances above `clamp` count as `clamp`; None sets no limit. Sequences may have any length.
     """
 
     count: None = None
@@ -143,7 +143,7 @@ class FullAttention:
 
 @dataclass(frozen=True, slots=True)
 class LocalGlobalAttention:
-    """Layers with True in `seen_whole` attend to the whole text, the others to ``reach`` tokens on either side."""
+    """Layers with True in `seen_whole` attend to the whole text, all others to ``reach`` tokens on either side."""
 
     reach: int
     seen_whole: tuple[bool, ...]
@@ -157,7 +157,7 @@ AttentionPattern = FullAttention | LocalGlobalAttention
 AttentionBiases = Literal["all", "none", "query only", "query and value, and output"]
 
 
-# Sharing: which layers own their weights.
+# Sharing of weights between layers.
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +184,12 @@ Sharing = OwnWeights | SharedGroups
 
 @dataclass(frozen=True, slots=True)
 class TanhPooler:
-    """Linear and tanh on the first token, trained with the model's own objective."""
+    """A linear map and tanh on the first token (BERT)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoPooler:
-    """The family has no pooler; its heads have a transform of their own."""
+    """No pooler: each head has a transform of its own."""
 
 
 Pooling = TanhPooler | NoPooler
@@ -258,7 +258,7 @@ class DropoutRates:
     """Dropout rates while training.
 
     `hidden` applies to the output of each block, `inner` after the activation of the feed-forward network, `output` to
-    the last hidden states, `attention_output` to the output of the attention, before that of the block.
+    the last hidden states, `attention_output` to the output of the attention, before the `hidden` dropout.
     """
 
     hidden: float = 0.1

@@ -196,13 +196,13 @@ class Embedding(nn.Module):
         self.projection = Linear(width, config.hidden) if late else None
 
     def blanks(self, count: int) -> Tensor:
-        """Return the initial states (M, H) of a query stream."""
+        """Return the initial hidden states (M, H) of a query stream with ``count`` targets."""
         if self.blank is None:
             raise UnsupportedConfig("this encoder has no query stream; only XLNet has one.")
         return self._finished(self.blank.expand(count, -1))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the first hidden states (T, H)."""
+        """Return the input of the first layer (T, H)."""
         embedded_TE = self.tokens(batch.ids_T)
         if self.positions is not None:
             embedded_TE = embedded_TE + self.positions(batch.positions_T + self.offset)
@@ -231,8 +231,8 @@ def _position_rows(positions: Positions) -> tuple[int, int]:
 class Encoder(nn.Module):
     """Embedding and L layers over packed tokens.
 
-    Weights start as in BERT: normal with the configured spread for matrices, zero biases, identity norms. A batch runs
-    through ``layers[index]`` for each index in `steps`; `inner` of them in a row make one of the L layers.
+    Weights start as in BERT: matrices normal with standard deviation `initializer_range`, biases zero, norms the
+    identity. A batch runs through ``layers[index]`` for each index in `steps`; each `inner` steps make one of L layers.
     """
 
     checkpointing = False
@@ -271,12 +271,12 @@ class Encoder(nn.Module):
 
         Args:
             batch: The batch.
-            hidden_TH: First hidden states; by default those of ``encoder.embedding(batch)``.
-            rows: Rows of the packed batch to return; the last layer skips as much work as it can for the others.
-            backend: Name of the required attention backend; by default the best that supports the call.
+            hidden_TH: Input of the first layer. Default: ``encoder.embedding(batch)``.
+            rows: Rows of the packed batch to return; the last layer skips as much work as it can for all others.
+            backend: Name of the attention backend. Default: the fastest that supports the call.
             record: Receives the hidden states of all layers and, if requested, the attention weights.
             queries: A query stream or mask decoding. If given, its states are returned and ``rows`` is ignored.
-            memory: Hidden states of the tokens before each sequence.
+            memory: Cached hidden states of the tokens before each sequence, see `Memory`.
 
         Returns:
             (T, H) for all rows, (B, H) for first or last tokens, (M, H) for selected rows or queries.
@@ -386,7 +386,7 @@ def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:
 def initialize(module: nn.Module, spread: float) -> None:
     """Draw matrices from a normal distribution with standard deviation ``spread``, zero the biases, reset the norms.
 
-    Weights on the meta device have no values, and drawing them would import a symbolic algebra system.
+    A module on the meta device is left as it is: it has no values, and drawing them would import sympy.
     """
     if any(parameter.is_meta for parameter in module.parameters()):
         return

@@ -58,7 +58,7 @@ class HeadNorm:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Dropout, linear map, activation (None for the feed-forward networks' activation), norm."""
+    """Dropout, linear map, activation (None for that of the feed-forward networks), norm."""
 
     activation: Activation | None = None
     norm: HeadNorm | None = None
@@ -111,8 +111,8 @@ class MaskedLMHeadKind:
 class ScoreHeadKind:
     """A head from hidden states to a few scores.
 
-    In many families the linear map of the transform is stored as the pooler's. `dropout` comes before the last linear
-    map.
+    In many families, the linear map of the transform is stored as that of the pooler. `dropout` is applied before the
+    last linear map.
     """
 
     read: Read

@@ -64,7 +64,7 @@ class TransformLayer(nn.Module):
         self.norm = norm or nn.Identity()
 
     def forward(self, hidden_MH: Tensor) -> Tensor:
-        """Map (M, H) to (M, H), or to (M, E) before the token table."""
+        """Map (M, H) to (M, H), or to (M, E) for a masked language modelling head."""
         transformed: Tensor = self.norm(self.activation(self.dense(self.dropout(hidden_MH))))
         return transformed
 
@@ -85,7 +85,7 @@ class MaskedLMHead(nn.Module):
 
     def transformed(self, hidden_MH: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the transformed rows (M, E), to be multiplied by the token table, as ``dtype``."""
-        # A head may be more precise than the encoder below it.
+        # A head may have a more precise dtype than its encoder.
         own_ME: Tensor = self.transform(hidden_MH.to(self.bias.dtype)).to(dtype)
         return own_ME
 
@@ -103,7 +103,7 @@ class ScoreHead(nn.Module):
 
     def forward(self, hidden_MH: Tensor) -> Tensor:
         """Return scores (M, C) of the rows that `read_rows` gives."""
-        # A head may be more precise than the encoder below it.
+        # A head may have a more precise dtype than its encoder.
         own_MH = hidden_MH.to(self.output.weight.dtype)
         scores_MC: Tensor = self.output(self.dropout(self.transform(own_MH)))
         return scores_MC
@@ -138,13 +138,13 @@ def read_width(read: Read, hidden: int) -> int:
 
 
 _ROWS: dict[type[Read], Rows] = {FirstToken: FIRST_TOKENS, LastToken: LAST_TOKENS}
-"""Rows of the last layer that a kind of head input needs; other kinds need all rows."""
+"""Rows of the last layer that a head with this input needs; other heads need all rows."""
 
 
 def read_rows(
     read: Read, encoder: Encoder, batch: Batch, *, hidden_TH: Tensor | None = None, backend: str | None = None
 ) -> Tensor:
-    """Return a head's input, from the last layer's ``hidden_TH`` if given, else by running the encoder.
+    """Return a head's input, computed from the last layer's ``hidden_TH``, or by running the encoder without it.
 
     Returns:
         (B, H), or (T, H) for a head that reads each token, or (B, 3 H + 1) for one that reads the texts of pairs.
@@ -162,7 +162,7 @@ def read_rows(
 
 
 def layer_rows(read: Read, encoder: Encoder, states: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
-    """Return a head's input, and the same selection of rows from every earlier layer, (B, H) each.
+    """Return a head's input, and the same selection of rows from every earlier layer, last layer first, (B, H) each.
 
     For a head that reads the texts of pairs separately, the earlier layers give means over the pairs' tokens.
     ``states`` come from `layer_states`.
@@ -191,7 +191,7 @@ def head_logits(
     choices: int = 1,
     backend: str | None = None,
 ) -> Tensor:
-    """Return a head's scores for a batch, from the last layer's ``hidden_TH`` if given, else by running the encoder.
+    """Return a head's scores for a batch, from the last layer's ``hidden_TH``, or by running the encoder without it.
 
     Returns:
         (B, S, V) for a masked language modelling head; (B, S, C) for other heads on tokens, or (B, S) for replaced

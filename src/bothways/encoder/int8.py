@@ -6,8 +6,8 @@ inputs with outliers to the weights (SmoothQuant, Xiao et al. 2022, arXiv:2211.1
 2023, arXiv:2304.09145). Sums are exact integers: a processor without VNNI adds the products of two
 neighbouring inputs in 16 bits, so it gets weights whose neighbours are small enough for their sum to fit.
 
-The parameter of such a map holds the rounded weights in float32. Everything but float32 inference on a CPU
-(gradients, other devices and precisions) reads this parameter, as do processors that do not add the codes exactly.
+The parameter of such a map holds the rounded weights in float32. It is used instead of the int8 weights for anything
+but float32 inference on a CPU (gradients, other devices and precisions), and if a processor's int8 sums are not exact.
 
 Shapes: T rows, I and O widths, P pairs of weights, C = I + 8.
 """
@@ -32,7 +32,7 @@ _BEHIND = 8
 
 @dataclass(frozen=True, eq=False)
 class Int8Weight:
-    """An int8 weight with one step per output, for inputs ``(x - shift) * stretch`` with a positive stretch."""
+    """An int8 weight with one scale (step) per output, for inputs ``(x - shift) * stretch`` with stretch > 0."""
 
     codes_OI: Tensor
     scale_O: Tensor
@@ -63,7 +63,7 @@ class Int8Weight:
         return y_TO
 
     def _of_some(self, x_TI: Tensor, whole_O: Tensor, y_TO: Tensor | None = None) -> Tensor:
-        """Return the outputs for some rows, written into ``y_TO`` if given."""
+        """Return the outputs for at most `ROWS_AT_ONCE` rows, written into ``y_TO`` if given."""
         if self._stretches:
             x_TI = torch.addcmul(self._before_I, x_TI, self.stretch_I)
         codes_TC = _rounded(x_TI)
@@ -93,7 +93,7 @@ class Int8Weight:
 
     @cached_property
     def pair(self) -> int:
-        """Largest sum of two neighbouring weights of one sign."""
+        """Largest sum of the codes of two neighbouring weights with the same sign."""
         evened_OI = F.pad(self.codes_OI, (0, self.codes_OI.shape[1] % 2)).short()
         first_P, second_P = evened_OI.reshape(-1, 2).unbind(1)
         above_P, below_P = first_P.clamp_min(0) + second_P.clamp_min(0), first_P.clamp_max(0) + second_P.clamp_max(0)
@@ -111,7 +111,7 @@ class Int8Weight:
 
     @cached_property
     def _weights_O(self) -> Tensor:
-        """Outputs for an input of ones after shifting and stretching."""
+        """Outputs for an input that is 1 everywhere after the shift and the stretch."""
         return (self.codes_OI.double().sum(1) * self.scale_O.double()).float()
 
     @cached_property
@@ -129,7 +129,7 @@ class Int8Weight:
 
 
 def steps(stretched_OI: Tensor, largest: int) -> Tensor:
-    """Return each output's positive step (O), which maps its largest weight to ``largest``."""
+    """Return the positive quantization step of each output (O); its largest weight gets the code ``largest``."""
     return stretched_OI.abs().amax(1).div(largest).clamp_min(torch.finfo(torch.float32).tiny)
 
 
@@ -144,10 +144,10 @@ def _rounded(x_TI: Tensor) -> Tensor:
 
 @cache
 def largest_pair() -> int:
-    """Return the largest sum of two neighbouring weights of one sign for which int8 products are exact on this machine.
+    """Return the largest sum of two neighbouring codes of one sign for which this machine's int8 products are exact.
 
-    It is `ANY_PAIR`, or `SMALL_PAIR` if sums of two products are kept in 16 bits; 0 if this build or processor
-    has no such products.
+    It is `ANY_PAIR`, or `SMALL_PAIR` if sums of two products are kept in 16 bits; 0 if this build of torch or this
+    processor has no int8 products.
     """
     if not all(hasattr(torch.ops.onednn, name) for name in ("qlinear_prepack", "qlinear_pointwise")):
         return 0
@@ -155,7 +155,7 @@ def largest_pair() -> int:
 
 
 def _adds_exactly(pair: int) -> bool:
-    """Test whether the largest sums of such pairs of weights are exact."""
+    """Test whether products with pairs of codes that sum to ``pair`` are exact."""
     width = 64
     codes_TI = torch.full((_BLOCK, width), STEPS, dtype=torch.uint8)
     # If the processor paired inputs other than 0 and 1, 2 and 3, the sums of the pairs would be larger.

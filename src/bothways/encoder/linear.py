@@ -51,7 +51,7 @@ class Linear(nn.Linear):
 
 
 class QKV(nn.Module):
-    """Queries, keys and values by one fused linear map: one weight (3 H, H); biases on all three, some or none.
+    """Queries, keys and values by one fused linear map: one weight (3 H, H), with biases for all, some or none.
 
     If only some of the three have biases, each bias is a parameter of its own.
     """
@@ -71,7 +71,7 @@ class QKV(nn.Module):
         return qkv_T3H.view(hidden_TH.shape[0], 3, self.heads, -1)
 
     def parts(self, rows_TH: Tensor, first: int, count: int = 1) -> Tensor:
-        """Map (T, H) to ``count`` of queries, keys and values, starting with ``first``: (T, count, N, D)."""
+        """Map (T, H) to ``count`` of the three, starting with `QUERY`, `KEY` or `VALUE`: (T, count, N, D)."""
         hidden = self.weight.shape[1]
         # A split, not a slice: the backward pass of a slice would fill a gradient of the whole weight.
         sizes = [first * hidden, count * hidden, (3 - first - count) * hidden]
@@ -81,7 +81,7 @@ class QKV(nn.Module):
         return found.view(rows_TH.shape[0], count, self.heads, -1)
 
     def _joined_bias(self, query_bias: Tensor) -> Tensor:
-        """Return the bias of all three, with zeros for those that have none."""
+        """Return the biases of queries, keys and values in one vector, with zeros for missing ones."""
         zeros = self.weight.new_zeros(self.weight.shape[1])
         return torch.cat([query_bias, zeros, zeros if self.value_bias is None else self.value_bias])
 
@@ -108,9 +108,9 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
 
 
 def rows_to_fill(rows: int, *, packed: bool = True) -> int:
-    """Return the number of rows to add to a batch to fill whole blocks; 0 if filling does not pay.
+    """Return the number of rows to add to a batch to fill whole blocks; 0 if the added rows would cost time.
 
-    ``packed`` is True in inference, where weights may be packed.
+    ``packed`` is True in inference, where weights may be in oneDNN's packed layout.
     """
     product = matrix_product()
     if packed and rows <= product.packed_rows:
@@ -146,7 +146,7 @@ _product: Callable[[Tensor, Tensor, Tensor | None], Tensor] = _Product.apply
 def _in_blocks(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """Return ``x W^T + b`` (T, O), with whole blocks of rows for oneDNN.
 
-    The remaining rows cost a copy either way: of the input, padded with zeros, or of the result, joined from two parts.
+    The remaining rows cost a copy: of the input, to pad it with zeros, or of the result, to join its two parts.
     """
     rows, (outputs, width) = len(x_TI), weight_OI.shape
     whole = rows // ROW_BLOCK * ROW_BLOCK
@@ -201,7 +201,7 @@ class BFloat16Weight:
 
     @classmethod
     def of(cls, weight_OI: Tensor) -> "BFloat16Weight":
-        """Round a weight."""
+        """Round a weight to bfloat16."""
         rounded_OI = weight_OI.detach().bfloat16()
         return cls(packed(rounded_OI) if has_bfloat16_product() else rounded_OI.float(), len(weight_OI))
 
@@ -216,7 +216,7 @@ class BFloat16Weight:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A formatted copy of a parameter, and the parameter's state at that time; `chosen` if `hold` set the format."""
+    """A formatted copy of a parameter, and the parameter's state when it was made; `chosen` is True if by `hold`."""
 
     weight: "ref[Tensor]"
     state: tuple[int, int, torch.Size]
@@ -293,7 +293,7 @@ register_optimizer_step_post_hook(_forget)
 
 
 def _filled_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    """Return ``x W^T + b`` (T, O), with rows of zeros up to whole blocks."""
+    """Return ``x W^T + b`` (T, O), computed on rows that are padded with zeros to whole blocks."""
     rows = x_TI.shape[0]
     missing = -rows % packed_block(rows)
     if not missing:

@@ -1,4 +1,4 @@
-"""The whole forward pass of a BERT-style encoder in NumPy, in double precision, written to be read.
+"""The whole forward pass of a BERT-style encoder in NumPy, in double precision, for readers.
 
 It does not use torch: it takes a checkpoint's arrays under this package's names, and tests compare the real encoder
 with it. It reads one text at a time, so there is nothing to mask.
@@ -20,7 +20,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def gelu(x: Array) -> Array:
-    """``x * Phi(x)`` with Phi the standard normal distribution function (Hendrycks & Gimpel, arXiv:1606.08415)."""
+    """Return ``x * Phi(x)``, Phi being the standard normal CDF (Hendrycks & Gimpel, arXiv:1606.08415)."""
     result: Array = x * 0.5 * (1.0 + _erf(x / math.sqrt(2.0)))
     return result
 
@@ -32,12 +32,12 @@ def gelu_tanh(x: Array) -> Array:
 
 
 def relu(x: Array) -> Array:
-    """``max(x, 0)``."""
+    """Return ``max(x, 0)``."""
     return np.maximum(x, 0.0)
 
 
 def silu(x: Array) -> Array:
-    """``x / (1 + exp(-x))``."""
+    """Return ``x / (1 + exp(-x))``."""
     result: Array = x / (1.0 + np.exp(-x))
     return result
 
@@ -52,7 +52,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def softmax(scores: Array) -> Array:
-    """Return rows of positive numbers that sum to 1."""
+    """Return the softmax over the last dimension."""
     exponentials = np.exp(scores - scores.max(-1, keepdims=True))
     result: Array = exponentials / exponentials.sum(-1, keepdims=True)
     return result

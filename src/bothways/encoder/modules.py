@@ -108,12 +108,12 @@ class Norm(nn.LayerNorm):
 
 
 def norm(config: EncoderConfig) -> Norm:
-    """Return a norm of hidden states as configured."""
+    """Return a new layer norm of hidden states with the configured epsilon and bias."""
     return Norm(config.hidden, eps=config.norm.eps, bias=config.norm.bias)
 
 
 class EmbeddingTable(nn.Embedding):
-    """An embedding table that `bothways.encoder.encoder.initialize` fills, instead of its constructor."""
+    """A `torch.nn.Embedding` with weights drawn by `bothways.encoder.encoder.initialize`."""
 
     def reset_parameters(self) -> None:
         pass
@@ -131,12 +131,12 @@ class FunctionContext(Protocol):
 
 Value = TypeVar("Value")
 
-# True inside a `checkpointed` function, whose parts need no recomputation of their own.
+# True inside a `checkpointed` function, whose activations are all recomputed anyway.
 _AS_A_WHOLE: ContextVar[bool] = ContextVar("as_a_whole", default=False)
 
 
 def checkpointed(function: Callable[[Tensor, Tensor | None], Value], first: Tensor, second: Tensor | None) -> Value:
-    """Call a function, keeping only its inputs for the backward pass, which calls it once more.
+    """Call a function and keep only its inputs for the backward pass, which calls the function once more.
 
     Activation checkpointing (Chen et al. 2016, arXiv:1604.06174). `torch.utils.checkpoint.checkpoint` does the same,
     but imports torch's compiler, which takes a second and 50 MB. The function may draw random numbers on the device of

@@ -52,13 +52,13 @@ class SharedPositions(Protocol):
     """Computes the position tensors of a batch that all layers share."""
 
     def __call__(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Return the tensors of a batch."""
+        """Return the position tensors of a batch; ``dtype`` is that of the hidden states."""
 
 
 class LayerPositions(Protocol):
     """The effect of positions on one layer's attention.
 
-    `has_scores` is True if distances add to the scores, `reads_queries` if all queries are rotated or read.
+    `has_scores` is True if distances add to the scores, `reads_queries` if it needs the queries of all tokens.
     """
 
     has_scores: bool
@@ -101,7 +101,7 @@ class Rotary(nn.Module):
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """Return rotated queries and keys, and unchanged values."""
         del qkv
-        assert isinstance(shared, Angles)  # both halves are built from one configuration
+        assert isinstance(shared, Angles)  # `shared_positions` follows the same configuration
         cosines_TD, sines_TD = shared.by_theta[self.theta]
         qk_T2ND, v_T1ND = qkv_T3ND.split_with_sizes([2, 1], 1)
         first, second = qk_T2ND.to(cosines_TD.dtype).chunk(2, -1)
@@ -129,7 +129,7 @@ def bucket_rows(distances: EveryDistance | LogBuckets, longest: int) -> NDArray[
 
 
 class DistanceTable(nn.Module):
-    """DeBERTa's table of distances, one for all layers."""
+    """DeBERTa's table of distance vectors, which all layers share."""
 
     places: Tensor
 
@@ -178,7 +178,7 @@ class Disentangled(nn.Module):
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """Return ``qkv_T3ND``, and the keys and queries of the batch's distances."""
-        assert isinstance(shared, DistanceVectors)  # both halves are built from one configuration
+        assert isinstance(shared, DistanceVectors)  # `shared_positions` follows the same configuration
         rows_RH, places_W = self.dropout(shared.rows_RH), shared.places_W
         keys_WND = queries_WND = None
         if self.wants_keys:
@@ -216,10 +216,10 @@ class Sinusoids(nn.Module):
 
 
 class TransformerXL(nn.Module):
-    """Keys of distances with biases of their own (Dai et al. 2019), and XLNet's relative segments.
+    """Attention scores with keys of distances (Dai et al. 2019), and XLNet's relative segments.
 
-    The bias of queries for content is the query bias of the layer's projection; this module holds the biases
-    for distances and segments.
+    The query bias for content scores belongs to the layer's projection; this module holds the query biases
+    for distance and segment scores.
     """
 
     has_scores = True
@@ -236,7 +236,7 @@ class TransformerXL(nn.Module):
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """Return keys of the distances, biases of the queries, and scores of the segments."""
-        assert isinstance(shared, DistanceVectors)  # both halves are built from one configuration
+        assert isinstance(shared, DistanceVectors)  # `shared_positions` follows the same configuration
         keys_WND = self._heads(self.keys(shared.rows_RH))
         assert qkv.query_bias is not None  # checked by `EncoderConfig`
         content_bias_ND = self._heads(qkv.query_bias)
@@ -251,7 +251,7 @@ class TransformerXL(nn.Module):
 
 
 def _frequencies(theta: float, width: int) -> list[float]:
-    """Return ``theta^(-2 d / D)``, D / 2 of them, in float32.
+    """Return the D / 2 frequencies ``theta^(-2 d / D)``, computed in float32.
 
     An exported graph stores them as constants: if another program computed a power with an error in the last bit, the
     angle of position 8,000 would be off by 2e-4.

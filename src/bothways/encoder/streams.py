@@ -28,16 +28,16 @@ from bothways.errors import InvalidInput
 from bothways.packing import Batch, NoRows, Packed, Rows, SelectedRows, pack, select
 
 VISIBLE = -1
-"""Position in a factorisation order for tokens that every token sees."""
+"""Position in a factorisation order for tokens that every token sees and that see only each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryStream:
     """Target tokens that a second stream predicts, and a factorisation order of all tokens.
 
-    `rows_M` are ascending rows of the packed batch, `counts` the numbers of targets in each sequence (B, on the host).
-    `order_T` is each token's position in a factorisation order of its sequence, from 0; `VISIBLE` marks tokens that
-    every token sees and that see only each other.
+    `hidden_MH` are the initial states of the stream, `rows_M` the targets' rows in the packed batch, ascending, and
+    `counts` the numbers of targets in each sequence (B, on the host).
+    `order_T` is each token's position in the order of its sequence, from 0, or `VISIBLE`.
     """
 
     hidden_MH: Tensor
@@ -62,7 +62,7 @@ class MaskDecoding:
 
     @property
     def order_T(self) -> None:
-        """None: every token sees all."""
+        """None, since every token sees its whole sequence."""
         return None
 
 
@@ -122,9 +122,9 @@ class Targets:
 
 
 def attend_before(q_MND: Tensor, targets: Targets, call: AttentionCall) -> Tensor:
-    """Return the context (M, N, D) of targets over the tokens strictly before them; every backend uses this function.
+    """Compute attention from targets to the tokens that they see, for every backend; return contexts (M, N, D).
 
-    A target without earlier tokens gets zeros. ``call`` holds the content stream, whose queries are ignored; its
+    A target that sees no token gets zeros. ``call`` holds the content stream, whose queries are ignored; its
     ``relative`` holds the segment gains of the targets.
     """
     *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
@@ -214,7 +214,7 @@ class Recurrence:
         return cls(batch, memory, replace(wide, types_T=types_U), rows_U, on_device(own_T, device))
 
     def joined(self, hidden_TH: Tensor, layer: int) -> Tensor:
-        """Return the rows that a layer reads, (U, H)."""
+        """Return a layer's input for the tokens of memories and sequences, (U, H)."""
         before_ZH = self.memory.states[layer].detach().to(hidden_TH.dtype)
         return torch.cat([before_ZH, hidden_TH]).index_select(0, self.joined_U)
 

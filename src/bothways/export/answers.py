@@ -1,4 +1,4 @@
-"""The extra output of an exported graph, for use by this package: a task's own outputs for each window.
+"""The output that this package adds to an exported graph for its own use: a task's outputs for each window.
 
 Shapes: B windows, S longest window, T tokens of a batch, K outputs of a window or token, V vocabulary.
 """
@@ -27,7 +27,7 @@ from bothways.tasks.spec import TaskSpec
 
 
 class WindowRows(nn.Module):
-    """The outputs of a module for each window, or with ``per_token`` for each of its tokens."""
+    """Adapts a model to padded batches: its outputs for each window or, with ``per_token``, for each token."""
 
     def __init__(self, module: nn.Module, *, per_token: bool) -> None:
         super().__init__()
@@ -47,9 +47,9 @@ class WindowRows(nn.Module):
 
 
 class AskedTokens(nn.Module):
-    """The log-probability of every vocabulary entry, at one position of each sequence.
+    """Computes the log-probability of every vocabulary entry at one position of each sequence.
 
-    ``attention_mask`` is 2 at that position; if it is 2 nowhere, the position is the first token's.
+    ``attention_mask`` is 2 at that position; if it is 2 nowhere, the first token's position is used.
     """
 
     per_token: ClassVar[bool] = False
@@ -76,7 +76,7 @@ class AskedTokens(nn.Module):
 
 
 RowsModule = WindowRows | AskedTokens
-"""Computes a task's outputs for a padded batch, and for the same windows packed."""
+"""A module that computes a task's outputs for a padded batch, or for the same windows as a packed batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class TaskRows:
 
 
 def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | None:
-    """Return the module for the outputs of a checkpoint's task, with float32 weights on the CPU.
+    """Return the model and module for the outputs of a checkpoint's task, with float32 weights on the CPU.
 
     Return None if the checkpoint has no task, or if ``head``, the head to export, belongs to another task.
     """

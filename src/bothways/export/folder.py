@@ -27,7 +27,7 @@ _FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 _FORMAT_VERSION = 1
 # The files in which sentence embedders store their pooling.
 SENTENCE_FILES = ("modules.json", POOLING_FILE.as_posix(), LENGTH_FILE, "config_sentence_transformers.json")
-# Entries of bothways.json about its own files, or about the training.
+# Entries of bothways.json that export.json omits: they describe its own files, or the training.
 _OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain")
 
 
@@ -38,7 +38,7 @@ class Export:
     folder: Path
     format: ExportFormat
     heads: tuple[HeadName, ...]
-    # The largest difference between the file's outputs and the model's, without padding; None if nothing is converted.
+    # The largest difference between the ONNX file's outputs and the model's, except at padding; None for safetensors.
     largest_difference: float | None
 
 
@@ -59,18 +59,18 @@ def export(
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
         folder: The output folder; it is written completely or not at all.
-        format: ``"onnx"`` writes the encoder, and the named head, as a graph for batches of all sizes, with
-            its tokenizer, labels and a description. ``"safetensors"`` writes a checkpoint that transformers opens.
+        format: ``"onnx"`` writes the encoder, with the named head if any, as a graph for batches of all sizes,
+            and its tokenizer, labels and a description. ``"safetensors"`` writes a checkpoint that transformers opens.
         head: The only head to export. Default: for safetensors, the heads that ``config.json`` names; for ONNX, none.
         dtype: Precision of the weights; ONNX files are written in float32.
         overwrite: Replace an earlier export at the output.
         revision: The commit of a hub name. Default: the one that the download resolved.
         download: Allow a download from the hub.
-        allow_pickle: Allow a ``.bin`` file to be read, after a scan, if there is nothing else.
+        allow_pickle: Allow reading a ``.bin`` file, after a scan, if the checkpoint has no safetensors file.
 
     Raises:
-        UnknownModel: There is no such model. Also raises everything that `bothways.load` raises.
-        InvalidInput: There is no such format, the family has no such head, or ONNX files cannot have this precision.
+        UnknownModel: The model is not found. Also raises everything that `bothways.load` raises.
+        InvalidInput: The format is unknown, the family has no such head, or ``dtype`` is not float32 for ONNX.
         IncompatibleWeights: The checkpoint does not hold that head.
         MissingDependency: The extra ``onnx`` is not installed.
         ExportMismatch: The outputs of the ONNX file differ from the model's.
@@ -160,7 +160,7 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, 
 
 
 def _write_beside(folder: Path, checkpoint: Checkpoint, rows: TaskRows) -> None:
-    """Write ``bothways.json`` and its arrays, or the pooling of an embedder."""
+    """Write ``bothways.json`` and the array files that it lists, and the pooling files of an embedder."""
     copied = _files_beside(checkpoint.extras)
     if rows.stored.head is None:
         copied += [name for name in SENTENCE_FILES if (checkpoint.folder / name).is_file()]
@@ -175,7 +175,7 @@ def _write_beside(folder: Path, checkpoint: Checkpoint, rows: TaskRows) -> None:
 
 
 def _write_safetensors(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, *, whole: bool) -> None:
-    # The extras describe the heads that the checkpoint was trained with; with others they would be wrong.
+    # The extras describe the heads that the checkpoint was trained with; they would be wrong for other heads.
     extras = checkpoint.extras if whole and checkpoint.extras else None
     for name in _files_beside(extras or {}):
         shutil.copyfile(checkpoint.folder / name, folder / name)

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 HIDDEN = "last_hidden_state"
 BATCH, CHOICES, LENGTH = "batch", "choices", "length"
 
-# Operator set of ONNX 1.13: the one that torch exports to, and the oldest with all operators that it needs.
+# Operator set of ONNX 1.13: torch exports to it, and it is the oldest with all operators that the graph needs.
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 # Protocol buffer files are limited to 2 GiB; above this size, the weights go into a file of their own.
 _LARGEST_FILE = 1_800_000_000
-# Sizes of the example batch for the export: all different, and none equal to a size in a model.
+# Sizes of the example batch for the export: all different, and different from the sizes in models.
 _RECORDED = {BATCH: 2, CHOICES: 3, LENGTH: 5}
 _MOST_ROWS = 1 << 20
 _NOISY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
@@ -131,14 +131,14 @@ def _logits_shape(head: Head) -> tuple[str | int, ...]:
 
 
 def require_packages() -> None:
-    """Check that the packages are installed."""
+    """Check that the packages of the extra ``onnx`` are installed."""
     for package in PACKAGES:
         if find_spec(package) is None:
             raise MissingDependency.of(package, extra="onnx", purpose="exporting to ONNX")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that make a file."""
+    """Return the versions of the packages that write an ONNX file."""
     return {name: version(name) for name in ("bothways", "torch", *PACKAGES)}
 
 
@@ -208,9 +208,9 @@ def _quiet() -> Iterator[None]:
 
 # --- the check ---
 
-# Maximum difference of outputs, as a share of the largest output if that is above 1.
+# Maximum difference of outputs; a share of the largest output if the largest output is above 1.
 TOLERANCE = 1e-3
-# One long text, longer than local windows and exactly encoded distances, and several short, mostly padded ones.
+# One sequence that is longer than local windows and exactly encoded distances, and several short, padded ones.
 _SIZES = ({BATCH: 1, CHOICES: 2, LENGTH: 300}, {BATCH: 3, CHOICES: 3, LENGTH: 9})
 
 
@@ -220,7 +220,7 @@ def check_onnx(
     """Run the file in onnxruntime and the model in torch on two batches of random ids.
 
     Return the shapes of the ``input_ids`` and the largest difference outside padding. Outputs may differ by 1e-3, or
-    by this share of the largest output if that is above 1.
+    by 0.1 % of the largest output if the largest output is above 1.
     """
     import onnx
     import onnxruntime
@@ -241,7 +241,7 @@ def check_onnx(
 
 
 def random_inputs(graph: EncoderGraph, generator: torch.Generator, sizes: dict[str, int]) -> dict[str, Tensor]:
-    """Return a padded batch for a graph; the first row is the longest, the others are padded on the right."""
+    """Return a padded batch for a graph; the first row is the longest, later rows are padded on the right."""
     config = graph.encoder.config
     shape = [min(sizes[str(name)], config.max_length or sizes[LENGTH]) for name in graph.inputs()[0].shape]
     mask = torch.ones(shape, dtype=torch.int64)
@@ -259,7 +259,7 @@ def random_inputs(graph: EncoderGraph, generator: torch.Generator, sizes: dict[s
 def torch_answers(
     model: PretrainedEncoder, head: str | None, inputs: dict[str, Tensor], graph: EncoderGraph
 ) -> tuple[NDArray[np.float32], ...]:
-    """Return the model's outputs for a batch, in the order of the graph's."""
+    """Return the model's outputs for a batch, in the order of the graph's outputs."""
     ids, mask, types = (inputs.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
     assert ids is not None  # every graph takes them
     rows = (None if value is None else value.flatten(0, -2) for value in (ids, mask, types))

@@ -1,4 +1,4 @@
-"""ALBERT (Lan et al. 2019, arXiv:1909.11942): one layer's weights used over and over, and a narrow embedding."""
+"""ALBERT (Lan et al. 2019, arXiv:1909.11942): layers that share weights, and a narrow embedding."""
 
 from bothways.encoder.head_kinds import ChoiceLogit, Labels
 from bothways.families.bert import BERT_EMBEDDING, LARGE_SHAPE, MASKED_LM, SPAN, TOKEN, masked_lm, pooled

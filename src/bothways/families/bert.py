@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2018, arXiv:1810.04805), and the rows and heads that later families kept."""
+"""BERT (Devlin et al. 2018, arXiv:1810.04805), and the weight rows and heads that later families reuse."""
 
 from bothways.encoder.head_kinds import (
     ChoiceLogit,
@@ -18,7 +18,7 @@ from bothways.families.family import CheckpointHead, Family, Published
 from bothways.families.layout import ConfigKeys, Fused, Ignored, TensorRow, WeightRow
 from bothways.text import recipes
 
-# BERT's layout, which RoBERTa and ELECTRA kept.
+# BERT's layout, which RoBERTa and ELECTRA reuse.
 BERT_EMBEDDING: tuple[WeightRow, ...] = (
     TensorRow("embeddings.word_embeddings.weight", "embedding.tokens.weight"),
     TensorRow("embeddings.position_embeddings.weight", "embedding.positions.weight"),
@@ -63,7 +63,7 @@ SPAN = CheckpointHead(
 
 
 def masked_lm(kind: MaskedLMHeadKind, dense: str, norm: str, bias: str, decoder: str) -> CheckpointHead:
-    """Return a masked language modelling head, given the names of its tensors; ``decoder`` repeats others."""
+    """Return a masked language modelling head, given the names of its tensors; ``decoder`` copies others."""
     rows = (
         TensorRow(f"{dense}.{{wb}}", "head.transform.dense.{wb}"),
         TensorRow(f"{norm}.{{wb}}", "head.transform.norm.{wb}"),

@@ -1,4 +1,4 @@
-"""The published sizes of every family, with their parameters counted."""
+"""The published models of every family, with their numbers of parameters."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from bothways.families.family import Family, Published
 
 @dataclass(frozen=True, slots=True)
 class PublishedSize:
-    """One published model, by its hub name.
+    """The size of one published model; `name` is its hub name.
 
     `parameters` count the bare encoder, with its pooler if the family stores one, without heads; `embedding_parameters`
-    the tables of tokens, positions and segments, their norm and projection. `context` is None without a limit.
+    the tables of tokens, positions and segments, their norm and projection. `context` is the maximum length, or None.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """DeBERTa (He et al. 2020, arXiv:2006.03654) and its versions 2 and 3 (He et al. 2021, arXiv:2111.09543).
 
 Scores between content and distance replace absolute positions. Version 2 projects distances with the layer's
-own queries and keys and shares rows among distant ones; version 3 is version 2 with another pre-training.
+own queries and keys, and large distances share rows; version 3 is version 2 with another pre-training.
 """
 
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ _DEFAULTS: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class DebertaReader:
-    """A reader of the ``config.json`` of either version.
+    """A reader of ``config.json`` for both versions.
 
     `own_keys` is the projection of distances if they do not share the layer's projections; `extensions` is True to read
     version 2's settings: buckets, shared keys, a norm, a convolution.
@@ -140,7 +140,7 @@ class DebertaReader:
 
 
 def _terms(stated: object) -> frozenset[str]:
-    """Return the terms of the scores, given as a list or as one string."""
+    """Return the terms of the scores, given as a list or as a string such as ``"c2p|p2c"``."""
     names = stated.split("|") if isinstance(stated, str) else stated or []
     terms = frozenset(str(name).strip().lower() for name in names) if isinstance(names, list) else None
     if terms is None or not terms <= {"c2p", "p2c"}:
@@ -149,7 +149,7 @@ def _terms(stated: object) -> frozenset[str]:
 
 
 def _positive(value: float) -> int | None:
-    """Return None for the upstream value -1."""
+    """Return a positive value as an integer; None for the value -1, with which transformers marks a default."""
     return int(value) if value > 0 else None
 
 

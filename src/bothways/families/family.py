@@ -86,12 +86,12 @@ def pair_settings(start: int, separator: int) -> dict[str, object]:
 
 
 def beside_settings(settings: Settings) -> dict[str, object]:
-    """Return the settings of a head that is stored beside the encoder."""
+    """Return those settings that describe a head stored beside the encoder."""
     return {name: settings[name] for name in (HEAD_POOLING, *HEAD_TOKENS) if name in settings}
 
 
 def head_beside(name: str, settings: Settings) -> CheckpointHead | None:
-    """Return the head that is stored beside the encoder, if a ``config.json`` states one."""
+    """Return the head that is stored beside the encoder if the settings describe one by this name, else None."""
     pooling = settings.get(HEAD_POOLING, MEAN)
     if pooling not in (MEAN, PAIR):
         raise _not_built(HEAD_POOLING, pooling, (MEAN, PAIR))
@@ -113,7 +113,7 @@ def _texts_of_pair(settings: Settings) -> Read:
 
 
 def variants(name: str, head: FamilyHead) -> tuple[CheckpointHead, ...]:
-    """Return the heads that a name may stand for: one per value of a setting, and the one on the mean of the tokens."""
+    """Return all heads that a name may mean: one per value of a setting; for "sequence" also the mean-pooled one."""
     own = tuple(head.heads.values()) if isinstance(head, HeadBySetting) else (head,)
     return (*own, MEAN_HEAD) if name == "sequence" else own
 
@@ -170,18 +170,18 @@ class Family:
 
     Attributes:
         model_type: Name of the family in ``config.json``.
-        title: Its name in running text.
+        title: Name of the family for readers, such as "BERT".
         paper: The publication.
         reader: Reads its ``config.json``.
         prefix: Prefix of the encoder's tensor names in a model with a head.
         rows: Weight rows of the encoder and its pooler, without the prefix.
         class_name: Prefix of the class names of its models in ``config.json``.
-        heads: Its heads.
+        heads: The heads that its models may have, by name.
         pooler_training: The objective that trained the pooler, or None if nothing did and its output is meaningless.
         tokenizer: Recipe for its tokenizer if there is no ``tokenizer.json``.
         published: Its published models.
         layers_key: Setting for the number of layers.
-        pretraining_heads: The heads of its model for pre-training, if there is one.
+        pretraining_heads: Heads of its ``ForPreTraining`` class, if it has one.
         span_model: Suffix of the class name of its model for question answering.
     """
 
@@ -230,7 +230,7 @@ class Family:
         return found
 
     def architecture(self, heads: Collection[HeadName], settings: Settings) -> str:
-        """Return the class name of a model with these heads in ``config.json``, given its other settings."""
+        """Return the class name in ``config.json`` for a model with these heads and other settings."""
         if not heads or (len(heads) == 1 and head_beside(next(iter(heads)), settings)):
             return self.base_architecture
         found = next((name for name, held in self.architectures.items() if set(held) == set(heads)), None)
@@ -242,7 +242,7 @@ class Family:
         return found
 
     def architecture_heads(self, settings: Settings) -> tuple[HeadName, ...]:
-        """Return the heads that a ``config.json`` states, if its architecture is known."""
+        """Return the heads that a ``config.json`` names; none if its architecture is unknown."""
         named = settings.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
         if isinstance(first, str) and first in self.architectures:
@@ -284,7 +284,7 @@ _HOMES = {
 
 
 class _Families(Mapping[str, Family]):
-    """The families by model type; each is imported when it is first used, since opening a model needs one."""
+    """The families by model type; each is imported on first use, since opening a model needs only one."""
 
     def __getitem__(self, model_type: str) -> Family:
         family: Family = imported(_HOMES[model_type])

@@ -1,8 +1,8 @@
-"""The layout of a family's files: settings of ``config.json``, and reversible maps of tensor names to this package's.
+"""The layout of a family's files: settings of ``config.json``, and reversible maps of its tensor names to ours.
 
-A map is a table of rows. In a row, ``{i}`` runs over the layers that own weights, ``{g}`` and ``{j}`` over the groups
-and the layers inside a group of a model that shares them, and ``{wb}`` over ``weight`` and ``bias``. A prefix is what a
-family writes before the encoder's names in a model with a head.
+A map is a table of rows. In a row, ``{i}`` stands for the index of a layer with its own weights, ``{g}`` and ``{j}``
+for a group of layers that share weights and a layer inside the group, and ``{wb}`` for ``weight`` or ``bias``. The
+prefix precedes the encoder's tensor names in a model with a head.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ HARMLESS: dict[str, tuple[object, ...]] = {
 class ConfigKeys:
     """Names of a family's settings; None for settings that it lacks.
 
-    `padding` names the padding id if positions start after it: before position 0, the table then has unused rows, one
-    more than the padding id. `sharing_groups` and `sharing_inner` name the numbers of layer groups that share weights
+    `padding` names the padding id if positions are numbered from there: the first ``padding id + 1`` rows of the table
+    are then unused. `sharing_groups` and `sharing_inner` name the numbers of layer groups that share weights
     and of layers in a group. `always_projected` adds a projection after the embedding even for equal widths;
     `defaults` are values of settings that old files omit.
     """
@@ -154,9 +154,9 @@ class SettingsReader:
     def of(
         cls, settings: Settings, defaults: Settings, harmless: Mapping[str, tuple[object, ...]] | None = None
     ) -> SettingsReader:
-        """Return a reader; ``defaults`` are for missing settings, where they differ from BERT's.
+        """Return a reader; ``defaults`` has the values of missing settings that differ from BERT's.
 
-        It refuses settings that change the computation, except for the supported values in ``harmless``.
+        Refuse settings that would change the computation; ``harmless`` has their supported values.
         """
         for name, values in {**HARMLESS, **(harmless or {})}.items():
             if settings.get(name) not in values:
@@ -167,14 +167,14 @@ class SettingsReader:
         return cls({**DEFAULTS, **defaults, **{k: v for k, v in settings.items() if v is not None}})
 
     def flag(self, name: str) -> bool:
-        """Return a boolean."""
+        """Return a boolean setting."""
         value = self.settings.get(name)
         if not isinstance(value, bool):
             raise CorruptCheckpoint(f"config.json must give {name} as true or false, but it gives {value!r}.")
         return value
 
     def integer(self, name: str, most: int = _MOST) -> int:
-        """Return an integer of at least 0."""
+        """Return an integer setting, from 0 to ``most``."""
         value = self.settings.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
             raise CorruptCheckpoint(
@@ -183,11 +183,11 @@ class SettingsReader:
         return value
 
     def layers(self, name: str) -> int:
-        """Return a number of layers."""
+        """Return a setting that is a number of layers."""
         return self.integer(name, MOST_LAYERS)
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Return a number."""
+        """Return a setting that is a finite number."""
         value = self.settings.get(name, default)
         # Compared before it is converted: 10**400 is no float. NaN is not below any number.
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST_NUMBER:
@@ -195,7 +195,7 @@ class SettingsReader:
         return float(value)
 
     def activation(self, name: str) -> Activation:
-        """Return an activation function."""
+        """Return a setting that names an activation function."""
         value = self.settings.get(name)
         if not isinstance(value, str) or value not in ACTIVATION_NAMES:
             known = ", ".join(ACTIVATION_NAMES)
@@ -206,7 +206,7 @@ class SettingsReader:
 
 
 def quantization_of(settings: Settings) -> Mapping[str, object] | None:
-    """Return the int8 settings of ``config.json``: cosines, texts, layers; None for a model without any."""
+    """Return the description of a model's int8 layers in ``config.json``; None if it has none."""
     found = settings.get(QUANTIZATION)
     return found if isinstance(found, Mapping) and found.get("quant_method") == INT8_METHOD else None
 
@@ -222,7 +222,7 @@ class Layout:
 _BLOCK = 2**16  # numbers that stay in a processor's cache
 
 AS_IT_IS = Layout(lambda theirs, _: theirs, lambda ours, _: ours)
-# On disk (..., heads, head width); here heads are side by side in one dimension.
+# On disk (..., heads, head width); here heads are concatenated in one dimension.
 BY_HEAD = Layout(
     lambda theirs, _: theirs.flatten(-2), lambda ours, config: ours.reshape(*ours.shape[:-1], config.heads, -1)
 )
@@ -259,7 +259,7 @@ class Fused:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A tensor of some checkpoints that is not read, since it follows from others or is a buffer."""
+    """A tensor of some checkpoints that is not read, since it is a copy of another one or a buffer."""
 
     theirs: str
 
@@ -294,7 +294,7 @@ def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -
 def read_weights(
     rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Return copies of the given tensors under our names; a fused tensor needs all of its parts."""
+    """Return copies of a checkpoint's tensors under our names; a fused tensor needs all of its parts."""
     import torch
 
     ours: dict[str, Tensor] = {}
@@ -324,7 +324,7 @@ def read_weights(
 def check_numbers(name: str, value: Tensor) -> None:
     """Refuse a stored tensor that holds anything but finite floating point numbers.
 
-    All bits are checked, rather than sums, which can overflow and would start torch's threads.
+    The bits of each number are checked, since a sum could overflow and would start torch's threads.
     """
     import torch
 
@@ -335,7 +335,7 @@ def check_numbers(name: str, value: Tensor) -> None:
             "are not supported: use the original checkpoint."
         )
     kind = {8: torch.int64, 4: torch.int32, 2: torch.int16}[value.element_size()]
-    # The bits of the exponent (IEEE 754): infinity has no others, and infinities and NaN alone have all of them.
+    # The bits of the exponent (IEEE 754): infinity has only these, and only infinities and NaN have all of them.
     exponent = int(torch.tensor(torch.inf, dtype=value.dtype, device="cpu").view(kind))
     bits = value.detach().cpu().reshape(-1).view(kind).numpy()
     for start in range(0, len(bits), _BLOCK):

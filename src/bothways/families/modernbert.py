@@ -1,4 +1,4 @@
-"""ModernBERT (Warner et al. 2024, arXiv:2412.13663): rotary positions, local and global layers, gates, pre-norm."""
+"""ModernBERT (Warner et al. 2024, arXiv:2412.13663): rotary positions, local and global attention, gated, pre-norm."""
 
 from collections.abc import Mapping
 
@@ -87,7 +87,7 @@ def read_modernbert(settings: Settings) -> EncoderConfig:
 
 
 def _seen_whole(reader: SettingsReader, layers: int) -> tuple[bool, ...]:
-    """Return the layers with global attention, from a list or an interval."""
+    """Return True for each layer with global attention, from ``layer_types`` or the interval of older files."""
     kinds = reader.settings.get("layer_types")
     if kinds is None:
         every = reader.integer("global_attn_every_n_layers")
@@ -100,7 +100,7 @@ def _seen_whole(reader: SettingsReader, layers: int) -> tuple[bool, ...]:
 
 
 def _theta(reader: SettingsReader, kind: str, name: str) -> float:
-    """Return the base of the angles, from the table of newer files or a setting of older ones."""
+    """Return the base of the rotary angles, from ``rope_parameters`` or the setting ``name`` of older files."""
     table = reader.settings.get("rope_parameters")
     stated = table.get(kind) if isinstance(table, Mapping) else None
     if not isinstance(stated, Mapping):

@@ -47,7 +47,7 @@ ROBERTA = Family(
         ),
         "token": TOKEN,
         "span": SPAN,
-        # On the pooler, which pre-training leaves untrained.
+        # This head reads the pooler, which pre-training leaves untrained.
         "multiple_choice": pooled(ChoiceLogit(), "roberta.pooler.dense.{wb}", dropout="hidden"),
     },
     pooler_training=None,

@@ -1,6 +1,6 @@
 """XLNet (Yang et al. 2019, arXiv:1906.08237): relative positions of Transformer-XL, relative segments, [CLS] last.
 
-The initial vector of pre-training's query stream is stored with the weights.
+The weights include the initial vector of the query stream of pre-training.
 """
 
 from bothways.encoder.config import (

@@ -32,7 +32,7 @@ from bothways.text import TextTokenizer
 from bothways.threads import compute_threads, cores_are_shared
 
 OUTPUT = "rows"
-# Larger batches pad more and exceed the caches: with 2,048 tokens, sentences take 17 % longer, passages slightly.
+# Larger batches pad more and exceed the caches: with 2,048 tokens, sentences take 17 % longer, passages a little.
 GRAPH_TOKENS = 512
 # Value of attention_mask at the token that a masked language model predicts.
 ASKED = 2
@@ -52,7 +52,7 @@ class _Session(Protocol):
 
 
 class Graph:
-    """An exported graph, opened on its first run, and again in a process that was forked or spawned.
+    """An exported graph, opened on its first run; a forked or spawned process opens it anew.
 
     Several threads may run it at once.
     """
@@ -111,7 +111,7 @@ def _session(path: Path) -> _Session:
 
 
 _opened_here: WeakSet[Graph] = WeakSet()
-# The sessions of the process that was forked. Their threads were not copied, and deleting a session waits for them.
+# Sessions of the parent process. A fork does not copy their threads, and deleting a session waits for them.
 _inherited: list[_Session | None] = []
 
 
@@ -127,9 +127,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class GraphRunner:
-    """Computes the rows of windows with a graph, as `bothways.inference.runner.Runner` does with a model.
+    """Computes the outputs of windows with an exported graph, as `Runner` does with a torch model.
 
-    The budget counts the padding.
+    Padding counts towards the token budget.
     """
 
     def __init__(self, graph: Graph, *, per_token: bool, budget: TokenBudget) -> None:
@@ -147,7 +147,7 @@ class GraphRunner:
 
 
 class GraphScorer:
-    """Answers queries with the exported graph of a masked language model; any number of threads may call it.
+    """Answers `Query` objects with the exported graph of a masked language model; several threads may call it.
 
     The graph gives the log-probability of every vocabulary entry at the queried position.
     """

@@ -18,7 +18,7 @@ from bothways.text import TextTokenizer
 
 
 class MaskedLMScorer:
-    """Answers queries with an encoder and its masked language modelling head; any number of threads may call it."""
+    """Answers `Query` objects with an encoder and its masked language modelling head; several threads may call it."""
 
     def __init__(self, encoder: Encoder, head: MaskedLMHead, tokenizer: TextTokenizer) -> None:
         self._encoder = encoder

@@ -1,4 +1,4 @@
-"""Queries to a masked language model for the token at one position, and searches that send them. Does not import torch.
+"""Queries to a masked language model for the token at one position, and searches made of them; needs no torch.
 
 Shapes: V vocabulary.
 """
@@ -39,7 +39,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query for the token at one position of a sequence, usually that of a mask."""
+    """A query for the token at position `place` of a sequence, usually a mask; `wanted` is the kind of answer."""
 
     ids: Sequence[int] | NDArray[np.integer]
     types: Sequence[int] | NDArray[np.integer]
@@ -59,11 +59,11 @@ class RankedTokens:
 
 
 Search: TypeAlias = Generator[list[Query], list[RankedTokens], ResultT]
-"""A generator that yields queries and is sent their answers."""
+"""A generator that yields lists of queries, is sent their answers, and returns a result."""
 
 
 def together(searches: Sequence[Search[ResultT]]) -> Search[list[ResultT]]:
-    """Run several searches as one: each step yields the queries of all unfinished searches."""
+    """Combine several searches into one, which yields the queries of all unfinished ones in each step."""
     results: dict[int, ResultT] = {}
     asked: dict[int, list[Query]] = {}
 
@@ -85,14 +85,14 @@ def together(searches: Sequence[Search[ResultT]]) -> Search[list[ResultT]]:
 
 
 class Scorer(Protocol):
-    """Answers queries."""
+    """A masked language model that answers queries."""
 
     def answers(self, queries: Sequence[Query]) -> list[RankedTokens]:
         """Return one answer for each query, in order."""
 
 
 def run_search(searching: Search[ResultT], scorer: Scorer) -> ResultT:
-    """Answer a search's queries with a model until it is finished."""
+    """Answer the queries of a search with a model until the search ends; return its result."""
     try:
         queries = next(searching)
         while True:
@@ -103,11 +103,11 @@ def run_search(searching: Search[ResultT], scorer: Scorer) -> ResultT:
 
 
 def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> NDArray[np.bool_]:
-    """Return the mask of vocabulary entries (V) that an answer must not contain.
+    """Return a mask that is True for the vocabulary entries (V) that an answer must not contain.
 
-    A token that begins a word must spell something. A token that continues a word must not contain punctuation or white
-    space: if a vocabulary marks word beginnings, commas and line breaks look like continuations. Rows of the table
-    without a token are refused too, since some tables are padded to a round size.
+    A token that begins a word must not decode to an empty text. A token that continues a word must not contain
+    punctuation or white space: if a vocabulary marks word beginnings, commas and line breaks look like continuations.
+    Rows of the embedding table without a token are refused too, since some tables are padded to a round size.
     """
     refused_V = np.ones(vocabulary, dtype=np.bool_)
     marks = tokenizer.word_marks

@@ -1,7 +1,7 @@
 """Inference: every forward pass without gradients runs here, in packed batches by token budget.
 
-A CPU with several threads computes several batches at once, with one or a few threads for each: two batches on one core
-each take less time than both in turn on two cores, because the cores wait for each other after every operation.
+A CPU with several threads computes several batches at once, with one or a few threads for each: two batches, each on
+its own core, take less time than one after the other on two cores, which wait for each other after every operation.
 
 Shapes: B windows of a batch, T tokens of a batch, n tokens of one window, K outputs of the model for each window, or
 for each token.
@@ -29,7 +29,7 @@ from bothways.threads import can_limit_calling_thread, limit_calling_thread
 WindowT = TypeVar("WindowT", bound=TokenIds)
 AnswerT = TypeVar("AnswerT")
 
-# Maximum batches at once (Python code runs in one thread at a time), and minimum tokens that are worth a thread.
+# Maximum batches at once (Python code runs in one thread at a time), and minimum tokens that justify a thread.
 _AT_ONCE, _WORTH_A_THREAD = 4, 1024
 # Parts of out-of-memory messages: of CUDA and MPS, of CUDA's libraries, and of the CPU allocator.
 _OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
@@ -44,13 +44,13 @@ class Runner(Generic[WindowT, AnswerT]):
     four batches are computed at once, in threads of their own, unless processes share the model.
 
     Args:
-        compute: Maps a packed batch of B windows to B answers. On a CPU the batch may end with sequences of one token
-            that fill it up to whole blocks of rows; they need no answer.
+        compute: Maps a packed batch of B windows to B answers. On a CPU the batch may end with filler sequences of one
+            token, which complete blocks of rows; they need no answer.
         device: Device of the batches.
-        tokens: Token budget of a batch, or one shared with other runners; by default that of the device.
+        tokens: Token budget of a batch, or a `TokenBudget` to share; None for the default of the device.
 
     Attributes:
-        budget: The token budget; halved when a batch does not fit into memory, and kept for later calls.
+        budget: The token budget; lowered for good when a batch does not fit into memory.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Runner(Generic[WindowT, AnswerT]):
     ) -> None:
         self._compute = compute
         self._device = device
-        self._unread = 0 if device.type == "cpu" else 1  # batches that are computed while the next is made
+        self._unread = 0 if device.type == "cpu" else 1  # batches that are still computing while the next one is packed
         self.budget = TokenBudget.of(tokens, device)
 
     def run(self, windows: Sequence[WindowT]) -> list[AnswerT]:
@@ -84,17 +84,17 @@ class Runner(Generic[WindowT, AnswerT]):
         return [answers[index] for index in range(len(windows))]
 
     def _at_once(self, tokens: int) -> int:
-        """Return the number of batches to compute at once, for this many tokens."""
+        """Return the number of batches to compute at once for ``tokens`` tokens in all."""
         at_once = min(torch.get_num_threads(), _AT_ONCE, tokens // _WORTH_A_THREAD)
         if at_once <= 1 or self._device.type != "cpu" or not can_limit_calling_thread():
             return 1
-        # Processes that share a model exchange its parts, and all have to do so in the same order.
+        # Processes that share a model exchange its parts, all in the same order, which threads would not keep.
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
         return 1 if shared else at_once
 
     def _run_in_threads(self, windows: Sequence[WindowT], lengths: list[int], at_once: int) -> list[AnswerT]:
         """Compute batches of about equally many tokens, so that all threads stay busy."""
-        matrix_product()  # it may have to time the libraries, while nothing else may run
+        matrix_product()  # its first call times the libraries, so nothing else may run
         tokens = sum(lengths)
         rounds = math.ceil(tokens / (self.budget.tokens * at_once))
         batches = [*by_token_budget(lengths, math.ceil(tokens / (rounds * at_once)))]
@@ -159,7 +159,7 @@ _new_event: Callable[[], torch.cuda.Event] = torch.cuda.Event
 
 
 class _Copying:
-    """Answers being copied from a GPU; reading them waits for the copy."""
+    """Answers that are being copied from a GPU; iteration waits until the copy is complete."""
 
     def __init__(self, rows: Tensor, answers: Callable[[Row], list[Row]]) -> None:
         self._rows = rows.to("cpu", non_blocking=True)
@@ -194,12 +194,12 @@ def text_runner(
     """Return a runner of texts with a torch model.
 
     Args:
-        tokenizer: Cuts texts into windows of tokens.
+        tokenizer: Splits texts into windows of tokens.
         forward: Maps a packed batch of B windows to (B, K), or to (T, K) with ``per_token``.
         device: Device of the batches.
-        options: Options for cutting texts into windows.
-        tokens: Token budget of a batch, or one shared with other runners; by default that of the device.
-        per_token: Whether the model gives a row for each token.
+        options: Options for splitting texts into windows.
+        tokens: Token budget of a batch, or a `TokenBudget` to share; None for the default of the device.
+        per_token: True if the model gives a row for each token, False for one row for each window.
 
     Raises:
         InvalidInput: The token budget is below 1.

@@ -1,6 +1,6 @@
 """Inference on texts: tokenised into windows, computed in packed batches, in the order of the texts.
 
-Any number of texts is read in blocks, so memory does not grow with their number. While one block is computed, the next
+Texts are read in blocks, so memory does not grow with their number. While one block is computed, the next
 is tokenised in a second thread.
 
 Shapes: B windows of a batch, T tokens of a batch, W windows of one text, n tokens of one window, K outputs of the model
@@ -39,16 +39,16 @@ MIN_BLOCK, SHORTEST = 1024, 4
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """Options for cutting texts into windows.
+    """Options for splitting texts into windows.
 
     Attributes:
         max_length: Maximum tokens per window, special ones included.
-        on_overflow: Treatment of longer texts.
-        stride: Tokens that neighbouring windows share; None for a quarter of a window's room.
-        block_texts: Maximum texts of a block, which is tokenised at once; None for enough short texts to fill a batch.
+        on_overflow: Policy for longer texts: "window", "error" or "truncate", see `bothways.text.windows`.
+        stride: Tokens that neighbouring windows share; None for a quarter of its text tokens.
+        block_texts: Maximum texts tokenised at once; None for a number that fills a batch even with short texts.
         block_characters: Maximum characters of a block.
         as_words: Join the words of each text with single spaces first, as taggers do.
-        cut: The text of a pair that is truncated if the two are too long, see `bothways.text.windows`.
+        cut: The text of a too long pair that is split or truncated, see `bothways.text.windows`.
 
     Raises:
         InvalidInput: The size of a block is below 1.
@@ -112,7 +112,7 @@ class TokenOutputs:
 
     Attributes:
         rows: For each window one row for each of its tokens, special ones included: W arrays (n, K).
-        places: The places of each window's tokens in the text.
+        places: The positions of each window's tokens in the text, in characters.
         dropped_tokens: Tokens of the text that are in no window; above 0 only with ``"truncate"``.
     """
 
@@ -126,24 +126,24 @@ Rows: TypeAlias = TextRows | TokenOutputs
 
 
 class WindowRunner(Protocol):
-    """Computes the rows of windows in batches within a token budget."""
+    """Computes a model's outputs for windows, in batches within a token budget."""
 
     @property
     def budget(self) -> TokenBudget:
         """Maximum tokens of a batch, lowered when memory runs out."""
 
     def run(self, windows: Sequence[TokenIds]) -> list[Row]:
-        """Return the row of each window, in order: (K), or (n, K) with a row for each token."""
+        """Return the output for each window, in order: (K), or (n, K) with a row for each token."""
 
 
 class TextRunner:
-    """Tokenises texts and computes their windows; several threads may use one at once.
+    """Tokenises texts and computes the outputs of their windows; several threads may use it at once.
 
     Args:
-        tokenizer: Cuts texts into windows of tokens.
-        windows: Computes the windows.
-        options: Options for cutting texts into windows.
-        per_token: Whether the model gives a row for each token instead of each window.
+        tokenizer: Splits texts into windows of tokens.
+        windows: Computes the outputs of windows.
+        options: Options for splitting texts into windows.
+        per_token: True if the model gives a row for each token, False for one row for each window.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class TextRunner:
         return self.options.encode(self.tokenizer, texts, offsets=self.per_token, first=first)
 
     def rows(self, encoded: Sequence[EncodedText]) -> list[Rows]:
-        """Return the rows of tokenised texts, in order."""
+        """Return the model's outputs for tokenised texts, in order."""
         computed = iter(self.windows.run([window for text in encoded for window in text.windows]))
         found: list[Rows] = []
         for text in encoded:
@@ -188,7 +188,7 @@ class TextRunner:
         description: str = "reading",
         show_progress: bool | None = None,
     ) -> Iterator[Rows]:
-        """Yield the rows of any number of texts, in order, in constant memory; errors as for `tokenize` and `rows`."""
+        """Yield the outputs for texts, in order and in constant memory; raise the errors of `tokenize` and `rows`."""
         with progress(description, total, show=show_progress) as bar:
             for block in self.blocks(texts, lambda text: (text,)):
                 yield from (rows for _, (rows,) in block)
@@ -197,7 +197,7 @@ class TextRunner:
     def blocks(
         self, items: Iterable[ItemT], texts_of: Callable[[ItemT], Sequence[Text]]
     ) -> Iterator[list[tuple[ItemT, list[Rows]]]]:
-        """Yield items with the rows of their texts, block by block; errors as for `tokenize` and `rows`."""
+        """Yield items with the outputs for their texts, block by block; raise the errors of `tokenize` and `rows`."""
 
         def tokenize(block: list[tuple[ItemT, Sequence[Text]]], first: int) -> list[EncodedText]:
             return self.tokenize([text for _, texts in block for text in texts], first)
@@ -215,7 +215,7 @@ def blocks(
     characters: float = math.inf,
     size: Callable[[ItemT], int] = lambda _: 0,
 ) -> Iterator[list[ItemT]]:
-    """Yield items in lists of at most ``at_most``; a list also ends when its sizes add up to ``characters``."""
+    """Yield items in lists of at most ``at_most``; a list also ends once the sum of its sizes is ``characters``."""
     block: list[ItemT] = []
     filled = 0
     for item in items:
@@ -267,7 +267,7 @@ def ahead(
 
 
 def _text_size(item: tuple[object, Sequence[Text]]) -> int:
-    """Return the number of characters of an item's texts; other values count 0, and are refused later."""
+    """Return the number of characters of an item's texts; other types count 0 and are refused later."""
     parts = [part for text in item[1] for part in (text if isinstance(text, tuple) else (text,))]
     return sum([len(part) for part in parts if isinstance(part, str)])
 

@@ -58,15 +58,15 @@ _FITTING, _COMPARING = 64, 128
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """The layers of a model that are in int8, and the loss that they cause.
+    """The layers of a model that are in int8, and the effect of int8 on the vectors of texts.
 
     Attributes:
         texts: Number of compared texts.
         min_cosine: Minimum over the texts of the cosine between a text's vector and its vector in float32.
-        mean_cosine: Mean cosine.
+        mean_cosine: Mean of these cosines over the texts.
         vector: Name of the compared vector, such as ``"mean of tokens"``.
         int8: Names of the layers in int8.
-        bfloat16: Names of the layers in bfloat16, which processors without it multiply in float32.
+        bfloat16: Names of the layers in bfloat16; processors without bfloat16 multiply them in float32.
         float32: Names of the layers in float32.
         portable: True if processors without VNNI multiply in int8 too.
     """
@@ -97,9 +97,9 @@ def quantize(
     show_progress: bool | None = None,
     **options: Unpack[OpenOptions],
 ) -> Quantization:
-    """Save a model with its linear layers in int8, except for layers that lose too much, which stay in bfloat16.
+    """Save a model with its linear layers in int8; layers that lose too much accuracy become bfloat16 or stay float32.
 
-    The saved model opens like any other, for inference only. ``config.json`` and the model card state the loss.
+    The saved model opens like any other, for inference only. ``config.json`` and the model card state the cosines.
 
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
@@ -107,7 +107,7 @@ def quantize(
         texts: Texts of the kind that the model will read, without labels.
         cosine: Minimum cosine of a text's vector with its vector in float32. Layers are chosen with a margin
             on the given texts, so that other texts of this kind keep the minimum too.
-        most_texts: Maximum texts to use; if there are more, a sample is drawn.
+        most_texts: Maximum number of texts to use; if more are given, a random sample is drawn.
         seed: Seed for drawing the sample.
         portable: Let processors without VNNI multiply in int8 too: weights are rounded more coarsely, and fewer layers
             become int8.
@@ -116,7 +116,7 @@ def quantize(
         options: Options to open the model, see `bothways.load`; the work is done on the CPU in float32.
 
     Raises:
-        InvalidInput: There are no texts, the model is int8 already, or no layer can be int8 at this cosine.
+        InvalidInput: There are no texts, the model is int8 already, or no layer can be int8 at this ``cosine``.
         OutputExists: The folder exists and ``overwrite`` is false.
         OutOfDisk: The disk is full; nothing is left behind. Also raises everything that `bothways.load` raises.
     """
@@ -129,7 +129,7 @@ def quantize(
     backend.model.check_full("quantize")
     pair = SMALL_PAIR if portable else largest_pair() or ANY_PAIR
     if not largest_pair():
-        phase("no int8 products in this processor or build of torch: the search is exact, but slow")
+        phase("this processor or torch has no int8 multiplication: choosing the layers takes longer")
     read, vector = _read(backend)
     layers, vectors = linear_weights(backend.model.encoder), _vectors(backend, read)
     candidates = _candidates(backend, vectors, layers, chosen, seed, pair)
@@ -193,7 +193,7 @@ def _candidates(
     seed: int,
     pair: int,
 ) -> dict[str, RoundedLayer]:
-    """Return the layers that receive input, each with its int8 weight."""
+    """Return the layers that receive input from these texts, each with its int8 weight."""
     modules = {name: backend.model.encoder.get_submodule(name.removesuffix(".weight")) for name in layers}
     # One batch after another, so that every run draws the same rows.
     with sampled(modules, seed) as samples, calling_thread_alone():
@@ -218,7 +218,7 @@ def _chosen(
     cosine: float,
     show_progress: bool | None,
 ) -> tuple[Choice, bool]:
-    """Choose the int8 layers; also return True if the others are in bfloat16, which is tried before float32."""
+    """Return the choice of int8 layers, and True if all other layers are bfloat16, which is tried before float32."""
     expected_NH = vectors(texts)
     min_cosine = 1 - _SHARE_TO_LOSE * (1 - cosine)
     for others in (hold_bfloat16, release) if has_bfloat16_product() else (release,):
@@ -255,11 +255,11 @@ _IN_INT8 = """\
 ## Linear layers in int8
 
 Linear layers of this model were rounded to int8 by `bothways quantize`, for inference on a CPU. Everything else on this
-page describes the original model. Over {texts} texts, the smallest cosine of the vector ({vector}) with that in float32
-is {min_cosine:.5f}, the mean {mean_cosine:.5f}. Only bothways reads this folder: `bothways.load`.
+page describes the original model. Over {texts} texts, the cosine of a text's vector ({vector}) with its vector in
+float32 is at least {min_cosine:.5f} and {mean_cosine:.5f} on average. Only `bothways.load` opens this folder.
 """
 
-# Files that do not fit the new weights: weights for other programs, checksums and signatures.
+# Files that would not match the new weights: weights for other programs, checksums and signatures.
 _OTHERS = {".bin", ".onnx", ".data", ".h5", ".msgpack", ".ot", ".xml", ".pt", ".ckpt", ".gguf", ".pkl", ".sig"}
 _LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA256SUMS", DESCRIPTION}
 
@@ -304,7 +304,7 @@ def write_int8_folder(
 
 
 def _copy(source: Path, folder: Path, kept: set[str]) -> None:
-    """Copy a model's files except its weights; safetensors files only if they hold a head or are in ``kept``."""
+    """Copy a model's files except weights; copy a safetensors file only if it holds a head or is named in ``kept``."""
     for path in sorted(source.rglob("*")):
         place = path.relative_to(source)
         hidden = any(part.startswith(".") for part in place.parts)

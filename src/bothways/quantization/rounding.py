@@ -22,13 +22,13 @@ _STRENGTHS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
 _ROWS_OF_A_BATCH, _COMPARED, _FITTED = 64, 1024, 16_384
 # Columns of weights in a block of GPTQ.
 _AT_ONCE = 128
-# Codes to try for an output's largest weight. With small pairs, finer steps make more pairs too large.
+# Codes to try for an output's largest weight. The larger this code, the more pairs exceed a `SMALL_PAIR`.
 _LARGEST = {ANY_PAIR: (127,), SMALL_PAIR: (127, 112, 100, 88, 80, 72, 64)}
 _DAMPING = 0.01
 
 
 class InputSample:
-    """Statistics of a layer's inputs: extremes, a sample of rows, and sum, outer products and count of the others."""
+    """Statistics of a layer's inputs: extremes, a sample of rows, and count, sum and outer products of other rows."""
 
     def __init__(self, width: int, generator: torch.Generator) -> None:
         self._generator = generator
@@ -37,7 +37,7 @@ class InputSample:
         self.count, self.sum_I, self.products_II = 0, torch.zeros(width), torch.zeros(width, width)
 
     def add(self, x_TI: Tensor) -> None:
-        """Add rows."""
+        """Add the input rows of a batch."""
         self.low_I, self.high_I = torch.minimum(self.low_I, x_TI.amin(0)), torch.maximum(self.high_I, x_TI.amax(0))
         if sum(map(len, self._rows)) < _COMPARED:
             x_TI = x_TI[torch.randperm(len(x_TI), generator=self._generator)]
@@ -50,7 +50,7 @@ class InputSample:
 
     @property
     def is_enough(self) -> bool:
-        """True once there are enough rows."""
+        """True once enough rows were added for GPTQ."""
         return self.count >= _FITTED
 
     @property
@@ -61,7 +61,7 @@ class InputSample:
 
 @contextmanager
 def sampled(layers: Mapping[str, nn.Module], seed: int) -> Iterator[dict[str, InputSample]]:
-    """Collect the inputs of layers within the block; layers without input have no sample."""
+    """Sample the inputs of layers within the block; a layer that gets no input has no sample."""
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, InputSample] = {}
 
@@ -84,8 +84,8 @@ def sampled(layers: Mapping[str, nn.Module], seed: int) -> Iterator[dict[str, In
 def fitted(weight_OI: Tensor, sample: InputSample, pair: int) -> Int8Weight:
     """Return the int8 weight whose products with the sampled rows are nearest to those of the float weight.
 
-    Smoothings are compared on independently rounded weights; the best and the next one are then tried with GPTQ. With
-    small pairs (the largest sum of two neighbouring weights of one sign), each output takes the best of several steps.
+    Smoothings are compared on independently rounded weights; the best and the one after it are then tried with GPTQ.
+    ``pair`` limits the sum of two neighbouring codes; for `SMALL_PAIR`, each output takes the best of several steps.
     """
     rows_RI = sample.rows_RI
     expected_RO = rows_RI @ weight_OI.t()
@@ -171,7 +171,7 @@ def _hessian(shift_I: Tensor, stretch_I: Tensor, sample: InputSample) -> Tensor:
 
 
 def _stretches(weight_OI: Tensor, sample: InputSample) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the shifts and stretches (I) to try: 0 and 1, then each smoothing strength without and with a shift."""
+    """Yield pairs of shift and stretch (I) to try: 0 and 1, then each smoothing strength without and with a shift."""
     none_I = torch.zeros_like(sample.low_I)
     yield none_I, torch.ones_like(none_I)
     weights_I = _above_zero(weight_OI.abs().amax(0))
@@ -182,7 +182,7 @@ def _stretches(weight_OI: Tensor, sample: InputSample) -> Iterator[tuple[Tensor,
 
 
 def _above_zero(values_I: Tensor) -> Tensor:
-    """Return magnitudes with a floor far below the largest; ones if all are zero."""
+    """Raise magnitudes to at least 1e-4 of the largest one; return ones if all are zero."""
     largest = values_I.max()
     return values_I.clamp_min(largest * 1e-4) if largest > 0 else torch.ones_like(values_I)
 
@@ -200,7 +200,7 @@ class RoundedLayer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Layers in int8, and the cosine of each text's vector with that of the model in float32."""
+    """Layers in int8, and the cosine of each text's vector with its vector from the float32 model."""
 
     names: tuple[str, ...]
     cosines_N: NDArray[np.float64]
@@ -217,9 +217,9 @@ def choose_layers(
 ) -> Choice:
     """Choose layers that keep the cosine of each text's vector with the float32 one (N, H) at ``min_cosine`` or above.
 
-    The harm of a layer is the loss of mean cosine on the first ``few`` texts if only this layer is int8, per weight. A
-    bisection over all texts then finds the number of least harmful layers that can be int8. Each other layer is tried
-    in addition, because the mean says little about the most affected text.
+    The harm of a layer is the loss of mean cosine on the first ``few`` texts if only this layer is int8, divided by its
+    number of weights. A bisection over all texts then finds how many of the least harmful layers can be int8 together.
+    Each remaining layer is then tried too, because the mean says little about the most affected text.
     """
     harm: dict[str, float] = {}
     for name, each in candidates.items():
@@ -264,7 +264,7 @@ def cosines(vectors_NH: Vectors, expected_NH: Vectors) -> NDArray[np.float64]:
 
 @contextmanager
 def _in_int8(candidates: Iterable[RoundedLayer]) -> Iterator[None]:
-    """Replace layers by int8 within the block, and their parameters by the rounded weights."""
+    """Let layers compute in int8 within the block, and set their parameters to the rounded weights."""
     chosen = list(candidates)
     before = [(each.weight.detach().clone(), held(each.weight)) for each in chosen]
     for each in chosen:

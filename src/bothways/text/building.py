@@ -61,7 +61,7 @@ def build_tokenizer(
 
 
 def framed(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> tokenizers.Tokenizer:
-    """Return a copy that puts the recipe's special tokens around a text."""
+    """Return a copy of a tokenizer that puts the recipe's special tokens around a text."""
     copied = tokenizers.Tokenizer.from_str(tokenizer.to_str())
     copied.post_processor = _post_processor(copied, recipe, Path(TOKENIZER_FILE))
     return copied
@@ -76,7 +76,7 @@ def _read(path: Path, content: bytes) -> tokenizers.Tokenizer:
 
 
 def _build(folder: Path, recipe: TokenizerRecipe, files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
-    """Build from vocabulary files; the error names the expected ones."""
+    """Build a tokenizer from the vocabulary files that the recipe needs."""
     missing = [name for name in recipe.files if name not in files]
     match recipe:
         case WordPiece() if not missing:
@@ -110,7 +110,7 @@ def _word_piece(path: Path, recipe: WordPiece) -> tokenizers.Tokenizer:
 
 
 def _byte_level(vocab: Path, merges: Path, recipe: ByteLevelBPE) -> tokenizers.Tokenizer:
-    # Empty affixes rather than none, as in RoBERTa's own files.
+    # Empty affixes rather than None, as in RoBERTa's own files.
     affixes = {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
     model = checked(vocab, lambda: models.BPE.from_file(str(vocab), str(merges), fuse_unk=False, **affixes))
     tokenizer = tokenizers.Tokenizer(model)
@@ -179,7 +179,7 @@ def _add_mask(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
 
 
 def _declare_special(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
-    """Make special tokens of the vocabulary match as a whole in texts; ids do not change."""
+    """Declare the recipe's special tokens, so that they are never split in texts; ids do not change."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     undeclared = [
         library_token(token, special=True)
@@ -211,7 +211,7 @@ MAX_EXPANSION = 256
 """Maximum characters that one character may become. Published tokenizers need at most 72: 18 for a compiled map, times
 2 for a run of spaces, times 2 for the mark of a word."""
 
-# Maximum characters that one may become in a step, for steps whose settings do not determine it.
+# Maximum characters that one character may become in a step whose settings do not determine this number.
 _EXPANSION = {
     "ByteLevel": 4.0,
     "BertNormalizer": 3.0,
@@ -225,7 +225,7 @@ _ESCAPED_LETTER = re.compile(r"\\u00[4-7]")
 
 
 class _Step(TypedDict, total=False):
-    """A step of a tokenizer as JSON, with the settings that can lengthen texts; or several steps in one."""
+    """A step of a tokenizer as JSON, with the settings that can lengthen texts; or a sequence of steps."""
 
     type: str
     content: str
@@ -272,7 +272,7 @@ def _check(parts: Sequence[_Step | None], path: Path) -> None:
         for step in _steps(part):
             expansion *= _expansion(step)
             if not expansion <= MAX_EXPANSION:
-                raise _refused(path, f"its rules may turn one character into more than {MAX_EXPANSION}")
+                raise _refused(path, f"its rules may turn one character into more than {MAX_EXPANSION} characters")
 
 
 def _expansion(step: _Step) -> float:
@@ -342,7 +342,7 @@ _BYTE_LEVEL_SPACE = "Ġ"
 
 
 def word_marks(tokenizer: tokenizers.Tokenizer) -> WordMarks:
-    """Find the marks of a tokenizer's vocabulary."""
+    """Return the marks with which a tokenizer's vocabulary begins or continues words."""
     model = tokenizer.model
     if isinstance(model, models.WordPiece):
         return WordMarks(continuation=model.continuing_subword_prefix)

@@ -1,4 +1,4 @@
-"""Characters that form no words by themselves: marks on the preceding character, joiners, and invisible characters."""
+"""Characters that form no words on their own: combining marks, joiners and invisible characters."""
 
 import functools
 import re
@@ -46,11 +46,11 @@ aabe-aabf aac1 aaeb-aaef aaf5-aaf6 abe3-abea abec-abed fb1e fe00-fe0f fe20-fe2f 
 """
 
 UNSEEN = re.compile(f"[{SEPARATOR}{_UNSEEN}]")
-"""Invisible format characters (Cf) except joiners: soft hyphens, word joiners, marks of direction."""
+"""The zero-width space and invisible format characters (Cf) other than joiners, such as soft hyphens."""
 
 
 def is_mark(character: str) -> bool:
-    r"""Test whether a character combines with the preceding one: an accent, a vowel sign, a variation, a joiner.
+    r"""Test whether a character combines with the preceding one: accent, vowel sign, variation selector or joiner.
 
     >>> [is_mark(each) for each in ("e", "\u0301", "\ufe0f", "-")]
     [False, True, True, False]
@@ -79,7 +79,7 @@ def _cuts_words(character: str) -> bool:
 
 @functools.cache
 def marks() -> str:
-    """Return all marks, including joiners, as the ranges of a character class in a pattern.
+    """Return all marks, including joiners, as ranges for a character class of a regular expression.
 
     Listed one by one, marks beyond the first plane of Unicode would make the pattern slow.
     """
@@ -93,9 +93,9 @@ def joiners() -> str:
 
 
 def letter_run() -> str:
-    r"""Return the pattern of a run of letters and digits, with the marks and the unseen characters within it.
+    r"""Return a regular expression for a run of letters and digits, with the marks and invisible characters in it.
 
-    ``\w`` alone matches no marks: it would cut Hindi words at each vowel sign, and decomposed ones at each accent.
+    ``\w`` alone matches no marks: it would split Hindi words at vowel signs, and words in decomposed form at accents.
 
     >>> re.findall(letter_run(), "हिन्दी भाषा!")
     ['हिन्दी', 'भाषा']
@@ -106,8 +106,8 @@ def letter_run() -> str:
 def behind_marks(text: str, end: int) -> int:
     r"""Return the end of a span of a text, extended over the marks that follow the span's last character.
 
-    Tokenizers leave marks out of their offsets if they drop accents or compose characters. The character after a
-    joiner is not a mark, so the joiner stays with the emoji before it.
+    Tokenizers leave marks out of their offsets if they drop accents or compose characters. A joiner between two emoji
+    does not extend the span, since the second emoji is not part of it.
 
     >>> behind_marks("Cafe\u0301 Noir", 4)
     5

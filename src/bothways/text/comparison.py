@@ -1,4 +1,4 @@
-"""Comparison of several tokenizers on the same texts, in numbers.
+"""Statistics that compare several tokenizers on the same texts.
 
 A word is a run of characters without white space, so all tokenizers have the same words; in scripts written
 without spaces, a word is a clause or a sentence.
@@ -20,7 +20,7 @@ _BLOCK = 256
 
 @dataclass(frozen=True, slots=True)
 class CutWord:
-    """A word and its pieces."""
+    """A word that a tokenizer splits, and its pieces."""
 
     word: str
     pieces: tuple[str, ...]
@@ -37,11 +37,11 @@ class TokenizerSummary:
         characters: Number of characters in words, without white space.
         pieces: Number of tokens.
         unknown_pieces: Number of tokens that stand for text that the vocabulary cannot spell.
-        unknown_words: Number of words with an unknown token. Unlike `unknown_pieces`, it does not depend on whether a
-            tokenizer replaces a whole word by one unknown token.
+        unknown_words: Number of words with an unknown token. Unlike `unknown_pieces`, this number is comparable between
+            tokenizers that replace a whole word, or each unknown character, by an unknown token.
         vocabulary: Size of the vocabulary, special tokens included.
         used: Number of different tokens used.
-        most_cut: The words with the most tokens, at least two, worst first.
+        most_cut: The words that are split into the most tokens (at least two), in descending order.
     """
 
     name: str
@@ -84,17 +84,17 @@ class TokenizerSummary:
 def compare_tokenizers(
     tokenizers: Mapping[str, TextTokenizer], texts: Iterable[str], *, most_cut: int = 10
 ) -> tuple[TokenizerSummary, ...]:
-    """Tokenize the same texts with each tokenizer.
+    """Tokenize the same texts with each tokenizer and return statistics.
 
     Texts are read once, a few hundred at a time; memory grows with the vocabularies, not with the texts.
 
     Args:
         tokenizers: The tokenizers by name.
-        texts: Whole texts; nothing is cut off.
+        texts: The texts; long ones are not truncated.
         most_cut: Number of words with the most tokens to keep for each tokenizer.
 
     Returns:
-        One summary for each tokenizer, in their order.
+        One summary for each tokenizer, in the order of ``tokenizers``.
 
     Raises:
         InvalidInput: There are no tokenizers or no texts, ``most_cut`` is negative, or a text cannot be read.
@@ -187,7 +187,7 @@ def _of_the_text(window: Window) -> Iterable[tuple[int, tuple[int, int]]]:
 
 
 def _by_word(text: str, pieces: Iterable[tuple[int, tuple[int, int]]]) -> list[tuple[str, list[int]]]:
-    """Yield every word with the ids of its pieces; a piece of white space belongs to the word after it."""
+    """Return every word with the ids of its pieces; a piece of white space belongs to the word after it."""
     words = [(match.group(), match.end()) for match in finditer(r"\S+", text)]
     ends = [end for _, end in words]
     ids: list[list[int]] = [[] for _ in words]

@@ -1,9 +1,9 @@
-"""A tokenizer's files: read with limits on size, and written with the settings that ``transformers`` needs.
+"""Read a tokenizer's files, with limits on size, and write them with the settings that ``transformers`` needs.
 
 A checkpoint's own settings override those of a recipe.
 ``tokenizer_config.json`` holds options and the special tokens, each as a string or as ``{"content": ...}`` with its
 matching flags. Older checkpoints keep the special tokens in ``special_tokens_map.json`` and added tokens in
-``added_tokens.json``; as in ``transformers``, these two count only if the configuration has no
+``added_tokens.json``; as in ``transformers``, these two are used only if the configuration has no
 ``added_tokens_decoder``.
 """
 
@@ -67,7 +67,7 @@ _R = TypeVar("_R", WordPiece, ByteLevelBPE, SentencePiece, TokenizerFileOnly)
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token beside the vocabulary, with its id in the checkpoint."""
+    """A token added to the model's vocabulary, with its id in the checkpoint."""
 
     id: int
     token: SpecialToken
@@ -78,7 +78,7 @@ class AddedToken:
 class Settings:
     """A checkpoint's tokenizer settings: ``tokenizer_config.json``, overridden by ``special_tokens_map.json``.
 
-    `added` has the tokens beside the vocabulary, by rising id.
+    `added` has the tokens added to the vocabulary, in ascending order of their ids.
     """
 
     options: Mapping[str, object] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Settings:
 
 
 def checked(path: Path, read: Callable[[], _T]) -> _T:
-    """Run ``read`` and turn the library's bare exceptions and panics into `CorruptCheckpoint`."""
+    """Run ``read``; raise `CorruptCheckpoint` for any exception or panic of the ``tokenizers`` library."""
     try:
         return read()
     except BaseException as error:
@@ -134,7 +134,7 @@ def needed(special: SpecialTokens, role: Role, path: Path) -> SpecialToken:
 
 
 def library_token(token: SpecialToken, *, special: bool) -> tokenizers.AddedToken:
-    """Convert a token to the library's type."""
+    """Convert a token to the type of the ``tokenizers`` library."""
     return tokenizers.AddedToken(
         token.content,
         single_word=token.single_word,
@@ -214,7 +214,7 @@ def _with_tokens(recipe: _R, settings: Settings) -> _R:
 
 
 def _role(default: SpecialToken | None, key: str, options: Mapping[str, object]) -> SpecialToken | None:
-    """Return the token under ``key``; null means none, and a name alone keeps the default's flags."""
+    """Return the token under ``key``: None for null, ``default`` if ``key`` is missing or only names it."""
     if key not in options:
         return default
     value = options[key]
@@ -306,7 +306,7 @@ def write_tokenizer(
     """Write a tokenizer's files into ``folder``, which is created if missing.
 
     The files that the tokenizer was read from (``originals``) are written unchanged; missing settings and a missing
-    ``tokenizer.json`` are added. ``types`` is set for a model that reads token types.
+    ``tokenizer.json`` are added. ``types`` is True for a model that reads token types.
     """
     files = {**originals, CONFIG_FILE: _config_file(tokenizer, recipe, originals, types=types)}
     if TOKENIZER_FILE not in originals:
@@ -339,7 +339,7 @@ def _config_file(
 
 
 def _defaults(tokenizer_class: _Json, recipe: TokenizerRecipe, *, types: bool) -> dict[str, _Json]:
-    """Return the settings that are built into a family's class but not into the generic class.
+    """Return the settings that the generic class of ``transformers`` needs, unlike the class of a family.
 
     These are the padding side and the token types.
     """

@@ -1,4 +1,4 @@
-"""The special tokens around one text, or around a pair of texts, as a tokenizer's template puts them.
+"""The special tokens that a tokenizer's template puts around one text or a pair of texts.
 
 Shapes: n tokens of a sequence, m tokens of a text.
 """
@@ -18,8 +18,8 @@ from bothways.text.windows import Text, Window
 class Frame:
     """Special tokens before, between and after encoded texts.
 
-    `gaps` has the ids before each text, and finally those after the last one; `gap_types` and `text_types` are segment
-    ids.
+    `gaps` has the special ids before each text and, as its last entry, those after the last text; `gap_types` and
+    `text_types` are segment ids.
     """
 
     gaps: tuple[tuple[int, ...], ...]
@@ -43,7 +43,7 @@ class Frame:
 
     @property
     def identity(self) -> str:
-        """All ids as a string, for a checksum."""
+        """All special ids and segment ids as a string, for a checksum."""
         return repr(astuple(self))
 
     def around(self, texts: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
@@ -62,7 +62,7 @@ class Frame:
         return np.concatenate(ids), np.concatenate(types)
 
     def places(self, lengths: Sequence[int]) -> NDArray[np.int64]:
-        """Return the positions of texts' tokens in a sequence, given the lengths of the first texts.
+        """Return the positions of the texts' tokens in a sequence, given the length of each text.
 
         >>> frame = Frame(gaps=((101,), (102,), (102,)), gap_types=((0,), (0,), (1,)), text_types=(0, 1))
         >>> frame.places([2, 3]).tolist()
@@ -73,7 +73,7 @@ class Frame:
 
 
 def _frame(tokenizer: TextTokenizer, probe: Text, texts: int) -> Frame:
-    """Find the special tokens around a short text."""
+    """Return the special tokens around ``texts`` short texts, found by encoding ``probe``."""
     window = tokenizer.encode([probe], max_length=_LONGEST, offsets=True)[0].windows[0]
     places = [_places(window, number) for number in range(texts)]
     borders = [0, *(border for place in places for border in (place.start, place.stop)), len(window.ids)]

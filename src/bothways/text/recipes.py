@@ -15,8 +15,8 @@ Role: TypeAlias = Literal["cls", "sep", "mask", "pad", "unk"]
 class SpecialToken:
     """A token that is matched before a text is split into words.
 
-    The match includes the white space on its left or right with `lstrip` and `rstrip`. With `normalized` it is matched
-    in the normalised text instead of the original.
+    With `lstrip` and `rstrip`, the match includes white space on its left or right. With `single_word`, it must be a
+    whole word. With `normalized`, it is matched in the normalised text instead of the original.
     """
 
     content: str
@@ -30,8 +30,8 @@ class SpecialToken:
 class SpecialTokens:
     """Special tokens by role; ``None`` if a tokenizer has no such token.
 
-    `cls` represents the whole text: first in every sequence, or last (XLNet). `sep` ends each text. `others` are never
-    split either.
+    `cls` represents the whole text: first in every sequence, or last (XLNet). `sep` ends each text. `others` are
+    more tokens that are never split.
     """
 
     cls: SpecialToken | None
@@ -53,7 +53,7 @@ class SpecialTokens:
 def _tokens(
     cls: str, sep: str, mask: str, pad: str, unk: str, *, lstrip: bool = True, others: tuple[str, ...] = ()
 ) -> SpecialTokens:
-    """Return special tokens without flags, except that the mask usually takes in the space before it."""
+    """Return special tokens without flags, except that a match of the mask usually includes the space before it."""
     around = SpecialToken(mask, lstrip=lstrip)
     named = (SpecialToken(cls), SpecialToken(sep), around, SpecialToken(pad), SpecialToken(unk))
     return SpecialTokens(*named, others=tuple(map(SpecialToken, others)))
@@ -69,7 +69,7 @@ XLNET_TOKENS = _tokens("<cls>", "<sep>", "<mask>", "<pad>", "<unk>", others=("<s
 
 @dataclass(frozen=True)
 class Template:
-    """Places of the special tokens around one text and around a pair.
+    """Positions of the special tokens around one text and around a pair.
 
     Each item is a text (``$A``, ``$B``) or the role of a special token, followed by a colon and the token type.
     """
@@ -136,12 +136,12 @@ class ByteLevelBPE:
 
 @dataclass(frozen=True)
 class SpacedWords:
-    """White space ends a word, and only the model's character map changes the text."""
+    """Words end at white space; only the character map of the model file changes the text."""
 
 
 @dataclass(frozen=True)
 class CleanedWords:
-    """White space ends a word; quotes become plain, accents and capitals are removed (XLNet, ALBERT)."""
+    """Words end at white space; quotes become ASCII, accents and capitals may be removed (XLNet, ALBERT)."""
 
     lowercase: bool
     keep_accents: bool = False
@@ -149,7 +149,7 @@ class CleanedWords:
 
 @dataclass(frozen=True)
 class RunningText:
-    """The model splits the whole text, in which runs of spaces become one space (DeBERTa).
+    """The whole text is split into pieces at once, without words; runs of spaces become one space (DeBERTa).
 
     `split_punctuation` makes a word of each punctuation mark (``split_by_punct``).
     """
@@ -163,7 +163,7 @@ Preparation: TypeAlias = SpacedWords | CleanedWords | RunningText
 
 @dataclass(frozen=True)
 class Unused:
-    """An entry of the vocabulary that no text produces, because of its score."""
+    """A vocabulary entry that is no special token and that texts do not contain, with its score."""
 
     content: str
     score: float = 0.0
@@ -217,7 +217,7 @@ class TokenizerFileOnly:
     """A tokenizer that can only be read from ``tokenizer.json``.
 
     Attributes:
-        reason: The reason, as a clause: "its vocabulary was published in no other form".
+        reason: The reason, for error messages, such as "its vocabulary was published in no other form".
     """
 
     reason: str
@@ -278,7 +278,7 @@ XLNET = SentencePiece(
     split_digit_comma=True,
     padding_side="left",
 )
-# transformers 5 has a class that skips the model file's character map, with which DeBERTa was trained.
+# The class in transformers 5 skips the model file's character map, with which DeBERTa was trained.
 DEBERTA_V2 = SentencePiece(
     file="spm.model",
     special=BERT_TOKENS,

@@ -1,6 +1,6 @@
 """SentencePiece models: read from their files, and rebuilt from the parts of the ``tokenizers`` library.
 
-The ids are those that the model was trained with: SentencePiece's own on ordinary text, after the family's
+The ids are those that the model was trained with: on ordinary text, those that SentencePiece gives after the family's
 preparation of the text. White space is treated as in the published
 ``tokenizer.json`` files, even where SentencePiece's character map would treat it differently.
 """
@@ -35,7 +35,7 @@ class _Piece(Protocol):
 
 
 class _Trainer(Protocol):
-    """The settings of the training; with `byte_fallback`, text that no piece spells is spelt byte by byte."""
+    """The settings of the training; with `byte_fallback`, text that no piece matches is split into bytes."""
 
     model_type: int
     unk_id: int
@@ -62,7 +62,7 @@ class _ModelProto(Protocol):
 
 
 def _checked_model(path: Path) -> _ModelProto:
-    """Read a SentencePiece model file."""
+    """Read and check a SentencePiece model file."""
     proto = _parsed(path)
     trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
     if trainer.model_type not in (_UNIGRAM, _BPE):
@@ -98,7 +98,7 @@ def _parsed(path: Path) -> _ModelProto:
         ) from error
     try:
         proto: _ModelProto = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
-        proto.SerializeToString()  # meets text that is not UTF-8
+        proto.SerializeToString()  # fails for text that is not UTF-8
     except (DecodeError, ValueError) as error:
         raise CorruptCheckpoint(
             f"{path} is not a SentencePiece model that can be read ({error}); fetch the checkpoint again."
@@ -108,7 +108,7 @@ def _parsed(path: Path) -> _ModelProto:
 
 SPACE = "\u2581"
 
-# Far below any log-probability, so that other pieces spell the text if all of its characters are known.
+# Far below any log-probability, so that other pieces are chosen wherever they can spell the text.
 _NEVER = -1000.0
 _DIGIT_COMMA = -100.0
 
@@ -147,7 +147,7 @@ def _library_model(model: _ModelProto, recipe: SentencePiece, path: Path) -> mod
 
 
 def _vocabulary(model: _ModelProto, recipe: SentencePiece, path: Path) -> list[tuple[str, float]]:
-    """Return every token with its score, by rising id."""
+    """Return every token with its score, in ascending order of the ids."""
 
     def entry(token: Role | Unused) -> tuple[str, float]:
         if isinstance(token, Unused):

@@ -45,7 +45,7 @@ class TextTokenizer:
             ``encode`` reads up to its own ``max_length``.
         special_ids: Ids of every special token.
         cls_is_last: True if the token that represents the whole text ends a sequence instead of beginning it.
-        word_marks: The marks of pieces that begin or continue a word.
+        word_marks: The marks of pieces that begin or continue a word, such as ``##``.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TextTokenizer:
         self._files = dict(files)
         self._source: tuple[Path, TokenizerRecipe] | None = None
         self._special_count = {pair: tokenizer.num_special_tokens_to_add(pair) for pair in (False, True)}
-        # Without a template the fast call of the library loses the token types of pairs.
+        # Without a template, `encode_batch_fast` of the library loses the token types of pairs.
         self._has_template = tokenizer.post_processor is not None
         single, pair = tokenizer.encode(""), tokenizer.encode("", "")
         # The template has ids too, which may differ from those of the vocabulary.
@@ -101,7 +101,7 @@ class TextTokenizer:
         return made
 
     def with_template(self, template: Template) -> "TextTokenizer":
-        """Return the same vocabulary with another family's special tokens around a text."""
+        """Return a tokenizer with the same vocabulary and another family's special tokens around a text."""
         if self.recipe.template == template:
             return self
         special = self.recipe.special
@@ -185,11 +185,11 @@ class TextTokenizer:
         return found
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the tokens with these ids."""
+        """Return the tokens with these ids, as they stand in the vocabulary."""
         return [self.token(number) for number in ids]
 
     def spellings(self, words: Sequence[Sequence[int]]) -> list[str]:
-        """Decode the ids of words or word parts, without surrounding white space or a leading mark.
+        """Decode the ids of words or parts of words, without surrounding white space or the mark ``##``.
 
         A byte-level token that holds only part of a character gives U+FFFD.
         """
@@ -197,7 +197,7 @@ class TextTokenizer:
         return [self.word_marks.unmarked(text.strip()) for text in texts]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """Decode ids; text that the tokenizer normalised away does not come back."""
+        """Decode ids to text; capitals, accents and spaces that the tokenizer removed are not restored."""
         numbers = [int(number) for number in ids]
         self.tokens(numbers)
         return self._tokenizer.decode(numbers, skip_special_tokens=skip_special)
@@ -218,8 +218,8 @@ class TextTokenizer:
         Args:
             texts: Strings, or tuples of two strings. An empty string gives the special tokens alone.
             max_length: Maximum tokens of a window, special ones included.
-            on_overflow: Treatment of longer texts.
-            stride: Tokens that neighbouring windows share. Default: a quarter of a window's room for text.
+            on_overflow: Policy for longer texts, see `bothways.text.windows`.
+            stride: Tokens that neighbouring windows share. Default: a quarter of its text tokens.
             offsets: Also return the offsets, words and sequences of the tokens.
             first: Index of the first text, from 0, for error messages about a block of a longer list.
             cut: The text of a pair that is split into windows or truncated, see `bothways.text.windows`.
@@ -229,8 +229,8 @@ class TextTokenizer:
 
         Raises:
             InvalidInput: A text is not a string or cannot be encoded as UTF-8, or an argument is out of range.
-            TextTooLong: A text is too long and ``on_overflow`` is ``"error"``; or a pair leaves no room for
-                both of its texts.
+            TextTooLong: A text is too long and ``on_overflow`` is ``"error"``; or a window cannot hold tokens of
+                both texts of a pair.
         """
         limits = WindowLimits(max_length, check_overflow(on_overflow), stride, offsets, cut)
         if isinstance(texts, str):
@@ -279,7 +279,7 @@ class TextTokenizer:
     def save(self, folder: Path, *, types: bool = False) -> None:
         """Write the tokenizer so that ``transformers.AutoTokenizer`` opens it with the same ids.
 
-        Files that the tokenizer was read from are written as they were; ``tokenizer.json``, ``tokenizer_config.json``
+        Files that the tokenizer was read from are written unchanged; ``tokenizer.json``, ``tokenizer_config.json``
         and ``special_tokens_map.json`` are written if they were missing.
 
         Args:
@@ -303,12 +303,12 @@ def reduce_whole(tokenizer: TextTokenizer) -> tuple[Callable[..., TextTokenizer]
 
 
 def _from_same_folder(folder: Path, recipe: TokenizerRecipe, checksum: str) -> TextTokenizer:
-    """Open a folder whose files must be the same as when it was pickled."""
+    """Open the tokenizer of a folder, and check that its files are the same as when it was pickled."""
     tokenizer = TextTokenizer.from_folder(folder, recipe)
     if _checksum(tokenizer._files) != checksum:
         raise CorruptCheckpoint(
             f"this pickle refers to the tokenizer in {str(folder)!r}, whose files have changed since it was pickled. "
-            "Put them back as they were, or open the model anew and pickle it again."
+            "Restore the files, or open the model again and pickle it again."
         )
     return tokenizer
 

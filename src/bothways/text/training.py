@@ -18,12 +18,12 @@ from bothways.errors import InvalidInput
 from bothways.text.files import write_tokenizer
 from bothways.text.recipes import TRAINED, Role
 
-# By rising id.
+# In ascending order of the ids.
 _SPECIAL: dict[Role, str] = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _AT_ONCE = 1000
 _CONTINUED = "##"
 
-# Bytes, or the letters that are kept for WordPiece and Unigram, have to fit besides the special tokens.
+# A vocabulary holds the special tokens and, for BPE, all bytes, or else the letters that are kept.
 LEAST_VOCABULARY: Mapping[TokenizerKind, int] = {"wordpiece": 64, "bpe": 256 + len(_SPECIAL), "unigram": 64}
 MOST_LETTERS = 1000
 LONGEST_TEXT = 100_000
@@ -32,7 +32,7 @@ LONGEST_TEXT = 100_000
 def train_tokenizer(
     texts: Iterable[str], kind: TokenizerKind, vocabulary: int, *, lowercase: bool | None = None
 ) -> tokenizers.Tokenizer:
-    """Train a tokenizer.
+    """Train a tokenizer on texts.
 
     The same texts in the same order give the same WordPiece or BPE tokenizer. Unigram's scores may differ in the third
     decimal from run to run, as the library sums them in no fixed order.
@@ -56,7 +56,7 @@ def train_tokenizer(
 
 
 def check_vocabulary(kind: TokenizerKind, vocabulary: int) -> None:
-    """Check that a vocabulary has room for the special tokens and the letters, or bytes."""
+    """Check that a vocabulary is large enough for the special tokens and the letters, or bytes."""
     if vocabulary < LEAST_VOCABULARY[kind]:
         raise InvalidInput(
             f"a {kind} tokenizer needs a vocabulary of at least {LEAST_VOCABULARY[kind]} tokens, got {vocabulary}."
@@ -69,7 +69,7 @@ def write_trained_tokenizer(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
 
 
 class _Blocks:
-    """Texts in blocks, as the library reads them."""
+    """An iterable of blocks of texts, with long texts split, for the trainers of the library."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = texts
@@ -81,11 +81,11 @@ class _Blocks:
             # A text without a space would be one word of its whole length, which takes quadratic time.
             yield [text[at : at + LONGEST_TEXT] for text in block for at in range(0, len(text), LONGEST_TEXT)]
         if not words:
-            raise InvalidInput("there is no word to learn a vocabulary from: all texts are empty.")
+            raise InvalidInput("expected texts to learn a vocabulary from, but all of them are empty.")
 
 
 def _special_tokens(*, lstrip: bool = False) -> list[AddedToken]:
-    """Return the special tokens; the mask takes in the space before it if spaces are part of words."""
+    """Return the special tokens; with ``lstrip``, a match of the mask includes the space before it."""
     return [
         AddedToken(content, lstrip=lstrip and role == "mask", normalized=False, special=True)
         for role, content in _SPECIAL.items()
@@ -95,7 +95,7 @@ def _special_tokens(*, lstrip: bool = False) -> list[AddedToken]:
 def _wordpiece(blocks: _Blocks, vocabulary: int, lowercase: bool) -> tokenizers.Tokenizer:
     """Train a WordPiece tokenizer.
 
-    The library numbers letters inside of words in the order of a hash table, and breaks ties by that number. Giving
+    The library numbers the pieces ``##letter`` in the order of a hash table, and breaks ties by that number. Passing
     them in a fixed order, as temporary special tokens, makes the result reproducible.
     """
     tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=_SPECIAL["unk"]))

@@ -3,24 +3,24 @@
 Policies for a text with more tokens than the model reads:
 
 ``"window"``
-    Cut it into overlapping windows that together hold every token; nothing is lost.
+    Split it into overlapping windows that together hold every token.
 ``"error"``
     Raise ``TextTooLong``.
 ``"truncate"``
     Keep the first window and report the number of dropped tokens.
 
-For a pair that is too long, ``cut`` selects the text of which windows hold parts:
+For a pair that is too long, ``cut`` selects the text that is split into parts; each window holds:
 
 ``"longer"``
-    Parts of the longer text, next to the whole shorter text; if that takes more than half of the room, parts of both.
+    A part of the longer text and the whole shorter one; if that takes more than half a window, parts of both.
 ``"second"``
-    Parts of the second text, next to the whole first text, as for a context and its question.
+    A part of the second text and the whole first one, for pairs of a question and a context.
 
 A window is ``head + body[start : start + room] + tail``: head and tail are the special tokens around the text (and, for
-a pair, the whole of the other text), ``room`` is the rest of the model's length. Neighbouring windows share ``stride``
-tokens, so window k starts at ``k * (room - stride)`` and together they hold every token of the body. If both texts
-of a pair take more than half of the room, both are bodies, and each window holds one part of each. There are as many
-windows as the text with more parts needs; pairing every part of one with every part of the other would need far more.
+a pair, the text that is not split), ``room`` is ``max_length`` without their tokens. Neighbouring windows share
+``stride`` tokens, so window k starts at ``k * (room - stride)`` and together they hold every token of the body. If both
+texts of a pair are split, each window holds one part of each, and there are as many windows as the text with more parts
+needs; pairing every part of one text with every part of the other would need far more.
 
 Windows are cut after the template is applied, because the template changes the offsets of a text's first token, which
 later windows do not contain.
@@ -114,7 +114,7 @@ OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
 
 def check_overflow(value: object) -> Overflow:
-    """Return ``value`` if it names a policy."""
+    """Return ``value`` if it is a policy for long texts, else raise an error."""
     for policy in OVERFLOWS:
         if value == policy:
             return policy
@@ -131,7 +131,7 @@ _V = TypeVar("_V")
 class Window:
     """One input for the model.
 
-    The last three are ``None`` unless offsets were requested; each has one entry per token.
+    The last three attributes are ``None`` unless offsets were requested; each has one entry per token.
 
     Attributes:
         ids: Token ids, special ones included.
@@ -173,7 +173,7 @@ class EncodedText:
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """Length, policy and stride of one call to ``encode``; without a stride, windows share a quarter of the room."""
+    """Length, policy and stride of one call to ``encode``; stride None is a quarter of a window's text tokens."""
 
     max_length: int
     overflow: Overflow
@@ -185,7 +185,7 @@ class WindowLimits:
 def encoded_text(
     raw: tokenizers.Encoding, limits: WindowLimits, *, index: int, pair: bool, special: int
 ) -> EncodedText:
-    """Convert the library's encoding of one text with its ``special`` tokens into windows, for text ``index``."""
+    """Convert the library's encoding of text ``index``, with ``special`` special tokens, into windows."""
     ids = raw.ids
     tokens = len(ids) - special
     if len(ids) <= limits.max_length:
@@ -212,7 +212,7 @@ def encoded_text(
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The ranges of the two texts that one window keeps, beside all special tokens. A single text is the second."""
+    """The token ranges of two texts, and the parts that one window keeps. A single text counts as the second."""
 
     all_first: range
     all_second: range
@@ -234,7 +234,7 @@ class _Cut:
 
 
 def _cut_all(raw: tokenizers.Encoding, ids: list[int], cuts: Sequence[_Cut], *, offsets: bool) -> tuple[Window, ...]:
-    """Cut every per-token list of an encoding; each is fetched once, as fetching copies it."""
+    """Return the windows of an encoding; each of its lists is fetched only once, since fetching copies it."""
     types = raw.type_ids
     if not offsets:
         return tuple(Window(cut.of(ids), cut.of(types), cut.start) for cut in cuts)
@@ -258,7 +258,7 @@ def _body(sequences: Sequence[int | None], number: int, nowhere: int) -> range:
 
 
 def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: int) -> tuple[int, int]:
-    """Return the number of tokens that a window has for each text, if the texts do not fit into one window."""
+    """Return the maximum tokens of each text in a window, for texts that do not fit into one window."""
     first, second = lengths
     room = limits.max_length - special
     if limits.cut == "second":
@@ -300,11 +300,11 @@ NO_TEXT = -1
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Places of the tokens of one window.
+    """Positions of the tokens of one window in their texts.
 
     Attributes:
-        begins_n: The character at which each token begins in its text, int32; 0 for special tokens.
-        ends_n: The character after each token's last one.
+        begins_n: Index of each token's first character in its text, int32; 0 for special tokens.
+        ends_n: Index after each token's last character, int32; 0 for special tokens.
         sequences_n: 0 for tokens of the first text, 1 for those of the second, -1 for special tokens, int8.
         start: Position of the window in its text, in tokens of that text (of the second text, for a pair).
     """
@@ -316,7 +316,7 @@ class Places:
 
     @classmethod
     def of(cls, window: Window) -> "Places":
-        """Return the places of a window that was encoded with offsets."""
+        """Return the token positions of a window that was encoded with offsets."""
         if window.offsets is None or window.sequences is None:
             raise InvalidInput("the offsets of tokens are known only for texts that were encoded with offsets=True.")
         spans_n2 = np.array(window.offsets, dtype=np.int32)

@@ -5,7 +5,7 @@ the input looks alike in training and inference, and the position of a word in t
 the tokenizer normalises the word.
 
 Sentences end at the marks of most scripts, unless the word before a full stop is a known abbreviation or a single
-letter, or the next one begins in lower case. Pre-training cuts documents there, where a few wrong places cost little.
+letter, or the next one begins in lower case. Pre-training splits documents there; a few errors do little harm.
 
 Shapes: W words of a text, n tokens of a window.
 """
@@ -42,12 +42,12 @@ class Words:
 
     @classmethod
     def of_text(cls, text: str) -> "Words":
-        """Split a raw text, see `word_spans`."""
+        """Split a raw text into words, see `word_spans`."""
         return cls(text, tuple(word_spans(text)))
 
     @classmethod
     def of_list(cls, words: Sequence[str]) -> "Words":
-        """Take words as they are."""
+        """Return the words of a list, unchanged."""
         spans, begin = [], 0
         for number, word in enumerate(words):
             if not word:
@@ -64,7 +64,7 @@ class Words:
         return self.text[begin:end]
 
     def listed(self) -> list[str]:
-        """Return all words."""
+        """Return all words as a list of strings."""
         return [self.text[begin:end] for begin, end in self.spans]
 
 
@@ -84,7 +84,7 @@ class ReadWords:
 
     @classmethod
     def of(cls, words: Words) -> "ReadWords":
-        """Clean words and join them by single spaces."""
+        """Remove invisible characters from words and join them by single spaces."""
         listed = [_readable(word) for word in words.listed()]
         ends_W = np.cumsum([len(word) + 1 for word in listed]) - 1
         return cls(" ".join(listed), ends_W - np.fromiter(map(len, listed), np.int64, len(listed)), ends_W)
@@ -127,12 +127,12 @@ class WordStarts:
     context_M: NDArray[np.int64]
 
     def only(self, keep_M: NDArray[np.bool_]) -> "WordStarts":
-        """Select some positions."""
+        """Return the entries for which ``keep_M`` is True."""
         return WordStarts(self.words_M[keep_M], self.rows_M[keep_M], self.windows_M[keep_M], self.context_M[keep_M])
 
 
 def blanked_in_front(text: str) -> str:
-    """Replace control characters at the start of a text by spaces, so that all characters keep their places.
+    """Replace control characters at the start of a text by spaces, so that all characters keep their positions.
 
     The ``tokenizers`` library (0.23) gives wrong offsets for such a text if a normaliser drops those characters.
     """
@@ -145,7 +145,7 @@ def blanked_in_front(text: str) -> str:
 def read_as_words(text: Text) -> Text:
     """Return a raw text, or a pair of them, as its words with single spaces between them.
 
-    A text without any word is left as it is.
+    A text without any word is returned unchanged.
     """
     if isinstance(text, str):
         return ReadWords.of(Words.of_text(text)).text or text
@@ -184,7 +184,7 @@ def _matched(text: str, *, further: bool) -> list[tuple[int, int]]:
 
 @functools.cache
 def _pattern(*, further: bool) -> re.Pattern[str]:
-    """Compile the rule for words, for ASCII or all characters."""
+    """Compile the regular expression for words: of ASCII, or with ``further`` of all characters."""
     letter = rf"[\w{marks()}]" if further else r"\w"
     first = rf"(?![{joiners()}]){letter}" if further else letter
     mark = rf"[{marks()}]*" if further else ""
@@ -227,14 +227,14 @@ def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], pla
 
 
 def _numbers(tokens: WordStarts, places: Places) -> NDArray[np.int64]:
-    """Return numbers that order tokens by their position in the whole text."""
+    """Return numbers that order tokens of different windows by their position in the whole text."""
     return tokens.rows_M + places.start
 
 
 # --- sentences ---
 
-# A sentence ends at the end of a line, after a mark that white space follows, or after a mark of a script without
-# spaces.
+# A sentence ends at a line break, after a mark before white space, or after a mark of a script without spaces.
+# Each mark may be followed by quotes.
 _QUOTES = "\"'”’»)\\]"  # noqa: RUF001 (quotes, as written)
 _UNSPACED = "。！？｡؟۔।॥"  # noqa: RUF001 (full stops of other scripts)
 _END = re.compile(rf"(?P<line>\s*\n\s*)|(?P<mark>[.!?…]+[{_QUOTES}]*)(?=\s)|[{_UNSPACED}]+[{_QUOTES}」』）]*")  # noqa: RUF001
@@ -267,7 +267,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _add(spans: list[tuple[int, int]], text: str, begin: int, end: int) -> int:
-    """Add the sentence between two places, if any; return the end."""
+    """Append the span of the sentence between two positions, if any, to ``spans``; return ``end``."""
     sentence = text[begin:end]
     left = len(sentence) - len(sentence.lstrip())
     if left < len(sentence):
@@ -276,7 +276,7 @@ def _add(spans: list[tuple[int, int]], text: str, begin: int, end: int) -> int:
 
 
 def _ends(text: str, start: int, end: int, mark: str) -> bool:
-    """Test whether a mark that white space follows ends a sentence."""
+    """Test whether a punctuation mark before white space ends a sentence."""
     after = text[end : end + 20].lstrip().lstrip(_OPENING)
     if after[:1].islower():
         return False

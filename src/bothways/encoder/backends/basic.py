@@ -25,8 +25,8 @@ from bothways.packing import Batch, Packed
 class RelativeScores:
     """Attention score terms for the distance between query i and key j, and for their segments, before scaling.
 
-    ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, if a family has both terms; the tables
-    are in the order of the distances, from ``1 - S``. `gain_TN` is added to each query's scores for keys in another
+    The sum is ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``; a table is None if a family lacks
+    its term, and row 0 of a table is distance ``1 - S``. `gain_TN` is added to each query's scores for keys in another
     segment (Yang et al. 2019, arXiv:1906.08237). The published code adds one value for equal segments and
     another for different ones; only their difference affects the softmax.
     """
@@ -65,7 +65,7 @@ class AttentionCall:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """The features that an attention call needs from its backend.
+    """The properties of an attention call that decide which backends can serve it.
 
     `padding`: the batch keeps its padding. `local`: tokens see only a part of their sequence. `relative`: the scores
     have distance terms. `ordered`: tokens do not see later tokens of a factorisation order. `capability` is the major
@@ -189,7 +189,7 @@ class _Group:
 
 
 def groups_of_like_length(lengths: tuple[int, ...], waste: float = 0.2) -> list[tuple[int, ...]]:
-    """Group adjacent sequences; in each group, padding is at most ``waste`` times the tokens.
+    """Return the lengths of adjacent sequences in groups; a group's padding is at most ``waste`` times its tokens.
 
     >>> groups_of_like_length((10, 9, 8, 3, 3))
     [(10, 9, 8), (3, 3)]

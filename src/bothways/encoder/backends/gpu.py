@@ -121,7 +121,7 @@ def _kernel(device: str) -> Callable[..., Tensor]:
 
 
 def _block_mask(packed: Packed, reach: int | None) -> "BlockMask":
-    """Return the mask of visible blocks (rows that share a sequence) and of the visible pairs within them."""
+    """Return the mask of the blocks with tokens of a common sequence, and of the visible pairs in these blocks."""
     from torch.nn.attention.flex_attention import BlockMask
 
     sequence_T = packed.sequence_T
@@ -148,8 +148,8 @@ def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: Att
     """Return the function that adds the relative terms to a scaled score."""
     types_T, scale = call.batch.types_T, call.scale
     asking_NTD = q_NTD if relative.shift_ND is None else q_NTD + relative.shift_ND[:, None].to(q_NTD.dtype)
-    by_query_NTW = _met(asking_NTD, relative.keys_WND, scale)
-    by_key_NTW = _met(k_NTD, relative.queries_WND, scale)
+    by_query_NTW = _distance_products(asking_NTD, relative.keys_WND, scale)
+    by_key_NTW = _distance_products(k_NTD, relative.queries_WND, scale)
     tables = [table for table in (relative.keys_WND, relative.queries_WND) if table is not None]
     furthest = len(tables[0]) // 2 if tables else 0
     gain_TN = None if relative.gain_TN is None else relative.gain_TN * scale
@@ -169,6 +169,6 @@ def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: Att
     return changed
 
 
-def _met(rows_NTD: Tensor, table_WND: Tensor | None, scale: float) -> Tensor | None:
-    """Return scaled products of rows and distance vectors, (N, T, W)."""
+def _distance_products(rows_NTD: Tensor, table_WND: Tensor | None, scale: float) -> Tensor | None:
+    """Return the scaled products of queries or keys with all distance vectors, (N, T, W)."""
     return None if table_WND is None else (rows_NTD * scale) @ table_WND.to(rows_NTD.dtype).permute(1, 2, 0)

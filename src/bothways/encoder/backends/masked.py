@@ -14,7 +14,7 @@ from bothways.packing import Batch, Packed, PaddedRows
 
 
 class Reference:
-    """Plain matrix product and softmax, one sequence at a time, on any device and dtype: the others' test reference."""
+    """Plain matrix product and softmax, one sequence at a time, on any device and dtype; the reference in tests."""
 
     name = "reference"
 
@@ -163,7 +163,7 @@ def _distances(batch: Batch, length: int) -> Tensor:
 
 
 def _padded_distances(batch: Batch) -> Tensor:
-    """Return `_distances` for padded sequences, (S, S); while a graph is exported, S is symbolic."""
+    """Return `_distances` for sequences padded to the longest, (S, S); S is symbolic while a graph is exported."""
     return _distances(batch, batch.max_length)
 
 
@@ -183,37 +183,37 @@ def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: i
 
 
 def distance_scores(q_NnD: Tensor, k_NmD: Tensor, relative: RelativeScores, place_nm: Tensor) -> Tensor:
-    """Return the contribution of distances to unscaled scores, (..., N, n, m), gathered by an index of n x m.
+    """Return the contribution of distances to unscaled scores, (..., N, n, m).
 
-    ``place_nm`` is that index: a row of the distance tables for each query and key.
+    ``place_nm`` gives the row of the distance tables for each query and key.
     """
     scores_Nnm = q_NnD.new_zeros(*q_NnD.shape[:-1], k_NmD.shape[-2])
     if relative.keys_WND is not None:
         asking_NnD = q_NnD if relative.shift_ND is None else q_NnD + relative.shift_ND[:, None]
-        met_NnW = asking_NnD @ relative.keys_WND.permute(1, 2, 0)
-        scores_Nnm = scores_Nnm + met_NnW.gather(-1, place_nm.expand(scores_Nnm.shape))
+        products_NnW = asking_NnD @ relative.keys_WND.permute(1, 2, 0)
+        scores_Nnm = scores_Nnm + products_NnW.gather(-1, place_nm.expand(scores_Nnm.shape))
     if relative.queries_WND is not None:
-        met_NmW = k_NmD @ relative.queries_WND.permute(1, 2, 0)
+        products_NmW = k_NmD @ relative.queries_WND.permute(1, 2, 0)
         # Rows are keys here, so the distance is j - i by row and column.
-        by_key_Nmn = met_NmW.gather(-1, place_nm.expand(scores_Nnm.shape).transpose(-1, -2))
+        by_key_Nmn = products_NmW.gather(-1, place_nm.expand(scores_Nnm.shape).transpose(-1, -2))
         scores_Nnm = scores_Nnm + by_key_Nmn.transpose(-1, -2)
     return scores_Nnm
 
 
 def _shifted_scores(q_BNSD: Tensor, k_BNSD: Tensor, relative: RelativeScores, scale: float) -> Tensor:
-    """Return the distance terms of scaled scores, (B, N, S, S), without an index of S x S."""
+    """Return the distance terms of scaled scores, (B, N, S, S), without building an index tensor (S, S)."""
     terms = []
     if relative.keys_WND is not None:
         asking_BNSD = q_BNSD if relative.shift_ND is None else q_BNSD + relative.shift_ND[:, None]
         # The table is by i - j, and rows are queries.
-        terms.append(_met(asking_BNSD * scale, relative.keys_WND.flip(0)))
+        terms.append(_distance_products(asking_BNSD * scale, relative.keys_WND.flip(0)))
     if relative.queries_WND is not None:
-        terms.append(_met(k_BNSD * scale, relative.queries_WND).transpose(-1, -2))
+        terms.append(_distance_products(k_BNSD * scale, relative.queries_WND).transpose(-1, -2))
     return sum(terms[1:], terms[0])
 
 
-def _met(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
-    """Return (B, N, S, S): the product of row i and the vector of distance j - i, for all i and j.
+def _distance_products(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
+    """Return the products of row i and the vector of distance j - i, for all i and j, (B, N, S, S).
 
     The result is a view of the products with all W distances; each row of the view starts one element earlier (Dai et
     al. 2019, arXiv:1901.02860, appendix B).
@@ -222,7 +222,7 @@ def _met(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
     # One more distance, which is never read: a GPU multiplies an even width faster.
     table_NDV = F.pad(table_WND, (0, 0, 0, 0, 0, 1)).permute(1, 2, 0)
     # All sequences in one product, which also sums the gradients of the table.
-    met_NRV = torch.bmm(rows_BNSD.transpose(0, 1).reshape(heads, count * longest, width), table_NDV)
+    products_NRV = torch.bmm(rows_BNSD.transpose(0, 1).reshape(heads, count * longest, width), table_NDV)
     block, step = 2 * longest * longest, 2 * longest - 1
     size, steps = (count, heads, longest, longest), (block, count * block, step, 1)
-    return met_NRV.as_strided(size, steps, storage_offset=longest - 1)
+    return products_NRV.as_strided(size, steps, storage_offset=longest - 1)

@@ -1,10 +1,10 @@
-"""Attention whose scores depend on the distance between query and key (DeBERTa, XLNet), with a hand-written backward.
+"""Attention whose scores depend on the distance of query and key (DeBERTa, XLNet), with its own backward pass.
 
-Queries are multiplied by the vector of each distance once; the scores of pairs are then read through a view whose rows
-are shifted against each other, so no index of n x n is ever made. Keys are stored in reverse order: the distance of
+Each query is multiplied by the vectors of all distances; the scores of pairs are then read through a view whose rows
+are shifted against each other, so no n x n index is ever built. Keys are stored in reverse order: the distance of
 query i to the key stored at j is then ``i + j - (n - 1)``, which grows along rows and columns, as a view's strides do.
-Long sequences are computed head by head with rows in blocks: a block is multiplied by its possible distances only, and
-a head's scores stay in the cache.
+Long sequences are computed head by head in blocks of rows: a block is multiplied only by its possible distances, and a
+head's scores stay in the cache.
 
 Shapes: T packed tokens, N heads, D head width, S longest sequence, W = 2 S - 1 distances; in one tile: h heads, n
 tokens, G blocks of r rows (over all heads), w = n + r - 1 possible distances of r rows, R = n filled to whole blocks.
@@ -29,7 +29,7 @@ _BLOCK = 64
 
 
 class Skewed:
-    """Relative scores through shifted views."""
+    """Attention with distance-dependent scores, read through shifted views (see the module)."""
 
     name = "skewed"
 
@@ -111,14 +111,14 @@ class _Tile:
             for view_wD, values_wD in zip(views, values_GwD, strict=True):
                 view_wD += values_wD
 
-    def read(self, meetings_Grw: Tensor) -> Tensor:
+    def read(self, products_Grw: Tensor) -> Tensor:
         """Return a view of the products of rows and distances with one entry for each pair of tokens, (G, r, n)."""
-        count, rows, width = meetings_Grw.shape
-        return meetings_Grw.as_strided((count, rows, self.length), (rows * width, width + 1, 1))
+        count, rows, width = products_Grw.shape
+        return products_Grw.as_strided((count, rows, self.length), (rows * width, width + 1, 1))
 
-    def pairs(self, meetings_Grw: Tensor) -> Tensor:
+    def pairs(self, products_Grw: Tensor) -> Tensor:
         """Return the entries of `read` as a contiguous tensor, (h, R, n)."""
-        return self.read(meetings_Grw).contiguous().view(-1, self.whole, self.length)
+        return self.read(products_Grw).contiguous().view(-1, self.whole, self.length)
 
     def write(self, pairs_hnn: Tensor) -> Tensor:
         """Invert `read`: return (G, r, w), with zeros at entries that belong to no pair."""
@@ -251,13 +251,13 @@ class _Terms:
             scores_hRn = torch.bmm(q_hRD, k_hDn)
         else:
             asking = self.q if self.shifted is None else self.shifted
-            meetings_Grw = torch.bmm(tile.blocks(asking), tile.distances(self.keys).transpose(1, 2))
-            scores_hRn = tile.pairs(meetings_Grw)
+            products_Grw = torch.bmm(tile.blocks(asking), tile.distances(self.keys).transpose(1, 2))
+            scores_hRn = tile.pairs(products_Grw)
             scores_hRn.baddbmm_(q_hRD, k_hDn)
         scores_hnn = scores_hRn[:, : tile.length]
         if self.queries is not None:
-            meetings_Grw = torch.bmm(tile.blocks(self.k), tile.distances(self.queries).transpose(1, 2))
-            scores_hnn += _transposed(tile.pairs(meetings_Grw)[:, : tile.length])
+            products_Grw = torch.bmm(tile.blocks(self.k), tile.distances(self.queries).transpose(1, 2))
+            scores_hnn += _transposed(tile.pairs(products_Grw)[:, : tile.length])
         if self.gain is not None:
             scores_hnn += tile.rows(self.gain[..., None]) * self._differ(tile)
         if self.order is not None:
@@ -272,14 +272,14 @@ class _Terms:
         tile.rows(into.k).add_(torch.bmm(transposed_hnn, tile.rows(self.q)))
         if self.keys is not None and into.keys is not None:
             asking, gradient = (self.q, into.q) if self.shifted is None else (self.shifted, into.shifted)
-            self._meetings(tile, scores_hnn, asking, self.keys, gradient, into.keys)
+            self._add_product_gradients(tile, scores_hnn, asking, self.keys, gradient, into.keys)
         if self.queries is not None and into.queries is not None:
-            self._meetings(tile, transposed_hnn, self.k, self.queries, into.k, into.queries)
+            self._add_product_gradients(tile, transposed_hnn, self.k, self.queries, into.k, into.queries)
         if into.gain is not None:
             tile.rows(into.gain[..., None]).copy_((scores_hnn * self._differ(tile)).sum(-1, keepdim=True))
 
     @staticmethod
-    def _meetings(
+    def _add_product_gradients(
         tile: _Tile,
         pairs_hnn: Tensor,
         rows_NTD: Tensor,
@@ -288,14 +288,14 @@ class _Terms:
         table_gradient_NWD: Tensor,
     ) -> None:
         """Add to the gradients of rows and distances, given the gradient of their products."""
-        meetings_Grw = tile.write(pairs_hnn)
-        found_hRD = torch.bmm(meetings_Grw, tile.distances(table_NWD)).view(len(pairs_hnn), tile.whole, -1)
+        products_Grw = tile.write(pairs_hnn)
+        found_hRD = torch.bmm(products_Grw, tile.distances(table_NWD)).view(len(pairs_hnn), tile.whole, -1)
         assert rows_gradient_NTD is not None  # a gradient exists for each input
         tile.rows(rows_gradient_NTD).add_(found_hRD[:, : tile.length])
-        tile.add_to_distances(table_gradient_NWD, torch.bmm(meetings_Grw.transpose(1, 2), tile.blocks(rows_NTD)))
+        tile.add_to_distances(table_gradient_NWD, torch.bmm(products_Grw.transpose(1, 2), tile.blocks(rows_NTD)))
 
     def _differ(self, tile: _Tile) -> Tensor:
-        """Return 1 where query and key have different segments, else 0, (n, n)."""
+        """Return 1 for each query and key of different segments, else 0, (n, n)."""
         assert self.types is not None  # None only in the gradients
         types_n = self.types[tile.start : tile.start + tile.length]
         return (types_n[:, None] != types_n.flip(0)).to(self.q.dtype)
@@ -325,12 +325,12 @@ class _Terms:
 
 
 def _kept(weights_hnn: Tensor, options: _Options) -> Tensor:
-    """Return the weights with dropped ones, which carry a minus sign, set to zero; the others are not scaled up."""
+    """Set dropped weights, which are marked by a minus sign, to zero; kept weights are not scaled up."""
     return weights_hnn.relu() if options.dropout else weights_hnn
 
 
 def _transposed(pairs_hnn: Tensor) -> Tensor:
-    """Transpose; torch has a fast copy for one dense matrix."""
+    """Transpose the last two dimensions; a single matrix is copied, which torch does fast."""
     return pairs_hnn[0].t().contiguous()[None] if len(pairs_hnn) == 1 else pairs_hnn.transpose(1, 2)
 
 
