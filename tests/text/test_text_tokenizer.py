@@ -220,9 +220,9 @@ def test_arguments_out_of_range_are_refused(minilm, arguments, message):
 
 def test_a_stride_that_a_pair_has_no_room_for_is_refused_by_place(minilm):
     given = [("a", "b"), ("a a a a a", "b " * 50)]
-    with pytest.raises(InvalidInput, match=r"text 2 leaves room for 2 tokens"):
+    with pytest.raises(InvalidInput, match=r"holds 2 tokens of text 2"):
         minilm.encode(given, max_length=10, stride=4, cut="second")
-    with pytest.raises(InvalidInput, match=r"text 2 leaves room for 3 tokens"):
+    with pytest.raises(InvalidInput, match=r"holds 3 tokens of text 2"):
         minilm.encode(given, max_length=10, stride=4)
 
 
@@ -285,7 +285,7 @@ def test_a_folder_without_a_tokenizer_says_what_was_expected(tmp_path, recipe, e
         (
             "tokenizer_config.json",
             b'{"added_tokens_decoder": {"9": {"content": "<t>"}}}',
-            "id 9, but its place after the vocabulary is 4",
+            "id 9, but its id after the vocabulary is 4",
         ),
         ("tokenizer_config.json", rb'{"cls_token": "\ud800"}', "tokenizer_config.json"),
         ("special_tokens_map.json", b"nonsense", "special_tokens_map.json"),

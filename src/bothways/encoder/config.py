@@ -114,7 +114,7 @@ Normalisation = PostNorm | PreNorm
 
 @dataclass(frozen=True, slots=True)
 class DenseFeedForward:
-    """Linear, activation, linear."""
+    """A linear map, an activation and another linear map."""
 
     width: int
     activation: Activation
@@ -243,7 +243,7 @@ Convolution = NoConvolution | FirstLayerConvolution
 class EmbeddingConfig:
     """The embedding: width of the token table, number of segment types, projection to the hidden size, and norm.
 
-    `blank` adds a vector, outside of the table, for tokens to be predicted (XLNet).
+    `blank` adds one vector beside the table: the initial state of tokens to be predicted (XLNet).
     """
 
     width: int
@@ -281,7 +281,7 @@ class EncoderConfig:
     """Configuration of an encoder.
 
     Raises:
-        InvalidInput: The heads do not divide the hidden size, or a size is not positive.
+        InvalidInput: The heads do not divide the hidden size, a size is not positive, or settings contradict.
     """
 
     vocabulary: int
@@ -357,7 +357,7 @@ class EncoderConfig:
 
 
 def _check_buckets(distances: LogBuckets, count: int) -> None:
-    """Check that `max_distance` exceeds the distances that have a row of their own."""
+    """Check that `max_distance` is larger than each distance that has a row of its own."""
     exact = distances.span // 2
     if count - 1 > exact and (exact < 1 or distances.max_distance - 1 <= exact):
         raise InvalidInput(

@@ -48,10 +48,10 @@ from bothways.products import ROWS_AT_ONCE, in_parts
 
 
 class FeedForward(nn.Module):
-    """Linear, activation, linear.
+    """A linear map, an activation and another linear map.
 
-    With a gate, the first map is twice as wide; one half of its output, activated, is multiplied by the other (Shazeer
-    2020, arXiv:2002.05202).
+    With a gate, the first map is twice as wide: the activation is applied to one half of its output, which is then
+    multiplied by the other half (Shazeer 2020, arXiv:2002.05202).
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -370,7 +370,7 @@ def activation_checkpointing(module: nn.Module) -> Iterator[None]:
 
 
 def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:
-    """Return, for each of the L layers, the indices of the weights that it applies in turn.
+    """Return for each of the L layers the indices in ``Encoder.layers`` that it applies one after the other.
 
     >>> # 4 layers in 2 shared groups: layer_order(config) == ((0,), (0,), (1,), (1,))
     """

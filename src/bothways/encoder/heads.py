@@ -80,11 +80,11 @@ class MaskedLMHead(nn.Module):
         initialize(self, config.initializer_range)
 
     def forward(self, hidden_MH: Tensor, tokens_VE: Tensor) -> Tensor:
-        """Return logits (M, V) of the selected rows, given the encoder's token table (V, E)."""
+        """Return logits (M, V) of hidden states (M, H), given the encoder's token table (V, E)."""
         return linear(self.transformed(hidden_MH, tokens_VE.dtype), tokens_VE, self.bias.to(tokens_VE.dtype))
 
     def transformed(self, hidden_MH: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the transformed rows (M, E), to be multiplied by the token table, as ``dtype``."""
+        """Return the transformed states (M, E) as ``dtype``, before the product with the token table."""
         # A head may have a more precise dtype than its encoder.
         own_ME: Tensor = self.transform(hidden_MH.to(self.bias.dtype)).to(dtype)
         return own_ME
@@ -102,7 +102,7 @@ class ScoreHead(nn.Module):
         initialize(self, config.initializer_range)
 
     def forward(self, hidden_MH: Tensor) -> Tensor:
-        """Return scores (M, C) of the rows that `read_rows` gives."""
+        """Return scores (M, C) of the input rows that `read_rows` returns."""
         # A head may have a more precise dtype than its encoder.
         own_MH = hidden_MH.to(self.output.weight.dtype)
         scores_MC: Tensor = self.output(self.dropout(self.transform(own_MH)))
@@ -164,7 +164,7 @@ def read_rows(
 def layer_rows(read: Read, encoder: Encoder, states: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
     """Return a head's input, and the same selection of rows from every earlier layer, last layer first, (B, H) each.
 
-    For a head that reads the texts of pairs separately, the earlier layers give means over the pairs' tokens.
+    For a head that reads the texts of pairs separately, the result for earlier layers is the mean over a pair's tokens.
     ``states`` come from `layer_states`.
     """
     last_TH, *others = states
@@ -258,8 +258,8 @@ def compared(pairs_BH: Tensor, texts_2BH: Tensor) -> Tensor:
 def texts_of_pairs(batch: Batch, start: int, separator: int) -> Batch:
     """Return a batch of 2 B single texts: the first texts of all pairs, then the second texts.
 
-    A first text ends with its pair's first separator. The second starts at the last separator of that run (BERT has
-    one, RoBERTa two), which the ``start`` token replaces.
+    A first text ends with its pair's first separator. The second text starts at the last of the separators between the
+    texts (BERT has one, RoBERTa two), which is replaced by the ``start`` token.
     """
     separators_T, beyond = batch.ids_T == separator, batch.max_length
     ends_B = torch.minimum(_first(batch, separators_T, beyond), batch.lengths_B - 1)
@@ -280,5 +280,5 @@ def texts_of_pairs(batch: Batch, start: int, separator: int) -> Batch:
 
 
 def _first(batch: Batch, chosen_T: Tensor, beyond: int) -> Tensor:
-    """Return the first chosen position of each sequence, or ``beyond`` if it has none, (B)."""
+    """Return the first position that ``chosen_T`` marks in each sequence, or ``beyond`` if there is none, (B)."""
     return batch.padded(torch.where(chosen_T, batch.positions_T, beyond), fill=beyond).amin(1).long()

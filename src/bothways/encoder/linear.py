@@ -216,7 +216,7 @@ class BFloat16Weight:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A formatted copy of a parameter, and the parameter's state when it was made; `chosen` is True if by `hold`."""
+    """A formatted copy of a parameter, and the parameter's state when it was made; `chosen` is True for `hold`."""
 
     weight: "ref[Tensor]"
     state: tuple[int, int, torch.Size]
@@ -250,7 +250,7 @@ def held(weight_OI: Tensor) -> WeightForm | None:
 
 
 def release(weights: Iterable[nn.Parameter]) -> None:
-    """Use the parameters themselves again, not formatted copies."""
+    """Drop the formatted copies of parameters, so that inference uses the parameters themselves."""
     for weight_OI in weights:
         _kept.pop(id(weight_OI), None)
 
@@ -279,7 +279,7 @@ def _state(weight_OI: Tensor) -> tuple[int, int, torch.Size]:
 
 
 def _drop(kept: dict[int, _Kept], key: int, _: object) -> None:
-    """Drop a copy; ``kept`` is an argument, since this module's globals may be gone before the last parameters."""
+    """Drop a copy; ``kept`` is an argument, since this module's globals may be deleted before the last parameter."""
     kept.pop(key, None)
 
 

@@ -52,7 +52,7 @@ _LEVELS = 1 << 16
 
 
 def dropout(values: Tensor, rate: float) -> Tensor:
-    """Zero elements with probability ``rate`` and scale the others up so that the expectation is unchanged.
+    """Zero elements with probability ``rate`` and scale up the rest, so that the expectation is unchanged.
 
     On a CPU the rate is rounded to a multiple of 1 / 65,536, both for zeroing and for scaling.
     """

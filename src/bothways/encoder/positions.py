@@ -77,7 +77,7 @@ class RotaryAngles(nn.Module):
         self.frequencies = {theta: _frequencies(theta, head_width) for theta in thetas}
 
     def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Return cosines and sines of the position times ``theta^(-2 d / D)``, in float32 or float64."""
+        """Return cosines and sines of each position times ``theta^(-2 d / D)``, in float32 or float64."""
         working = torch.float64 if dtype == torch.float64 else torch.float32
         by_theta = {}
         for theta, frequencies in self.frequencies.items():
@@ -203,7 +203,7 @@ class Sinusoids(nn.Module):
         self.dropout = Dropout(config.dropout.hidden)
 
     def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """Return one row for each distance."""
+        """Return the vector of each distance in the batch."""
         longest, device = batch.max_length, batch.positions_T.device
         distances_W = torch.arange(1 - longest, longest, device=device)
         working = torch.float64 if dtype == torch.float64 else torch.float32
@@ -235,7 +235,7 @@ class TransformerXL(nn.Module):
         self.segments = nn.Parameter(torch.zeros(2, config.hidden))
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Return keys of the distances, biases of the queries, and scores of the segments."""
+        """Return ``qkv_T3ND``, and the keys of distances, the query bias and the segment gains."""
         assert isinstance(shared, DistanceVectors)  # `shared_positions` follows the same configuration
         keys_WND = self._heads(self.keys(shared.rows_RH))
         assert qkv.query_bias is not None  # checked by `EncoderConfig`

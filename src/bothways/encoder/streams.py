@@ -219,11 +219,11 @@ class Recurrence:
         return torch.cat([before_ZH, hidden_TH]).index_select(0, self.joined_U)
 
     def rows(self, rows: Rows) -> Rows:
-        """Map rows of the sequences to rows of the joined batch."""
+        """Map a selection of rows of the sequences to the same rows of the joined batch."""
         return rows if isinstance(rows, NoRows) else SelectedRows(select(self.own_T, rows, self.own))
 
     def targets(self, queries: Queries) -> Targets:
-        """Return the tensors for the targets in the joined batch; targets see the whole memory."""
+        """Return the tensors for the targets in the joined batch, where targets see the whole memory."""
         order_U = None
         if queries.order_T is not None:
             before_Z = queries.order_T.new_full((sum(self.memory.lengths),), VISIBLE)
@@ -232,7 +232,7 @@ class Recurrence:
 
 
 def unpadded(batch: Batch) -> Packed:
-    """Return the batch if it is packed; refuse one with padding."""
+    """Return the batch if it is packed; raise `InvalidInput` if it has padding."""
     if not isinstance(batch, Packed):
         raise InvalidInput("query streams and memories need a batch without padding: pack the sequences.")
     return batch

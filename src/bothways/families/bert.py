@@ -63,7 +63,7 @@ SPAN = CheckpointHead(
 
 
 def masked_lm(kind: MaskedLMHeadKind, dense: str, norm: str, bias: str, decoder: str) -> CheckpointHead:
-    """Return a masked language modelling head, given the names of its tensors; ``decoder`` copies others."""
+    """Return a masked language modelling head, given its tensor names; ``decoder`` is tied and not read."""
     rows = (
         TensorRow(f"{dense}.{{wb}}", "head.transform.dense.{wb}"),
         TensorRow(f"{norm}.{{wb}}", "head.transform.norm.{wb}"),

@@ -14,8 +14,9 @@ from bothways.families.family import Family, Published
 class PublishedSize:
     """The size of one published model; `name` is its hub name.
 
-    `parameters` count the bare encoder, with its pooler if the family stores one, without heads; `embedding_parameters`
-    the tables of tokens, positions and segments, their norm and projection. `context` is the maximum length, or None.
+    `parameters` is the size of the bare encoder with its pooler, if the family stores one; `embedding_parameters` that
+    of the tables of tokens, positions and segments, their norm and projection; `backbone_parameters` that of the rest.
+    `context` is the maximum length in tokens; None for no limit.
     """
 
     name: str
@@ -37,7 +38,7 @@ def find_published(families: Iterable[Family], name: str) -> tuple[Family, Publi
 
 
 def sized(family: Family, size: Published) -> PublishedSize:
-    """Count the parameters of a published model, without allocating its weights."""
+    """Return the size of a published model, computed without allocating its weights."""
     config = family.config(size.settings)
     embedding, others = count_parts(config)
     return PublishedSize(
@@ -56,7 +57,7 @@ def sized(family: Family, size: Published) -> PublishedSize:
 
 
 def count_parts(config: EncoderConfig) -> tuple[int, int]:
-    """Count the parameters of the embedding, and all others, without allocating weights."""
+    """Return the numbers of parameters of the embedding and of the rest, without allocating weights."""
     with torch.device("meta"):
         encoder = Encoder(config)
         pooler = Pooler(config) if isinstance(config.pooler, TanhPooler) else None

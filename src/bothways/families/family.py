@@ -43,7 +43,7 @@ class CheckpointHead:
     """A head of a family: its computation and its tensors on disk.
 
     Attributes:
-        kind: The computation of the head.
+        kind: The states that the head reads, its transform and its outputs.
         rows: Its rows of the weight map: full names on disk, including the family's prefix if there is one, and our
             names, which begin with ``head.``. They include the rows of a pooler that the head reads.
         dropout: Setting of the dropout rate before the last linear map, if the encoder's rate does not apply.
@@ -172,7 +172,7 @@ class Family:
         model_type: Name of the family in ``config.json``.
         title: Name of the family for readers, such as "BERT".
         paper: The publication.
-        reader: Reads its ``config.json``.
+        reader: Function from the settings in its ``config.json`` to an `EncoderConfig`.
         prefix: Prefix of the encoder's tensor names in a model with a head.
         rows: Weight rows of the encoder and its pooler, without the prefix.
         class_name: Prefix of the class names of its models in ``config.json``.
@@ -237,12 +237,12 @@ class Family:
         if found is None:
             known = ", ".join(" with ".join(held) for held in self.architectures.values())
             raise InvalidInput(
-                f"a {self.title} model is stored with the heads {known}, but not with {' and '.join(heads)} alone."
+                f"a {self.title} model can be stored with the heads {known}, but not with {' and '.join(heads)} alone."
             )
         return found
 
     def architecture_heads(self, settings: Settings) -> tuple[HeadName, ...]:
-        """Return the heads that a ``config.json`` names; none if its architecture is unknown."""
+        """Return the heads that ``config.json`` names by its architecture or beside the encoder; () if none."""
         named = settings.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
         if isinstance(first, str) and first in self.architectures:
@@ -250,7 +250,7 @@ class Family:
         return ("sequence",) if head_beside("sequence", settings) else ()
 
     def canonical(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Add the family's prefix if no tensor name has it, and rename LayerNorm ``gamma`` and ``beta``."""
+        """Return tensors under modern names: with the family's prefix, without LayerNorm ``gamma`` and ``beta``."""
         modern = {_modern(name): value for name, value in tensors.items()}
         if any(name.startswith(self.prefix) for name in modern):
             return modern

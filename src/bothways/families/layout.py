@@ -156,7 +156,7 @@ class SettingsReader:
     ) -> SettingsReader:
         """Return a reader; ``defaults`` has the values of missing settings that differ from BERT's.
 
-        Refuse settings that would change the computation; ``harmless`` has their supported values.
+        Raise `UnsupportedConfig` for unsupported features; ``harmless`` has more settings with their supported values.
         """
         for name, values in {**HARMLESS, **(harmless or {})}.items():
             if settings.get(name) not in values:
@@ -322,7 +322,7 @@ def read_weights(
 
 
 def check_numbers(name: str, value: Tensor) -> None:
-    """Refuse a stored tensor that holds anything but finite floating point numbers.
+    """Raise an error for a stored tensor that holds anything but finite floating point numbers.
 
     The bits of each number are checked, since a sum could overflow and would start torch's threads.
     """
@@ -349,7 +349,7 @@ def check_numbers(name: str, value: Tensor) -> None:
 def write_weights(
     rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Return tensors under the family's names, for all rows whose tensor is among ``tensors``."""
+    """Invert `read_weights`: return ``tensors`` under the family's names, without those that no row names."""
     theirs: dict[str, Tensor] = {}
     for mapped in expand(rows, config, prefix):
         if mapped.ours in tensors:

@@ -135,7 +135,7 @@ class Runner(Generic[WindowT, AnswerT]):
 def row_answers(
     forward: Callable[[Packed], Tensor], *, per_token: bool
 ) -> Callable[[Packed, Sequence[TokenIds]], Iterable[Row]]:
-    """Return the ``compute`` function of a `Runner` for a model that maps a batch to rows (B, K), or (T, K).
+    """Return the ``compute`` function of a `Runner`, for a model that maps a batch to (B, K), or (T, K).
 
     With ``per_token`` an answer is (n, K) instead of (K).
     """

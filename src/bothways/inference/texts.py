@@ -44,7 +44,7 @@ class TextOptions:
     Attributes:
         max_length: Maximum tokens per window, special ones included.
         on_overflow: Policy for longer texts: "window", "error" or "truncate", see `bothways.text.windows`.
-        stride: Tokens that neighbouring windows share; None for a quarter of its text tokens.
+        stride: Tokens that neighbouring windows share; None for a quarter of a window's text tokens.
         block_texts: Maximum texts tokenised at once; None for a number that fills a batch even with short texts.
         block_characters: Maximum characters of a block.
         as_words: Join the words of each text with single spaces first, as taggers do.
@@ -69,7 +69,7 @@ class TextOptions:
                 raise InvalidInput(f"{name} must be at least 1, but it is {size}.")
 
     def given(self, text: Text) -> Text:
-        """Return a text, or a pair, as the tokenizer reads it."""
+        """Return a text, or a pair, as it is passed to the tokenizer: joined words with `as_words`, else unchanged."""
         return read_as_words(text) if self.as_words else text
 
     def encode(
@@ -215,7 +215,7 @@ def blocks(
     characters: float = math.inf,
     size: Callable[[ItemT], int] = lambda _: 0,
 ) -> Iterator[list[ItemT]]:
-    """Yield items in lists of at most ``at_most``; a list also ends once the sum of its sizes is ``characters``."""
+    """Yield items in lists of at most ``at_most``; a list also ends once its sizes sum to ``characters``."""
     block: list[ItemT] = []
     filled = 0
     for item in items:
@@ -318,13 +318,13 @@ class TokenBudget:
 
     @classmethod
     def of(cls, tokens: int | TokenBudget | None, device: torch.device) -> TokenBudget:
-        """Return the given budget, or a new one of this many tokens or of the device's default."""
+        """Return ``tokens`` if it is a budget, else a new budget of that many tokens, or of the device's default."""
         if isinstance(tokens, TokenBudget):
             return tokens
         return cls((CPU_TOKENS if device.type == "cpu" else GPU_TOKENS) if tokens is None else tokens)
 
     def lower(self, tokens: int) -> None:
-        """Lower the budget to this many tokens from now on, unless it is lower already."""
+        """Lower the budget to ``tokens``, unless it is lower already."""
         with self._lock:
             self.tokens = min(self.tokens, tokens)
 

@@ -131,9 +131,9 @@ def _compensated(
 
 
 def _in_turn(left_OI: Tensor, step_O: Tensor, order_I: Tensor, factor_II: Tensor, pair: int) -> Tensor:
-    """Return the codes (O, I) of weights in a given order of columns, overwriting ``left_OI``.
+    """Return the codes (O, I) of weights whose columns are in ``order_I``, overwriting ``left_OI``.
 
-    The second weight of a pair is limited by the first.
+    The code of a neighbouring pair's first column limits that of its second, so that their sum stays within ``pair``.
     """
     codes_OI = torch.zeros_like(left_OI)
     order = order_I.tolist()

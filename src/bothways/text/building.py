@@ -160,14 +160,14 @@ def _overrule(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, settings
 
 
 def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
-    """Add the checkpoint's added tokens, and check that each gets its id."""
+    """Add the tokens that the settings list, and check that each gets the id that they give."""
     # In one call: the library rebuilds its search for all added tokens after each call.
     tokenizer.add_tokens([library_token(added.token, special=added.special) for added in settings.added])
     for added in settings.added:
         if (given := tokenizer.token_to_id(added.token.content)) != added.id:
             raise CorruptCheckpoint(
                 f"the tokenizer settings give the added token {added.token.content!r} the id {added.id}, but its "
-                f"place after the vocabulary is {given}: vocabulary and settings belong to different checkpoints."
+                f"id after the vocabulary is {given}: vocabulary and settings belong to different checkpoints."
             )
 
 
@@ -190,7 +190,7 @@ def _declare_special(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -
 
 
 def token_id(tokenizer: tokenizers.Tokenizer, token: str, path: Path) -> int:
-    """Return the id of a token that the tokenizer must have."""
+    """Return the id of a token; raise `CorruptCheckpoint` if the tokenizer does not have it."""
     found = tokenizer.token_to_id(token)
     if found is None:
         raise CorruptCheckpoint(

@@ -35,12 +35,12 @@ class TokenizerSummary:
         texts: Number of texts.
         words: Number of words.
         characters: Number of characters in words, without white space.
-        pieces: Number of tokens.
-        unknown_pieces: Number of tokens that stand for text that the vocabulary cannot spell.
+        pieces: Number of tokens of all texts.
+        unknown_pieces: Number of unknown tokens, which replace text that the vocabulary cannot represent.
         unknown_words: Number of words with an unknown token. Unlike `unknown_pieces`, this number is comparable between
             tokenizers that replace a whole word, or each unknown character, by an unknown token.
         vocabulary: Size of the vocabulary, special tokens included.
-        used: Number of different tokens used.
+        used: Number of vocabulary entries that occur in the texts.
         most_cut: The words that are split into the most tokens (at least two), in descending order.
     """
 
@@ -77,7 +77,7 @@ class TokenizerSummary:
 
     @property
     def used_share(self) -> float:
-        """Share of the vocabulary that was used."""
+        """Share of the vocabulary that occurs in the texts."""
         return self.used / self.vocabulary if self.vocabulary else 0.0
 
 

@@ -259,7 +259,7 @@ def _legacy_tokens(ids: Mapping[str, object], special: frozenset[str]) -> tuple[
 
 
 def _contents(options: Mapping[str, object]) -> frozenset[str]:
-    """Return the content of every special token in the options."""
+    """Return the strings of all special tokens in the options."""
     named = [(key, value) for key, value in options.items() if key.endswith("_token")]
     for key in _LISTS:
         value = options.get(key)
@@ -281,7 +281,7 @@ def _read_object(files: Mapping[str, bytes], name: str) -> dict[str, object]:
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """Read every tokenizer file in a checkpoint folder by name."""
+    """Return the content of every tokenizer file in a checkpoint folder, by name."""
     return {name: _content(folder / name) for name in TOKENIZER_FILES if (folder / name).exists()}
 
 
@@ -339,9 +339,9 @@ def _config_file(
 
 
 def _defaults(tokenizer_class: _Json, recipe: TokenizerRecipe, *, types: bool) -> dict[str, _Json]:
-    """Return the settings that the generic class of ``transformers`` needs, unlike the class of a family.
+    """Return the padding side and the token types as settings, if the class is the generic one of ``transformers``.
 
-    These are the padding side and the token types.
+    The other classes have the right values as defaults.
     """
     if tokenizer_class != GENERIC_CLASS:
         return {}

@@ -18,8 +18,7 @@ from bothways.text.windows import Text, Window
 class Frame:
     """Special tokens before, between and after encoded texts.
 
-    `gaps` has the special ids before each text and, as its last entry, those after the last text; `gap_types` and
-    `text_types` are segment ids.
+    `gaps` has the ids before each text, then those after the last one; `gap_types` and `text_types` are segment ids.
     """
 
     gaps: tuple[tuple[int, ...], ...]

@@ -44,7 +44,7 @@ class _Trainer(Protocol):
 
 
 class _Normalizer(Protocol):
-    """The preparation of text; an empty map leaves it unchanged."""
+    """The preparation of text; an empty `precompiled_charsmap` changes no character."""
 
     add_dummy_prefix: bool
     escape_whitespaces: bool

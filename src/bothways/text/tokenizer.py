@@ -158,7 +158,7 @@ class TextTokenizer:
     def check_vocabulary(self, rows: int, types: int = 0) -> None:
         """Check that token ids are below ``rows`` and token types below ``types``, the sizes of a model's tables.
 
-        With 0 types, any type is allowed. With 1, the second text of a pair, which has type 1, is only refused on use.
+        With 0 types, any type is allowed. With 1, pairs, whose second text has type 1, are refused only on use.
         """
         single, pair = self._largest_types
         if types and (single >= types or pair >= max(types, 2)):
@@ -219,7 +219,7 @@ class TextTokenizer:
             texts: Strings, or tuples of two strings. An empty string gives the special tokens alone.
             max_length: Maximum tokens of a window, special ones included.
             on_overflow: Policy for longer texts, see `bothways.text.windows`.
-            stride: Tokens that neighbouring windows share. Default: a quarter of its text tokens.
+            stride: Tokens that neighbouring windows share. Default: a quarter of a window's text tokens.
             offsets: Also return the offsets, words and sequences of the tokens.
             first: Index of the first text, from 0, for error messages about a block of a longer list.
             cut: The text of a pair that is split into windows or truncated, see `bothways.text.windows`.
@@ -261,7 +261,7 @@ class TextTokenizer:
         return encoded
 
     def encode_bare(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of texts without special tokens, at full length."""
+        """Return the ids of texts without special tokens, not truncated or split into windows."""
         return [
             encoding.ids
             for block in blocks(texts)
@@ -297,7 +297,7 @@ class TextTokenizer:
 
 
 def reduce_whole(tokenizer: TextTokenizer) -> tuple[Callable[..., TextTokenizer], tuple[object, ...]]:
-    """Reduce a tokenizer to all of its contents, for a pickle that needs no folder."""
+    """Implement ``__reduce__`` with the whole content of a tokenizer, so that unpickling needs no folder."""
     make = partial(TextTokenizer, files=tokenizer._files, model_max_length=tokenizer.model_max_length)
     return make, (tokenizer._tokenizer, tokenizer.recipe)
 

@@ -72,7 +72,7 @@ def check_text(index: int, text: object) -> bool:
 
 
 def check_length(text: str, what: str) -> None:
-    """Refuse a text or word so long that tokenizing takes minutes and gigabytes; the message begins with ``what``."""
+    """Raise an error, beginning with ``what``, for a text or word that would take minutes and gigabytes to tokenize."""
     if len(text) > MOST_CHARACTERS:
         raise InvalidInput(
             f"{what} has {len(text):,} characters: expected at most {MOST_CHARACTERS:,}. Split it into several texts."
@@ -269,10 +269,10 @@ def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: 
         rooms = room // 2, room - room // 2
     if any(has < min(1, length) for has, length in zip(rooms, lengths, strict=True)):
         raise TextTooLong(
-            f"pair {index + 1} has texts of {first} and {second} tokens; with {special} special tokens, this leaves "
-            f"no room for both within {limits.max_length}"
+            f"pair {index + 1} has texts of {first} and {second} tokens; a window of {limits.max_length} tokens, "
+            f"{special} of them special, leaves no room for both"
             + (
-                ", as the first must fit whole. Shorten it."
+                ", as the first must fit whole. Shorten the first text, or choose a larger max_length."
                 if limits.cut == "second"
                 else ". Choose a larger max_length."
             )
@@ -286,8 +286,8 @@ def _parts(body: range, room: int, stride: int | None, index: int) -> list[range
         return [body]
     if stride is not None and stride >= room:
         raise InvalidInput(
-            f"stride is {stride}, but text {index + 1} leaves room for {room} tokens in a window: windows would not "
-            "advance. Choose a smaller stride or a larger max_length."
+            f"expected a stride below {room}, as a window holds {room} tokens of text {index + 1}, got {stride}. "
+            "Choose a smaller stride or a larger max_length."
         )
     step = room - (room // 4 if stride is None else stride)
     count = 1 + -(-(len(body) - room) // step)

@@ -70,7 +70,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class ReadWords:
-    """Words as the model reads them.
+    """Words as the model reads them: without invisible characters, joined by single spaces.
 
     Attributes:
         text: The words with single spaces between them.
@@ -154,7 +154,7 @@ def read_as_words(text: Text) -> Text:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Return begin and end of each word of a raw text, by a rule for scripts with spaces.
+    """Return start and end of each word of a raw text, by rules for scripts with spaces.
 
     A run of letters, digits and their marks is a word, also across a single apostrophe, full stop or hyphen within it,
     or a comma between digits; so is a name behind an @ or #, and an address behind ``http://``. Every other character
@@ -227,7 +227,7 @@ def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], pla
 
 
 def _numbers(tokens: WordStarts, places: Places) -> NDArray[np.int64]:
-    """Return numbers that order tokens of different windows by their position in the whole text."""
+    """Return numbers that increase with the position of tokens in the whole text, across windows."""
     return tokens.rows_M + places.start
 
 

@@ -80,7 +80,7 @@ def flash_attn_kernel() -> Callable[..., Tensor] | None:
 
 
 class Flex:
-    """Relative scores and local windows without padding, by torch's FlexAttention."""
+    """Attention with relative scores, local windows or both, without padding, by torch's FlexAttention."""
 
     name = "flex"
 

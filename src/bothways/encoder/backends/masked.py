@@ -83,7 +83,7 @@ class Padded:
 
 
 class Local:
-    """torch's fused attention over blocks of queries and the keys around them."""
+    """Local attention by torch's fused attention, for blocks of queries and the keys near them."""
 
     name = "local"
 
@@ -134,7 +134,7 @@ def _mask(packed: Packed, length: int, rows: int, reach: int) -> Tensor:
 
 
 def _far(packed: Packed, length: int, reach: int) -> Tensor:
-    """Return the mask of token pairs out of reach, (n, n)."""
+    """Return the mask of token pairs that are farther apart than ``reach``, (n, n)."""
     place_n = torch.arange(length, device=packed.cu_seqlens.device)
     return (place_n[:, None] - place_n).abs() > reach
 
