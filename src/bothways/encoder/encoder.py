@@ -232,7 +232,7 @@ class Encoder(nn.Module):
     """Embedding and L layers over packed tokens.
 
     Weights start as in BERT: matrices normal with standard deviation `initializer_range`, biases zero, norms the
-    identity. A batch runs through ``layers[index]`` for each index in `steps`; each `inner` steps make one of L layers.
+    identity. A batch runs through ``layers[index]`` for each index in `steps`; `inner` steps in a row form one layer.
     """
 
     checkpointing = False

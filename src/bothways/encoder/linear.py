@@ -216,7 +216,7 @@ class BFloat16Weight:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A formatted copy of a parameter, and the parameter's state when it was made; `chosen` is True for `hold`."""
+    """A formatted copy of a parameter, and the parameter's state when it was made; `chosen` if `hold` made it."""
 
     weight: "ref[Tensor]"
     state: tuple[int, int, torch.Size]

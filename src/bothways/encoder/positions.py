@@ -1,4 +1,4 @@
-"""Positions in attention: none, rotated queries and keys, or scores for distances.
+"""Positions in attention: rotated queries and keys, scores that depend on distances, or neither.
 
 The part that all layers share (`SharedPositions`) is computed once per batch; a layer's own part (`LayerPositions`)
 once per layer.

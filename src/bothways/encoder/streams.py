@@ -3,7 +3,7 @@
 Query stream (Yang et al. 2019, arXiv:1906.08237, section 2.3): the content stream is that of every encoder, but
 a token sees only itself and the tokens that do not come after it in a factorisation order. The query stream has a
 vector for each target: it starts from one learned vector, the same for all targets, and attends to the content states,
-one layer below, of the tokens strictly before the target. So it knows the target's position, but not its token. Both
+one layer below, of the tokens strictly before the target. So this stream knows a target's position, not its token. Both
 streams share weights. DeBERTa's mask decoder (He et al. 2020, arXiv:2006.03654, section 3.2) is the same attention in
 the last layer alone, with all tokens visible.
 

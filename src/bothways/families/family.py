@@ -250,7 +250,7 @@ class Family:
         return ("sequence",) if head_beside("sequence", settings) else ()
 
     def canonical(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return tensors under modern names: with the family's prefix, without LayerNorm ``gamma`` and ``beta``."""
+        """Return tensors under today's names: with the family's prefix, and LayerNorm ``weight`` and ``bias``."""
         modern = {_modern(name): value for name, value in tensors.items()}
         if any(name.startswith(self.prefix) for name in modern):
             return modern
@@ -258,7 +258,7 @@ class Family:
 
 
 def _modern(name: str) -> str:
-    """Rename LayerNorm gamma and beta, as in the first BERT checkpoints, to weight and bias."""
+    """Rename LayerNorm ``gamma`` and ``beta``, as in the first BERT checkpoints, to ``weight`` and ``bias``."""
     if name.endswith("LayerNorm.gamma"):
         return name.removesuffix("gamma") + "weight"
     if name.endswith("LayerNorm.beta"):

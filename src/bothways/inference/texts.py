@@ -48,7 +48,7 @@ class TextOptions:
         block_texts: Maximum texts tokenised at once; None for a number that fills a batch even with short texts.
         block_characters: Maximum characters of a block.
         as_words: Join the words of each text with single spaces first, as taggers do.
-        cut: The text of a too long pair that is split or truncated, see `bothways.text.windows`.
+        cut: For a pair that is too long, the text that is split or truncated, see `bothways.text.windows`.
 
     Raises:
         InvalidInput: The size of a block is below 1.

@@ -55,7 +55,7 @@ def build_tokenizer(
     _declare_special(tokenizer, recipe)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    # Use it once: only then does the library notice that a template names undefined tokens.
+    # Encode once: only then does the library notice that a template names undefined tokens.
     checked(folder / TOKENIZER_FILE, lambda: (tokenizer.encode(""), tokenizer.encode("", "")))
     return tokenizer
 

@@ -1,4 +1,4 @@
-"""Backends in plain torch for masks, local windows, distance scores, attention weights or padding.
+"""Attention backends in plain torch that support local windows, distance scores, attention weights or padding.
 
 Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width, W = 2 S - 1 distances between tokens;
 n tokens of one sequence, b blocks of r queries, c = r + 2 reach keys that a block can see.
