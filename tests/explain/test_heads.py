@@ -43,13 +43,16 @@ def model(base):
 
 def made_up(monkeypatch, weights):
     """Let every sentence of n tokens be attended to as ``weights(n)`` says, in one layer of two heads."""
-    real = heads._looks
+    real = heads._sentence_attentions
 
     def looks(model, encoder, sentences):
         for number, looked in real(model, encoder, sentences):
-            yield number, heads._Look(looked.window, weights(len(looked.words_n)), looked.words_n, looked.count)
+            yield (
+                number,
+                heads._SentenceAttention(looked.window, weights(len(looked.words_n)), looked.words_n, looked.count),
+            )
 
-    monkeypatch.setattr(heads, "_looks", looks)
+    monkeypatch.setattr(heads, "_sentence_attentions", looks)
 
 
 def by_name(roles):
@@ -92,7 +95,7 @@ def test_dependencies_are_scored_by_the_word_attended_to_most_and_beside_the_bes
 
 
 def test_a_pronoun_is_right_where_its_noun_gets_more_than_the_other(model, monkeypatch):
-    looked = heads._Look(None, np.zeros((1, 2, 3, 3)), np.arange(3), 3)
+    looked = heads._SentenceAttention(None, np.zeros((1, 2, 3, 3)), np.arange(3), 3)
     looked.weights[0, 0, 2] = [0.6, 0.4, 0.0]
     tally = heads._Tally()
     tally.add_pronoun(heads.PronounSentence(Sentence(("a", "b", "it")), 2, 0, 1), looked)
@@ -104,7 +107,7 @@ def test_a_pronoun_is_right_where_its_noun_gets_more_than_the_other(model, monke
 
 def test_attention_to_a_word_of_several_tokens_is_their_sum_and_from_one_their_mean():
     weights = np.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0.3, 0.3, 0.2, 0.2], [0.25, 0.25, 0.25, 0.25]])
-    found = heads._Look(None, weights[None, None], np.array([-1, 0, 0, 1]), 3).of_words()[0, 0]
+    found = heads._SentenceAttention(None, weights[None, None], np.array([-1, 0, 0, 1]), 3).of_words()[0, 0]
     np.testing.assert_allclose(found, [[0.5, 0.15, 0], [0.5, 0.25, 0], [0, 0, 0]])
 
 
