@@ -110,7 +110,7 @@ def test_a_system_without_labels_is_refused_by_name():
 
 
 def test_the_truth_is_of_the_same_systems():
-    with pytest.raises(InvalidInput, match="'other' is only in one of the two"):
+    with pytest.raises(InvalidInput, match="'other' is only in the truth or only in the data"):
         rank_systems(fake_judge(), UNLABELLED, GOLD, truth={**RATES, "other": 0.5})
     with pytest.raises(InvalidInput, match=r"a success rate from 0 to 1 in 'value', got 1.5"):
         read_truth([{"system": "a", "value": 1.5}])

@@ -5,7 +5,7 @@ a few human labels, `score_system` estimates the success rate of a system from t
 confidence interval (prediction-powered inference). `rank_systems` ranks several systems. After ARES (Saad-Falcon et al.
 2023, arXiv:2311.09476).
 
-Names are imported on first use, so that the command line reads columns without importing NumPy or torch.
+Names are imported on first use, so that the command line can use `TripleColumns` without importing NumPy or torch.
 """
 
 from typing import TYPE_CHECKING

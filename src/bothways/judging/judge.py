@@ -1,4 +1,4 @@
-"""A trained judge: the probability that a triple is good on one dimension.
+"""A judge: predicts the probability that a (query, passage, answer) triple is good on one dimension.
 
 Shapes: N triples.
 """
@@ -44,7 +44,7 @@ class ConfidenceArguments(TypedDict, total=False):
 
 
 class Judge:
-    """A cross-encoder that judges triples on one dimension.
+    """A cross-encoder that predicts whether (query, passage, answer) triples are good on one dimension.
 
     >>> judge = Judge.train("sentence-transformers/all-MiniLM-L6-v2", "triples.jsonl", "context_relevance")
     ... # doctest: +SKIP
@@ -53,9 +53,9 @@ class Judge:
     array([0.98])
 
     Attributes:
-        classifier: The pair classifier; `PairClassifier.from_pretrained` opens it too.
-        dimension: The dimension.
-        good: The label of good triples.
+        classifier: The pair classifier; `PairClassifier.from_pretrained` can open a saved judge too.
+        dimension: The dimension, see `DIMENSIONS`.
+        good: The classifier's label for good triples.
         record: The training record; None for a judge opened from a folder.
     """
 
@@ -96,12 +96,12 @@ class Judge:
         """Fine-tune an encoder to judge triples, and calibrate it on held-out rows.
 
         Args:
-            model: A folder or a name, see `bothways.load`.
+            model: Folder or name of the encoder to fine-tune, see `bothways.load`.
             train: Triples with labels 0 and 1. If no triple has a label, all count as good and negatives are made.
             dimension: The dimension to judge.
-            validation: Held-out triples. Default: about a tenth of the training rows, which share neither query nor
-                passage with the others.
-            columns: Columns of the parts of a row.
+            validation: Held-out triples. Default: about a tenth of ``train``; the rest has none of its queries,
+                passages and documents.
+            columns: Names of the columns.
             negatives: Kind of negatives to make, see `bothways.judging.training_rows`.
             opening: Options for opening the model and reading texts.
             merge: Rule that merges the windows of a long passage, see `bothways.tasks.outputs`.
@@ -109,8 +109,8 @@ class Judge:
             options: Training options, see `bothways.training.options.TrainingOptions`.
 
         Raises:
-            InvalidInput: No triple has a label and ``negatives`` is ``"none"``, all labels are the same, or an option
-                is out of range.
+            InvalidInput: All labels are 0, the labels are not both 0 and 1 and ``negatives`` is ``"none"``, or an
+                option is out of range.
         """
         found, seed = find_dimension(dimension), options.get("seed", 0)
         data = prepare(train, found, validation=validation, columns=columns, negatives=negatives, seed=seed)
@@ -143,7 +143,7 @@ class Judge:
             opening: Options for opening the model and reading texts.
 
         Raises:
-            InvalidInput: The folder holds no judge, no judge of this dimension, or several and ``dimension`` is None.
+            InvalidInput: The folder has no judge, none of this dimension, or several while ``dimension`` is None.
         """
         path = _judge_folder(Path(folder), dimension)
         classifier = PairClassifier.from_pretrained(path, **opening)
@@ -156,12 +156,12 @@ class Judge:
             )
         if name not in DIMENSIONS:
             raise CorruptCheckpoint(
-                f"the card of {str(folder)!r} must name one of {', '.join(DIMENSIONS)}, but it names {name!r}: "
-                "the file was altered or damaged. Get the model again from where it came."
+                f"bothways.json in {str(folder)!r}: expected the judge's dimension to be one of "
+                f"{', '.join(DIMENSIONS)}, got {name!r}. Get the model again from where it came."
             )
         if dimension not in (None, name):
             raise InvalidInput(
-                f"expected a judge of {dimension}, got {str(folder)!r}, which judges {name}. Ask for {name}, or train "
+                f"expected a judge of {dimension}, got {str(folder)!r}, which judges {name}. Choose {name}, or train "
                 f"one with bothways judge train --dimension {dimension}."
             )
         return cls(classifier, DIMENSIONS[name])
@@ -176,10 +176,10 @@ class Judge:
         self.classifier.save(folder, overwrite=overwrite)
 
     def probabilities(self, triples: Sequence[Triple], *, show_progress: bool | None = None) -> NDArray[np.float64]:
-        """Return the probability (N) that each triple is good, calibrated if the judge is.
+        """Return the probability (N) that each triple is good, calibrated if the judge has a calibration.
 
         Raises:
-            InvalidInput: A text that the dimension reads is empty.
+            InvalidInput: A text that the judge reads is empty.
         """
         pairs = [self.dimension.pair(each) for each in triples]
         place = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
@@ -201,7 +201,7 @@ class Judge:
 
         Args:
             data: Labelled triples; rows without a label are left out.
-            columns: Columns of the parts of a row.
+            columns: Names of the columns.
             resamples: Bootstrap resamples for the intervals.
             seed: Seed of the bootstrap.
             show_progress: Force the progress bar on or off.
@@ -213,7 +213,8 @@ class Judge:
         labelled = read_triples(data, self.dimension, named).labelled
         if not labelled:
             raise InvalidInput(
-                f"expected labels in the column {named.label(self.dimension)!r}, got none. Name the column."
+                f"expected labels in the column {named.label(self.dimension)!r}, got none. Name another column, or "
+                "label some rows."
             )
         probability_N = self.probabilities(labelled, show_progress=show_progress)
         return judge_report(labelled, probability_N, resamples=resamples, seed=seed)
@@ -234,7 +235,7 @@ class Judge:
 
 
 def judges_in(folder: Path) -> list[JudgeDimension]:
-    """Return the dimensions for which a folder has a judge, in a subfolder of that name."""
+    """Return the dimensions for which a folder has a judge, in a subfolder named after the dimension."""
     return [name for name in DIMENSIONS if (folder / name / "config.json").is_file()]
 
 

@@ -45,9 +45,9 @@ def read_labels(
     if not labels:
         there = ", ".join(map(repr, rows[0].values))
         raise InvalidInput(
-            f"expected human labels in the column {named.label(dimension)!r}, got none in {len(rows):,} rows, which "
-            f"have: {there}. Name the column (--{dimension.name.replace('_', '-')}), or label some rows: about 150 "
-            "give a useful interval."
+            f"expected human labels in the column {named.label(dimension)!r}, got none in {len(rows):,} rows with "
+            f"the columns {there}. Name the column (--{dimension.name.replace('_', '-')}), or label some rows: about "
+            "150 give a useful interval."
         )
     for each in labels:
         if each.id is None and not each.query:
@@ -105,7 +105,7 @@ class _Finder:
         self._by_parts: dict[tuple[Part, ...], dict[tuple[str, ...], list[Place]]] = {}
 
     def places(self, label: Triple) -> list[Place]:
-        """Return the rows that a label belongs to."""
+        """Return the system and the row index of each row that a label matches."""
         if label.system is not None and label.system not in self._systems:
             raise InvalidInput(
                 f"{label.where}: expected one of the systems {', '.join(map(repr, self._systems))}, got "
@@ -153,7 +153,7 @@ class JudgeDisagreement:
     """A triple on which the judge disagrees with the human label."""
 
     triple: Triple
-    probability: float  # the judge's probability that it is good
+    probability: float  # the judge's probability that the triple is good
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values."""
@@ -214,7 +214,7 @@ def judge_report(
 
 
 def tau_of(first_S: ArrayLike, second_S: ArrayLike) -> float | None:
-    """Return Kendall's tau-b between two scorings of the systems; None if one of them ties all systems."""
+    """Return Kendall's tau-b between two scores of the systems; None if one score is the same for all of them."""
     from scipy.stats import kendalltau
 
     if np.ptp(first_S) == 0 or np.ptp(second_S) == 0:

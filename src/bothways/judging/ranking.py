@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bothways.judging.triples import Rows
 
 NEXT_ROWS = 50
-# A paired comparison needs at least this share of labelled queries to be labelled for both systems.
+# Minimum queries labelled for both systems, as a share of the smaller number of labels, for a paired comparison.
 _MIN_PAIRED = 0.5
 
 
@@ -40,10 +40,10 @@ class NextRow:
 
     system: str  # the system that answered
     triple: Triple
-    probability: float  # the judge's probability that it is good
+    probability: float  # the judge's probability that the triple is good
 
     def to_dict(self, columns: TripleColumns) -> dict[str, object]:
-        """Return the row as a dictionary with these column names."""
+        """Return the row as a dictionary whose keys are the names of these columns."""
         triple = self.triple
         return {
             **({} if triple.id is None else {columns.id: triple.id}),
@@ -87,13 +87,13 @@ class SystemRanking:
     # excludes 0; None if labels on all rows would not be enough, or for a single system.
     separating_labels: int | None
     truth: Mapping[str, float]  # the true success rates, if they are known
-    tau: float | None  # Kendall's tau between the ranking and the truth; None if that is unknown
-    next_rows: tuple[NextRow, ...]
+    tau: float | None  # Kendall's tau between estimated and true success rates; None without the true ones
+    next_rows: tuple[NextRow, ...]  # rows to label next
     quality: JudgeReport  # the judge's agreement with the labels of all systems together
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Reasons to doubt the intervals, each with its system."""
+        """Reasons to doubt the intervals, each after the name of its system."""
         return tuple(f"{each.system}: {warning}" for each in self.systems for warning in each.warnings)
 
     @property
@@ -104,7 +104,9 @@ class SystemRanking:
         if more == 0:
             return f"The interval of the difference between {names} excludes 0: no further labels are needed."
         labels = (
-            "even labels of all rows would not" if more is None else f"about {more:,} more random labels of each would"
+            "even labels of all rows would not"
+            if more is None
+            else f"labels of about {more:,} more random rows of each would"
         )
         return f"If the difference is as estimated, {labels} separate {names}."
 
@@ -115,7 +117,7 @@ class SystemRanking:
                 return each.probability
             if (each.second, each.first) == (first, second):
                 return 1 - each.probability
-        raise InvalidInput(f"expected two systems of the ranking, got {first!r} and {second!r}.")
+        raise InvalidInput(f"expected two different systems of the ranking, got {first!r} and {second!r}.")
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values."""
@@ -150,11 +152,11 @@ def rank_systems(
 
     Args:
         judge: The judge.
-        systems: Names of systems, with all rows of each. A row that names another system counts for that one.
+        systems: All rows of each system, by its name. A row counts for the system that it names, if any.
         labels: Human labels for a random sample of each system's rows. Default: the labels in ``systems``. A label is
             matched by id, else by texts; if it names a system, only to the rows of that system.
         truth: True success rates, if they are known.
-        columns: Columns of the parts of a row.
+        columns: Names of the columns.
         method: Method of the intervals.
         level: Confidence level of the intervals.
         next_rows: Number of rows to suggest for labelling.
@@ -163,14 +165,14 @@ def rank_systems(
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: A system has fewer than two labels, a label matches no row, or ``truth`` names other systems.
+        InvalidInput: A system has fewer than two labels, a label matches no row, or ``truth`` has other systems.
     """
     read = _read_systems(systems, judge.dimension, columns, format)
     other = sorted({*truth}.symmetric_difference(read)) if truth else []
     if other:
         raise InvalidInput(
             f"truth: expected a value for each of the systems {', '.join(map(repr, read))} and no others, but "
-            f"{', '.join(map(repr, other))} is only in one of the two. Correct the names."
+            f"{', '.join(map(repr, other))} is only in the truth or only in the data. Correct the names."
         )
     judged = judge_systems(judge, read, labels, columns, format=format, show_progress=show_progress)
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}
@@ -220,7 +222,7 @@ def _read_systems(
                     f"expected all rows of a system in one file, but {system!r} is in two. Merge the files, or "
                     "rename one system."
                 )
-            # Incomplete rows have no system; they count for the first one.
+            # The systems of incomplete rows are not known; all count for the first system of the file.
             read[system] = ReadTriples(tuple(own), 0 if place else found.incomplete)
     return read
 
@@ -280,7 +282,7 @@ def paired_samples(first: JudgedSystem, second: JudgedSystem) -> tuple[tuple[Sam
 
 
 def _rows_of_queries(system: JudgedSystem) -> dict[str, int] | None:
-    """Return the row of each query; None if a query has several."""
+    """Return the row index of each query; None if a query has several rows."""
     numbers = {each.query: number for number, each in enumerate(system.triples)}
     return numbers if len(numbers) == len(system.triples) else None
 
@@ -292,10 +294,10 @@ def _aligned(system: JudgedSystem, number: Mapping[str, int], both: Sequence[str
 
 
 def rows_to_label_next(systems: Sequence[JudgedSystem], count: int, seed: int) -> list[NextRow]:
-    """Choose the unlabelled rows with the most informative labels.
+    """Choose the unlabelled rows whose labels would be most informative.
 
-    These answer the queries on which the judge's probabilities differ most between the systems; for one system, their
-    probabilities are nearest to 0.5. Ties are broken by uncertainty, then at random. These rows are not a random
+    These are rows of the queries on which the judge's probabilities differ most between the systems; for one system,
+    rows with probabilities nearest to 0.5. Ties are broken by uncertainty, then at random. The rows are not a random
     sample: use their labels to correct or train a judge, and do not mix them with labels of randomly drawn rows.
     """
     groups = _shared_queries(systems) or [(row,) for system in systems for row in _rows(system)]

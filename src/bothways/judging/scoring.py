@@ -31,9 +31,9 @@ _ESTIMATE = ("value", "low", "high", "level", "method", "effective_labels")
 class JudgedSystem:
     """A system's rows with the judge's probabilities and, for some of them, human labels."""
 
-    name: str  # the system
+    name: str  # name of the system
     triples: Sequence[Triple]  # all rows
-    probability_N: NDArray[np.float64]  # the judge's probability that each is good
+    probability_N: NDArray[np.float64]  # the judge's probability that each triple is good
     incomplete: int = 0  # number of rows left out because they lack a text that the judge reads
 
     @property
@@ -125,7 +125,7 @@ def score_system(
         data: All rows of the system.
         labels: Human labels for a random sample of these rows. Default: the labels in ``data``.
         name: Name of the system.
-        columns: Columns of the parts of a row.
+        columns: Names of the columns.
         method: Method of the main interval: ``"ppi++"``, ``"ppi"`` or ``"classical"``.
         level: Confidence level of the intervals.
         seed: Seed of the bootstrap.
@@ -133,7 +133,7 @@ def score_system(
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: There are fewer than two labels, or a label matches no row; the message names some.
+        InvalidInput: There are fewer than two labels, or a label matches no row; the message lists some such labels.
     """
     read = {name: read_triples(data, judge.dimension, columns, format=format)}
     (judged,) = judge_systems(judge, read, labels, columns, format=format, show_progress=show_progress)
@@ -189,5 +189,5 @@ def scored(
 
 
 def equivalent_labels(estimate: PoweredEstimate) -> str:
-    """Return the number of labels that would give as narrow an interval without the judge, or "all" if none would."""
+    """Return the number of labels that would give as narrow an interval without the judge; "all" if no number would."""
     return "all" if estimate.effective_labels == float("inf") else f"{estimate.effective_labels:,.0f}"

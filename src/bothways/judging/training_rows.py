@@ -40,7 +40,7 @@ class JudgeData:
     columns: PairColumns
     training: "list[Row]"  # pairs to train on
     validation: "list[Row]"  # held-out pairs
-    made: int  # number of negatives made for both parts
+    made: int  # number of negatives made for training and validation
     left_out: int  # number of rows without a label, or without all texts
     repeated: int  # number of rows that repeat another
     shared_passages: int  # number of passages that validation data share with training data
@@ -129,7 +129,7 @@ def _labelled(
 
 
 def _split(rows: Sequence[Triple], seed: int) -> tuple[list[Triple], list[Triple]]:
-    """Hold out some rows; draw again while they lack one of the labels."""
+    """Hold out a tenth of the rows; draw again, up to 19 times, while these lack one of the labels."""
     group, classes = _groups(rows), {each.label for each in rows}
     splits = (
         hold_out(rows, HELD_OUT, seed + attempt, lambda label: (str(label),), group=group.__getitem__)
@@ -236,6 +236,6 @@ class _Negatives:
 
 
 def _nearest(triples: Sequence[Triple]) -> list[NDArray[np.int64]]:
-    """Return the best triples for each query by BM25 over their passages (over queries if there is no passage)."""
+    """Return the indices of the best triples for each query, by BM25 on passages (on queries where there is none)."""
     index = LexicalIndex.build([each.passage or each.query for each in triples], None)
     return [found.ranking.rows_K for found in index.retrieve([each.query for each in triples], _NEAREST)]

@@ -82,7 +82,7 @@ def find_dimension(name: str) -> Dimension:
 
 @dataclass(frozen=True, slots=True)
 class TripleColumns:
-    """Columns of the parts of a triple.
+    """Names of the columns of triples.
 
     Attributes:
         query: Column of the query.
@@ -108,7 +108,7 @@ class TripleColumns:
 
     @classmethod
     def named(cls, names: Mapping[str, str]) -> "TripleColumns":
-        """Return the default columns with some renamed.
+        """Return the default columns with other names for some of them.
 
         Raises:
             UnreadColumn: A name is not an attribute of this class.
@@ -153,7 +153,7 @@ def read_triples(
     Args:
         source: A file, or rows.
         dimension: The dimension, which sets the texts that a row must have and the label column to read.
-        columns: Columns of the parts of a row.
+        columns: Names of the columns.
         format: Format of the file, see `bothways.data.read_rows`.
 
     Raises:
