@@ -55,7 +55,7 @@ def test_rows_that_were_learnt_by_heart_are_given_away(learnt_by_heart):
     details = found["loss"].evidence.details
     assert details["auc_low"] > 0.7 > float(details["auc_of_the_words_alone"])
     assert 0 < details["tpr_at_1_percent_fpr"] <= 1
-    assert "none of them passes" in details["few_rows"]
+    assert "means no false positive" in details["few_rows"]
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(before[name], each) for name, each in model.fitted.backend.head_model.state_dict().items())
     assert audited(model, members, others)[0].to_dict()["findings"] == report.to_dict()["findings"]
@@ -74,7 +74,7 @@ def test_sets_that_differ_by_themselves_decide_nothing(learnt_by_heart):
     elsewhere = [{**row, "text": row["text"] + " elsewhere somewhere"} for row in rows_by_heart(60, 3)]
     report, found = audited(model, members, elsewhere)
     assert report.verdict == "inconclusive"
-    assert "told apart by their words alone" in report.detectors[0].reason
+    assert "the words alone separate members from non-members" in report.detectors[0].reason
     assert max(each.severity for each in found.values()) == Severity.LOW
 
 
@@ -98,7 +98,7 @@ def test_what_is_missing_is_said(learnt_by_heart, others, said):
 def test_members_among_the_non_members_are_left_out(learnt_by_heart):
     model, members, _ = learnt_by_heart
     report, _ = audited(model, members, members)
-    assert "(40 rows of the non-members are members)" in report.detectors[0].reason
+    assert "(40 given non-members are members)" in report.detectors[0].reason
 
 
 def test_a_reference_of_the_same_labels_is_compared_with(learnt_by_heart):

@@ -1,4 +1,4 @@
-"""Measurements that detectors share: a classifier's answers, the share that changes, hidden states, text vectors.
+"""Measurements that detectors share: predictions, the share of them that changes, hidden states, text vectors.
 
 Shapes: N texts, C labels, n tokens of a text, L layers and the embedding before them, H hidden, E embedding width.
 """
@@ -54,7 +54,7 @@ class ClassifierAnswers:
 
 
 def answers(context: Context, classifier: TextClassifier, texts: Sequence[str]) -> ClassifierAnswers:
-    """Predict texts; none may be blank."""
+    """Return a classifier's predictions for texts, none of which may be blank."""
     scores: list[Scores[object]] = []
     for start in range(0, len(texts), _CHUNK):
         context.check_time()
@@ -65,12 +65,15 @@ def answers(context: Context, classifier: TextClassifier, texts: Sequence[str]) 
 
 
 def changed_share(changed_N: NDArray[np.bool_]) -> Estimate:
-    """Return the share of changed answers, with its 95 % interval."""
+    """Return the share of changed predictions, with its 95 % interval."""
     return share(int(changed_N.sum()), len(changed_N))
 
 
 def mean_changed_share(changed_N: NDArray[np.bool_], originals_N: NDArray[np.int64]) -> Estimate:
-    """Return the share of changed answers, averaged over originals; the bootstrap resamples originals, not edits."""
+    """Return the mean over original texts of the share of their edits that change the prediction, with its interval.
+
+    ``originals_N`` is the index of the original of each edit. The bootstrap resamples originals, not edits.
+    """
     _, groups_N = np.unique(originals_N, return_inverse=True)
     rates_M = np.bincount(groups_N, changed_N) / np.bincount(groups_N)
     m = len(rates_M)
@@ -111,17 +114,17 @@ def shown(text: str) -> str:
 
 
 def drawn(rows: int, limit: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the indices of at most ``limit`` rows drawn at random, in order."""
+    """Return the indices of at most ``limit`` rows drawn at random, in ascending order."""
     return np.sort(rng.permutation(rows)[:limit])
 
 
 def drawn_texts(context: Context, limit: int, rng: np.random.Generator) -> tuple[str, ...]:
-    """Return at most ``limit`` of the user's texts, without blank ones."""
+    """Draw at most ``limit`` of the user's texts, without blank ones."""
     return tuple(text for _, text in drawn_rows(context, limit, rng))
 
 
 def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[tuple[int, str]]:
-    """Return at most ``limit`` of the user's texts with their row numbers, from 1, without blank texts."""
+    """Draw at most ``limit`` of the user's texts, without blank ones; return row numbers (from 1) and texts."""
     numbers = [row.number for row in context.rows or ()]
     rows = [(number, text) for number, text in zip(numbers, context.texts, strict=True) if text.strip()]
     if not rows:
@@ -132,7 +135,7 @@ def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[t
 def drawn_labelled(
     context: Context, limit: int, rng: np.random.Generator
 ) -> tuple[tuple[str, ...], NDArray[np.int64] | None, str]:
-    """Draw at most ``limit`` texts. Return them, the indices of their labels or None, and the reason for a None."""
+    """Draw at most ``limit`` texts; return them, their label indices or None, and the reason for missing labels."""
     try:
         labelled = context.labelled
     except NeedUnmet as error:
@@ -153,8 +156,7 @@ def clean_texts(context: Context) -> tuple[str, ...] | None:
 Vectors = Callable[[Sequence[str]], Numbers]
 """A function from texts to unit vectors (N, H)."""
 
-# Longer texts are truncated.
-MAX_TOKENS = 256
+MAX_TOKENS = 256  # longer texts are truncated
 _STATES_AT_ONCE = 32
 # Window length for models that have no limit of their own.
 _DEFAULT_LENGTH = 512
@@ -164,17 +166,17 @@ _DEFAULT_LENGTH = 512
 class States:
     """The hidden states of one text."""
 
-    ids: tuple[int, ...]
+    ids: tuple[int, ...]  # token ids
     begins_n: NDArray[np.int32]  # first character of each token; 0 for special tokens
     ends_n: NDArray[np.int32]  # end of each token, exclusive; 0 for special tokens
     hidden_LnH: NDArray[np.float32]  # outputs of the embedding and of each layer, as unit vectors
-    sentence_LH: Numbers  # their means over the tokens, as unit vectors
+    sentence_LH: Numbers  # mean of these outputs over the tokens, as unit vectors
 
 
 def states_of(
     encoder: PretrainedEncoder, texts: Sequence[str], check_time: Callable[[], None] = lambda: None
 ) -> Iterator[States]:
-    """Yield the states of texts, in order; long texts are truncated."""
+    """Yield the hidden states of texts, in order; long texts are truncated."""
     limit = min(MAX_TOKENS, encoder.config.max_length or MAX_TOKENS)
     for start in range(0, len(texts), _STATES_AT_ONCE):
         check_time()

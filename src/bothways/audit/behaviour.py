@@ -1,7 +1,7 @@
-"""`BehaviorConsistencyValidator`: does a classifier keep its answer where it should, and change it where it should?
+"""`BehaviorConsistencyValidator`: do predictions stay under edits that keep the meaning, and change under others?
 
-The tests are those of `bothways.audit.texts`, following CheckList (Ribeiro et al. 2020, arXiv:2005.04118). The
-share of answers that an edit changes is compared with that of a neutral edit of the same texts.
+The edits are those of `bothways.audit.texts`, following CheckList (Ribeiro et al. 2020, arXiv:2005.04118). The
+share of predictions that an edit changes is compared with that of a neutral edit of the same texts.
 
 Shapes: N texts, P pairs of texts, C labels.
 """
@@ -20,11 +20,10 @@ from bothways.evaluation.intervals import Estimate
 
 _MAX_TEXTS = 100
 _EXAMPLES = 5
-# Classifiers on MiniLM changed at most 9 % of their answers to natural edits of their own data; see docs/LOG.md.
+# Classifiers on MiniLM changed at most 9 % of their predictions under natural edits of their own data; see docs/LOG.md.
 _TOLERATED = 0.1
-# With fewer edited texts, no verdict is possible.
-_MIN_EDITED = 20
-_ALONE = 24
+_MIN_EDITED = 20  # with fewer edited texts, no verdict is possible
+_ALONE = 24  # texts to predict one by one
 # Probabilities in float32 differ by about 1e-6 between batches, in bfloat16 by about 1e-2.
 _ROUNDING = 0.03
 # CheckList tolerates a drop of this size in a probability that must not fall.
@@ -32,7 +31,7 @@ _ALLOWED_FALL = 0.1
 
 _CHECKLIST = "Ribeiro et al. 2020, Beyond accuracy: behavioral testing of NLP models with CheckList, arXiv:2005.04118"
 _BAD_CHARACTERS = "Boucher et al. 2022, Bad characters: imperceptible NLP attacks, arXiv:2106.09898"
-_FAILURE = {"turns": "do not change the answer", "stays": "weaken the answer"}
+_FAILURE = {"turns": "do not change the label", "stays": "lower the label's probability"}
 
 RULES = Rules(
     "BehaviorConsistencyValidator",
@@ -45,9 +44,9 @@ RULES = Rules(
     *(
         Rule(
             f"behaviour-{edit.name.replace(' ', '-')}",
-            # Padding and corrupted characters change most models' answers; natural variation must not.
+            # Padding and corrupted characters change predictions of most models; natural variation must not.
             Severity.MEDIUM if edit.kind == "natural" else Severity.LOW,
-            f"{edit.name}: {{rate:.1%}} of answers change",
+            f"{edit.name}: {{rate:.1%}} of predictions change",
             edit.remedy,
             (_CHECKLIST, _BAD_CHARACTERS) if edit.kind == "hostile" else (_CHECKLIST,),
         )
@@ -56,7 +55,7 @@ RULES = Rules(
     Rule(
         "behaviour-edits",
         Severity.INFO,
-        "{few} of {all} edits change few answers: at most {highest:.1%} ({name})",
+        "{few} of {all} edits change few predictions: at most {highest:.1%} ({name})",
         references=(_CHECKLIST,),
     ),
     *(
@@ -75,7 +74,7 @@ RULES = Rules(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Originals:
-    """The texts before editing, with their answers."""
+    """The texts before editing, with their predictions."""
 
     context: Context
     texts: tuple[str, ...]
@@ -83,7 +82,7 @@ class _Originals:
     rng: np.random.Generator
 
     def edited(self, edit: Edit) -> tuple[int, Estimate, dict[str, object]]:
-        """Return the number of edited texts, the share of answers that change, and details for the report."""
+        """Return the number of edited texts, the share of predictions that change, and details for the report."""
         pairs = [(number, edit.apply(text, self.rng)) for number, text in enumerate(self.texts)]
         numbers = [number for number, text in pairs if text is not None]
         edited = [text for _, text in pairs if text is not None]
@@ -105,13 +104,13 @@ class _Originals:
 
 
 class BehaviorConsistencyValidator:
-    """Tests whether answers stay under edits that keep the meaning, and change under those that do not."""
+    """Tests whether predictions stay under edits that keep the meaning, and change under those that do not."""
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
 
     def analyze(self, context: Context) -> Iterator[Finding]:
-        """Yield findings on batches, edits, directions, and agreement with the reference."""
+        """Yield findings on batches, edits that keep or change the meaning, and agreement with the reference."""
         rng = context.rng(self.name)
         texts = GENERAL if context.rows is None else drawn_texts(context, _MAX_TEXTS, rng)
         originals = _Originals(context, texts, answers(context, context.classifier, texts), rng)
@@ -126,28 +125,28 @@ class BehaviorConsistencyValidator:
 
 
 def _invariance(originals: _Originals, tested: int, usual: Estimate) -> Iterator[Finding]:
-    """Yield one finding for each edit that changes too many answers, and one for all other edits."""
+    """Yield one finding for each edit that changes too many predictions, and one for all other edits."""
     threshold = _TOLERATED
-    null = f"at most {_TOLERATED:.0%} of answers; too few texts have a function word for a neutral edit"
+    null = f"at most {_TOLERATED:.0%} of predictions; too few texts have a function word for a neutral edit"
     if tested >= _MIN_EDITED:
         threshold = max(_TOLERATED, usual.high)
         null = (
             f"a neutral edit ({NEUTRAL_EDIT.name}) changes {usual.value:.1%} [{usual.low:.1%}, {usual.high:.1%}] of "
-            f"{tested}"
+            f"{tested} predictions"
         )
     few: dict[str, dict[str, object]] = {}
     highest, name = 0.0, "none"
     for edit in EDITS:
         n, rate, details = originals.edited(edit)
         if rate.low > threshold and n >= _MIN_EDITED:
-            evidence = Evidence.of(f"share of answers that change ({edit.name})", rate, threshold, null, n, **details)
+            evidence = Evidence.of(f"share of changed predictions ({edit.name})", rate, threshold, null, n, **details)
             yield RULES.finding(f"behaviour-{edit.name.replace(' ', '-')}", evidence, rate=rate.value)
             continue
         few[edit.name] = {"value": rate.value if n else None, "n": n, "low": rate.low, "high": rate.high, **details}
         if n and rate.value >= highest:
             highest, name = rate.value, edit.name
     evidence = Evidence(
-        f"highest share of answers that change ({name})", highest, threshold, null, len(originals.texts), {"edits": few}
+        f"highest share of changed predictions ({name})", highest, threshold, null, len(originals.texts), {"edits": few}
     )
     yield RULES.finding("behaviour-edits", evidence, few=len(few), all=len(EDITS), highest=highest, name=name)
 
@@ -159,7 +158,7 @@ def _batches(originals: _Originals) -> Finding:
     worst = int(apart_N.argmax())
     value = float(apart_N[worst])
     evidence = Evidence(
-        "largest difference of a probability, alone and in a batch",
+        "largest difference between a probability alone and in a batch",
         value,
         _ROUNDING,
         "rounding: about 1e-6 in float32, about 1e-2 in bfloat16",

@@ -1,9 +1,9 @@
-"""`ClassifierConfidenceAnalyzer`: are the probabilities right on the model's own texts, and low on foreign ones?
+"""`ClassifierConfidenceAnalyzer`: are probabilities calibrated on the user's texts, and low out of domain?
 
 Overconfidence is compared with that of a calibrated model on the same number of rows, simulated by drawing labels from
 the model's own probabilities (consistency resampling; Bröcker and Smith 2007).
 
-Shapes: N texts, M foreign texts, D draws, R resamples.
+Shapes: N texts, M foreign (out-of-domain) texts, D draws, R resamples.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ RULES = Rules(
         "confidence-no-detector",
         Severity.LOW,
         "the model has no detector for texts unlike its training texts",
-        "Fit it with held-out rows and the default detector, and refuse texts that it marks as out of domain.",
+        "Fit the model with held-out rows and the default detector, and refuse texts that are marked as out of domain.",
         (_HENDRYCKS,),
     ),
     Rule("confidence-distribution", Severity.INFO, "mean confidence {mean:.3f} on the texts"),
@@ -61,20 +61,20 @@ RULES = Rules(
         "confidence-overconfident",
         Severity.MEDIUM,
         _GAP,
-        "Calibrate it on rows like these: fit it with validation data, or fit a temperature.",
+        "Calibrate the model on rows like these: fit it with validation data, or fit a temperature.",
         (_GUO,),
     ),
     Rule(
         "confidence-foreign-texts",
         Severity.LOW,
-        "mean confidence {foreign:.3f} on foreign texts, {own:.3f} on its own{warning}",
+        "mean confidence {foreign:.3f} on foreign texts, {own:.3f} on the given ones{warning}",
         "Do not rely on low probabilities to recognise foreign texts; use an out-of-domain detector.",
         (_HENDRYCKS, _HEIN),
     ),
     Rule(
         "confidence-detector",
         Severity.LOW,
-        "the model's own detector ({kind}) has an AUROC of {auroc:.3f} on foreign texts",
+        "the model's out-of-domain detector ({kind}) has an AUROC of {auroc:.3f} on foreign texts",
         "Fit the detector again, or set its threshold with fit_threshold.",
     ),
 )
@@ -189,10 +189,10 @@ def _max_softmax(rows: _Rows, answered: Mapping[str, ClassifierAnswers], report:
     return RULES.finding(
         "confidence-foreign-texts",
         Evidence(
-            "AUROC of 1 - max softmax, foreign against own",
+            "AUROC of 1 - max softmax, foreign against given texts",
             report.auroc.value,
             _CHANCE,
-            "0.5 for a model that is as confident on foreign texts as on its own; a fault if the interval is not above",
+            "0.5 for a model as confident on foreign texts as on given ones; a fault if the interval starts below this",
             len(own_N) + len(foreign_M),
             {**shares, **_numbers(report)},
         ),
@@ -208,7 +208,7 @@ def _detector(rows: _Rows, kind: str, report: Report) -> Finding:
     if len(rows.texts) >= _MIN_TEXTS and report.auroc.high < _USEFUL:
         severity = Severity.MEDIUM if report.auroc.high < _CHANCE else Severity.LOW
     evidence = Evidence(
-        "AUROC of the model's detector, foreign against own",
+        "AUROC of the model's detector, foreign against given texts",
         report.auroc.value,
         _CHANCE,
         "an uninformative detector: 0.5",
@@ -225,14 +225,14 @@ def _numbers(report: Report) -> dict[str, float]:
 
 
 def mixed(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return texts of words drawn from all given texts, with the lengths of the given texts."""
+    """Return 30 texts of words drawn from the given texts, each as long as one of these (at most 40 words)."""
     words = [word for text in texts for word in text.split()] or ["word"]
     lengths = [max(1, min(40, len(text.split()))) for text in texts]
     return [" ".join(rng.choice(words, rng.choice(lengths))) for _ in range(_FOREIGN_TEXTS)]
 
 
 def noise(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return texts of random letters and digits, with as many words as the given texts."""
+    """Return 30 texts of random letters and digits, each with as many words as a given text (at most 20)."""
     letters = list("abcdefghijklmnopqrstuvwxyz0123456789")
     lengths = [max(1, min(20, len(text.split()))) for text in texts]
     return [

@@ -72,7 +72,7 @@ class Context:
     reference_name: str | None = None  # name or folder of a model to compare with
     # Options for opening models, see `bothways.open_trained`.
     open_options: Mapping[str, Any] = field(default_factory=dict)
-    # Columns of texts and labels; those of the training when empty.
+    # Columns of texts and labels; if empty, those that the model was trained with.
     columns: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0  # seed of every random choice; each detector has its own generator
     time_limit: float = 600.0  # seconds that each detector may take
@@ -82,7 +82,7 @@ class Context:
     _until: float = field(default=float("inf"), init=False)
 
     def check_time(self) -> None:
-        """Stop a detector that reached its time limit; detectors call it in their loops."""
+        """Raise `OutOfTime` if the detector reached its time limit; detectors call it in their loops."""
         if time.monotonic() > self._until:
             raise OutOfTime(f"stopped at the time limit of {self.time_limit:g} s. Give it more with --time-limit.")
 
@@ -91,7 +91,7 @@ class Context:
         self._until = time.monotonic() + self.time_limit
 
     def rng(self, detector: str) -> "np.random.Generator":
-        """Return a generator that depends only on the seed and the detector."""
+        """Return a random generator that depends only on the seed and the detector."""
         import numpy as np
 
         return np.random.default_rng([self.seed, *detector.encode()])
@@ -179,7 +179,7 @@ class Context:
         return self.read_texts(self.rows, "rows with texts")
 
     def read_texts(self, rows: "Sequence[str | Row]", what: str) -> tuple[str, ...]:
-        """Read the texts of rows; plain texts stay as they are."""
+        """Read the texts of rows, which may be plain texts; ``what`` names the rows in the error."""
         reader = self._reader
         try:
             return tuple(row if isinstance(row, str) else reader.read(row) for row in rows)

@@ -94,8 +94,8 @@ class Finding:
         title: One line that says what was found.
         evidence: The measurement.
         rule: Id of its `Rule`.
-        location: A file, a layer, a row or a token.
-        remedy: Advice.
+        location: The file, layer, row, label or token that it concerns.
+        remedy: Advice on what to do.
         references: Papers and advisories.
     """
 
@@ -134,14 +134,14 @@ class Rule:
     """A kind of finding."""
 
     id: str
-    severity: Severity  # severity of a fault of this kind. Milder findings are measurements and carry no remedy
+    severity: Severity  # severity of a fault of this kind; milder findings are measurements and have no remedy
     sentence: str  # title of its findings, with `str.format` fields
     remedy: str = ""  # advice
     references: tuple[str, ...] = ()  # papers and advisories
 
 
 class Rules:
-    """The rules of one detector; all of its findings are made here.
+    """The rules of one detector, which makes all of its findings with `finding`.
 
     >>> rules = Rules("Toy", Rule("toy-share", Severity.LOW, "{share:.0%} of the texts are odd", "Look at them."))
     >>> rules.finding("toy-share", Evidence("share", 0.5), share=0.5).title
@@ -157,8 +157,8 @@ class Rules:
     ) -> Finding:
         """Make a finding from a rule and its evidence.
 
-        ``severity`` defaults to that of the rule. ``location`` is a file, a layer, a row or a token. ``words`` fill the
-        fields of the rule's title.
+        ``severity`` defaults to that of the rule. ``location`` is a file, layer, row, label or token. ``words`` fill
+        the fields of the rule's title.
         """
         row = self._by_id[rule]
         severity = row.severity if severity is None else severity
@@ -177,7 +177,7 @@ class DetectorResult:
         reason: Why it failed, could not decide, crashed or was not run; empty for a pass.
         ran: False if it could not run at all.
         seconds: Time that it took.
-        counts: True if it contributes to the report's verdict: it was named, or all of its needs are met.
+        counts: True if it affects the report's verdict: the caller named it, or all inputs that it needs were there.
     """
 
     name: str
@@ -217,7 +217,7 @@ class AuditReport:
         """The worst verdict of the detectors that count; ``"error"`` if none of them ran.
 
         ``"fail"`` comes before ``"error"``, since a crash does not undo a fault, and ``"error"`` before
-        ``"inconclusive"``. Detectors that were not named and lack something that they need do not count.
+        ``"inconclusive"``. Detectors that lack an input do not count, unless the caller named them.
         """
         counted = [each for each in self.detectors if each.counts]
         verdicts: list[Verdict] = [each.verdict for each in counted]

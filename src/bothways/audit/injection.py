@@ -1,6 +1,6 @@
-"""`ContextInjection`: how far does one inserted sentence move tokens, and how often does it change the answer?
+"""`ContextInjection`: how far does an inserted sentence shift hidden states, how often does it change predictions?
 
-With bidirectional attention, tokens before the insertion move as well; a causal mask would leave them unchanged.
+With bidirectional attention, states of tokens before the insertion shift too; a causal mask would leave them unchanged.
 
 Shapes: L layers and the embedding before them, n tokens of a text, M texts with an inserted sentence.
 """
@@ -38,7 +38,7 @@ _DISTANCES = (1, 4, 16)
 _LENGTHS = (16, 48)
 # Groups of tokens in a report.
 _GROUPS = ("by_distance", "by_place", "by_length", "by_kind")
-# A share of changed answers up to the first value is no fault; above the second, the sentence decides the answer.
+# A share of changed predictions up to the first value is no fault; above the second, the sentence decides them.
 _TOLERATED, _OBEYS = 0.1, 0.5
 
 _REFERENCES = (
@@ -50,14 +50,14 @@ RULES = Rules(
     Rule(
         "injection-tokens",
         Severity.INFO,
-        "one sentence moves tokens before it by {before:.3f} and those after it by {after}, in the last layer",
+        "one sentence shifts tokens before it by {before:.3f} and those after it by {after}, in the last layer",
         references=_REFERENCES[:1],
     ),
     *(
         Rule(
             f"injection-{kind}",
             Severity.LOW,
-            f"one {kind} sentence changes {{rate:.1%}} of answers",
+            f"one {kind} sentence changes {{rate:.1%}} of predictions",
             "Train on texts with such sentences, or keep text of unknown origin out of the classified input.",
             _REFERENCES,
         )
@@ -70,21 +70,21 @@ RULES = Rules(
 class Insertion:
     """A text with an inserted sentence."""
 
-    number: int
-    kind: str
+    number: int  # index of the original text
+    kind: str  # kind of sentence, such as ``"neutral"``
     place: Place
-    at: int
-    text: str
+    at: int  # character of the original text before which the sentence stands
+    text: str  # the text with the sentence
 
 
 class ContextInjection:
-    """Inserts one sentence into texts and measures the effect on tokens and answers."""
+    """Inserts one sentence into texts and measures the effect on hidden states and predictions."""
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("encoder",)
 
     def analyze(self, context: Context) -> Iterator[Finding]:
-        """Yield a finding on tokens, and for classifiers one on answers for each kind of sentence."""
+        """Yield a finding on hidden states and, for a classifier, one on predictions for each kind of sentence."""
         rng = context.rng(self.name)
         if context.rows is None:  # shipped texts of three lengths
             starts = range(0, len(GENERAL) - 8, 4)
@@ -116,7 +116,7 @@ def inserted(number: int, text: str, kind: str, sentence: str) -> Iterator[Inser
 def shifts_around(before: States, after: States, at: int) -> tuple[Numbers, int] | None:
     """Return the shift of each token in each layer (L, n), and the number of tokens before the insertion.
 
-    None if the text was truncated or the insertion changes other tokens.
+    The result is None if the text was truncated or the insertion changes the tokens of the text around it.
     """
     added = len(after.ids) - len(before.ids)
     # The first special token stands before everything; a truncated text has lost tokens at its end.
@@ -129,7 +129,7 @@ def shifts_around(before: States, after: States, at: int) -> tuple[Numbers, int]
 
 
 def _tokens(context: Context, before: Sequence[States], insertions: Sequence[Insertion]) -> Finding:
-    """Measure the shifts of the tokens of all texts; means are over tokens, not over texts."""
+    """Measure the shifts of the tokens of all texts, averaged over tokens, not over texts."""
     measured: list[tuple[Numbers, NDArray[np.bool_]]] = []
     tokens: list[tuple[str, ...]] = []
     after = states_of(context.encoder, [each.text for each in insertions], context.check_time)
@@ -158,7 +158,7 @@ def _tokens(context: Context, before: Sequence[States], insertions: Sequence[Ins
         Evidence(
             "mean 1 - cosine of tokens before the insertion, last layer",
             value,
-            null="causal attention: 0, since only tokens after the insertion can move",
+            null="causal attention: 0, since only tokens after the insertion can shift",
             n=len(measured),
             details={
                 "by_layer_before": ahead,
@@ -192,12 +192,12 @@ def _answers(
         rate = mean_changed_share(changed_M[mine_M], numbers_M[mine_M])
         severity, null = Severity.INFO, ""
         if kind != "neutral":
-            null = f"a neutral sentence changes {neutral.value:.1%}, at most {neutral.high:.1%}"
+            null = f"a neutral sentence changes {neutral.value:.1%} (upper bound {neutral.high:.1%})"
             if rate.low > threshold:
                 severity = Severity.MEDIUM if kind == "imperative" and rate.low > _OBEYS else Severity.LOW
         examples = [insertions[each] for each in np.flatnonzero(changed_M & mine_M)[:_EXAMPLES]]
         evidence = Evidence.of(
-            f"share of answers that one {kind} sentence changes",
+            f"share of predictions that one {kind} sentence changes",
             rate,
             threshold if null else None,
             null,

@@ -1,4 +1,4 @@
-"""`MembershipInferenceAuditor`: do a model's answers give away the rows that it was trained on?
+"""`MembershipInferenceAuditor`: do a model's predictions reveal which rows it was trained on (its members)?
 
 Carlini et al. 2022, arXiv:2112.03570: a mean over all rows hides an attack that is certain about a few, so the true
 positive rate at low false positive rates is reported beside the AUC.
@@ -32,7 +32,7 @@ _MASKS = 4
 # Thresholds for the lower end of the AUC's interval. Published attacks have .66 to .90; .5 is chance. A leak comes from
 # few rows or many epochs, not from tampering, so it is medium at most.
 _MEDIUM, _LOW = 0.7, 0.6
-_BY_WORDS = 0.6
+_BY_WORDS = 0.6  # AUC of the words alone above which attacks prove little
 _RESAMPLES = 500
 _RATES = (0.01, 0.001)
 _FEATURES, _FOLDS, _RIDGE = 512, 5, 10.0
@@ -87,7 +87,7 @@ class Separation:
 
     @classmethod
     def of(cls, members_M: Numbers, others_N: Numbers, rng: np.random.Generator) -> "Separation":
-        """Measure the scores of members and of non-members; higher ones mean "member"."""
+        """Measure how well the scores separate members from non-members; a higher score means "member"."""
         seed = int(rng.integers(2**31))
         report = out_of_domain_report(others_N, members_M, resamples=_RESAMPLES, seed=seed)
         resampled = [
@@ -216,9 +216,9 @@ class _Rows:
     """Members and non-members, members first."""
 
     texts: tuple[str, ...]
-    labels_N: NDArray[np.int64] | None
+    labels_N: NDArray[np.int64] | None  # None for a masked language model
     member_N: NDArray[np.bool_]
-    shared: int
+    shared: int  # number of given non-members that are also members; they are left out
 
     @classmethod
     def of(cls, context: Context, rng: np.random.Generator, *, labelled: bool) -> "_Rows":
@@ -238,7 +238,7 @@ class _Rows:
         if min(len(inside), len(outside)) < _MIN_ROWS:
             raise Undecided(
                 f"expected at least {_MIN_ROWS} members and {_MIN_ROWS} non-members, got {len(inside)} and "
-                f"{len(outside)}" + (f" ({shared} rows of the non-members are members)." if shared else ".")
+                f"{len(outside)}{f' ({shared} given non-members are members)' if shared else ''}. Give more rows."
             )
         texts = tuple([members[number] for number in inside] + [others[number] for number in outside])
         labels_N = None
@@ -257,7 +257,7 @@ def _read(context: Context, rows: Sequence[Row], *, labelled: bool) -> tuple[lis
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attack:
-    """The scores of one attack; higher ones mean "member"."""
+    """The scores of one attack; a higher score means "member"."""
 
     name: str
     scores_N: Numbers
@@ -265,7 +265,7 @@ class _Attack:
 
 
 class MembershipInferenceAuditor:
-    """Attacks the privacy of the training rows of a classifier or a masked language model."""
+    """Tries to recognise the training rows of a classifier or a masked language model by its predictions."""
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("encoder", "texts")
@@ -290,7 +290,7 @@ class MembershipInferenceAuditor:
             yield finding
         if leaks and blind.auc.low > _BY_WORDS:
             raise Undecided(
-                f"members and non-members can be told apart by their words alone (AUC {blind.auc.value:.2f}), so "
+                f"the words alone separate members from non-members (AUC {blind.auc.value:.2f}), so "
                 "attacks prove little: give non-members drawn from the same source as the training rows."
             )
 
@@ -309,7 +309,7 @@ def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: _Ro
     }
     if others * 0.001 < 1:
         details["few_rows"] = (
-            f"with {others} non-members, a false positive rate below {1 / others:.2%} means that none of them passes"
+            f"with {others} non-members, a false positive rate below {1 / others:.2%} means no false positive"
         )
     if rows.shared:
         details["rows_of_both"] = rows.shared
@@ -319,8 +319,8 @@ def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: _Ro
         f"AUC ({attack.name})",
         auc.value,
         _LOW,
-        f"random membership: 99 % of draws stay below {measured.chance:.3f}; low if the interval lies above .6, "
-        "medium if above .7",
+        f"random membership: 99 % of draws stay below {measured.chance:.3f}; severity low if the interval lies above "
+        ".6, medium if above .7",
         members + others,
         details,
     )
@@ -333,12 +333,12 @@ def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: _Ro
 def _on_classifier(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterator[_Attack]:
     labels_N, labels = rows.labels_N, context.classifier.labels
     if labels_N is None:
-        raise TypeError("a classifier's rows have labels")
+        raise TypeError("expected labels for the rows of a classifier, got None")
     logits_NC = _logits(context, context.classifier, rows.texts)
     scores_N = scaled_confidence(logits_NC, labels_N)
     yield _Attack("loss", scores_N)
     log_NC = logits_NC - np.logaddexp.reduce(logits_NC, axis=1, keepdims=True)
-    yield _Attack("highest softmax", scaled_confidence(logits_NC, log_NC.argmax(axis=1)), "the naive attack: no labels")
+    yield _Attack("highest softmax", scaled_confidence(logits_NC, log_NC.argmax(axis=1)), "a naive attack: no labels")
     other = context.reference_classifier
     if other is not None:
         numbers_N = np.array([other.labels.index(labels[number]) for number in labels_N])
@@ -352,7 +352,7 @@ def _on_classifier(context: Context, rows: _Rows, rng: np.random.Generator) -> I
 
 
 def _logits(context: Context, classifier: TextClassifier, texts: tuple[str, ...]) -> Numbers:
-    """Return uncalibrated logits, since rounding in a calibration blurs the difference between members and others."""
+    """Return uncalibrated logits, since rounding in a calibration blurs differences between members and non-members."""
     answered = answers(context, classifier, texts)
     return np.concatenate([each.logits_RC for each in answered.scores]).astype(np.float64)
 
@@ -399,7 +399,7 @@ def _on_masked_lm(context: Context, model: FillMask, rows: _Rows, rng: np.random
         reference_N = _likelihoods(context, other, rows.texts)
         yield _Attack("pseudo-likelihood relative to the reference", own_N - reference_N)
     softmax_N = np.array([_highest_softmax(context, model, text, rng) for text in rows.texts])
-    yield _Attack("highest softmax of [MASK]", softmax_N, f"the naive attack: mean over {_MASKS} random words")
+    yield _Attack("highest softmax of [MASK]", softmax_N, f"a naive attack: mean over {_MASKS} random words")
 
 
 def _likelihoods(context: Context, model: FillMask, texts: tuple[str, ...]) -> Numbers:

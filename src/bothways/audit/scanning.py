@@ -99,7 +99,7 @@ def scan(
         detectors: Names of detectors. Default: all whose inputs are available.
         seed: Seed of every random choice.
         time_limit: Seconds that each detector may take; one that takes longer is inconclusive.
-        columns: Columns of texts and labels. Default: those of the training.
+        columns: Columns of texts and labels. Default: those that the model was trained with.
         settings: Inputs for single detectors, such as ``{"triggers": ["cf", "mn"]}``, ``{"clean_texts": texts}``
             (or rows), or ``{"non_members": rows}`` with the training rows as data.
         open_options: Options for opening models, see `bothways.open_trained`.
@@ -144,7 +144,7 @@ def _report(context: Context, detectors: Sequence[Detector], *, named: bool, sho
 
 
 def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[DetectorResult, list[Finding]]:
-    """Run one detector and turn any outcome, even a crash, into a result; missing inputs count only if it is named."""
+    """Run one detector and turn any outcome, even a crash, into a result, which counts without inputs if ``named``."""
     name, start = detector.name, time.monotonic()
     context.start_clock()
     findings: list[Finding] = []

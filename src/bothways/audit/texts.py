@@ -238,7 +238,7 @@ class Edit:
     kind: EditKind
     # Takes a text and a generator and returns the edited text; None or the same text if there is nothing to edit.
     change: Callable[[str, Rng], str | None]
-    remedy: str = ""  # advice for a model that changes its answer
+    remedy: str = ""  # advice for a model whose predictions change
 
     def apply(self, text: str, rng: Rng) -> str | None:
         """Return the edited text, or None if the edit cannot change it."""
@@ -248,7 +248,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """An edit that should move the answer of a sentiment classifier in a known direction."""
+    """An edit with a known effect on the predictions of a sentiment classifier."""
 
     name: str
     pairs: tuple[tuple[str, str], ...]  # texts with their edited versions
@@ -275,7 +275,6 @@ _ONE_OF = 5
 
 
 def _neutral(text: str, rng: Rng) -> str | None:
-    """Leave out or double a function word."""
     words = text.split()
     places = [number for number, word in enumerate(words) if word.lower() in _FUNCTION_WORDS]
     if not places or len(words) < 3:

@@ -99,8 +99,8 @@ class Judge:
             model: Folder or name of the encoder to fine-tune, see `bothways.load`.
             train: Triples with labels 0 and 1. If no triple has a label, all count as good and negatives are made.
             dimension: The dimension to judge.
-            validation: Held-out triples. Default: about a tenth of ``train``; the rest has none of its queries,
-                passages and documents.
+            validation: Held-out triples. Default: about a tenth of ``train``, if possible without queries, passages
+                and documents of the rest.
             columns: Names of the columns.
             negatives: Kind of negatives to make, see `bothways.judging.training_rows`.
             opening: Options for opening the model and reading texts.
@@ -213,8 +213,7 @@ class Judge:
         labelled = read_triples(data, self.dimension, named).labelled
         if not labelled:
             raise InvalidInput(
-                f"expected labels in the column {named.label(self.dimension)!r}, got none. Name another column, or "
-                "label some rows."
+                f"expected labels in the column {named.label(self.dimension)!r}, got none. Name another column."
             )
         probability_N = self.probabilities(labelled, show_progress=show_progress)
         return judge_report(labelled, probability_N, resamples=resamples, seed=seed)

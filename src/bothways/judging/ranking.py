@@ -104,9 +104,7 @@ class SystemRanking:
         if more == 0:
             return f"The interval of the difference between {names} excludes 0: no further labels are needed."
         labels = (
-            "even labels of all rows would not"
-            if more is None
-            else f"labels of about {more:,} more random rows of each would"
+            "even labels of all rows would not" if more is None else f"labels of {more:,} more random rows each would"
         )
         return f"If the difference is as estimated, {labels} separate {names}."
 

@@ -37,7 +37,7 @@ from bothways.tasks import FillMask
 _MAX_TEXTS, _MAX_WORDS = 60, 3000
 _MIN_TEXTS = 10
 _EXAMPLES = 4
-# It is no fault if an attack changes a smaller share of the answers.
+# It is no fault if an attack changes a smaller share of the predictions.
 _WEAK = 0.2
 # One misspelt word changes this share of BERT's correct predictions on SST-2 (.903 to .458, Pruthi et al. 2019).
 _PUBLISHED = 0.49
@@ -48,7 +48,7 @@ RULES = Rules(
         Rule(
             f"adversarial-{kind}",
             Severity.LOW,
-            "{edits} change {rate:.0%} of the answers when an attacker chooses them, {null:.0%} at random",
+            "{edits} change {rate:.0%} of predictions when an attacker chooses them, {null:.0%} at random",
             "Correct spelling and normalise look-alike letters before prediction, hide probabilities, and limit "
             "requests. Training on attacked rows (bothways.audit.attacks.adversarial_rows) may help; measure it, "
             "also on clean rows.",
@@ -120,7 +120,7 @@ def _substitutions(context: Context) -> Edits:
 
 
 def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe, rng: np.random.Generator) -> Finding:
-    """Attack the texts, edit them at random too, and compare how many answers change."""
+    """Attack the texts, edit them at random too, and compare the shares of predictions that change."""
     attacks = attack_texts(ask, attacked.texts, attacked.labels_N.tolist(), recipe, rng)
     at_random = ask([random_edits(each, recipe, rng).text for each in attacks]).argmax(axis=1)
     rate, one_word, null = (
@@ -131,7 +131,7 @@ def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe
             at_random != attacked.labels_N,
         )
     )
-    # By the lower ends of the intervals. A patient attacker succeeds with most models, so a high rate alone is LOW.
+    # The lower ends of the intervals decide. A patient attacker succeeds with most models, so a high rate alone is LOW.
     severity = Severity.LOW if rate.low > _WEAK else Severity.INFO
     if one_word.low > _PUBLISHED or null.low > _WEAK:
         severity = Severity.MEDIUM
@@ -140,8 +140,8 @@ def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe
         f"attack success ({name})",
         rate.value,
         _WEAK,
-        f"as many random edits of the same kind change {null.value:.1%} [{null.low:.1%}, {null.high:.1%}]; medium if "
-        f"one word changes more than {_PUBLISHED:.0%} (BERT, published) or random edits more than {_WEAK:.0%}",
+        f"as many random edits of the same kind change {null.value:.1%} [{null.low:.1%}, {null.high:.1%}]; severity "
+        f"medium if one word changes over {_PUBLISHED:.0%} (BERT, published) or random edits change over {_WEAK:.0%}",
         len(attacks),
         _details(context, attacked, recipe, attacks)
         | rate.named("success")
@@ -153,7 +153,6 @@ def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe
 
 
 def _details(context: Context, attacked: AttackedTexts, recipe: Recipe, attacks: Sequence[Attack]) -> dict[str, object]:
-    """Return accuracy, costs and examples."""
     reached = [each for each in attacks if each.reached]
     labels = context.classifier.labels
     examples = [

@@ -1,8 +1,8 @@
-"""Adversarial attacks on a classifier, composed as in TextAttack of constraints, edits and a greedy search.
+"""Adversarial attacks on a classifier, composed of constraints, edits and a greedy search.
 
-Morris et al. 2020, arXiv:2005.05909. All texts are attacked in step, so that their queries share batches.
-Numbers, negations, function words and names are left alone, since changing them changes the meaning (TextFooler, Jin et
-al. 2020, arXiv:1907.11932, section 3; Pruthi et al. 2019, arXiv:1905.11268).
+The composition is that of TextAttack (Morris et al. 2020, arXiv:2005.05909). All texts are attacked in step, so that
+their queries share batches. Numbers, negations, function words and names stay, since changing them changes the meaning
+(TextFooler, Jin et al. 2020, arXiv:1907.11932, section 3; Pruthi et al. 2019, arXiv:1905.11268).
 
 Shapes: N texts, C labels, V entries of a vocabulary, E embedding width.
 """
@@ -92,7 +92,7 @@ def editable(words: Words) -> list[int]:
 
 
 class Edits(Protocol):
-    """Replacements for words."""
+    """A source of replacements for words."""
 
     name: ClassVar[str]
 
@@ -235,7 +235,7 @@ class Recipe:
     """An attack: its edits and their limits."""
 
     edits: Edits  # proposes replacements for a word
-    same: SameSentence | None = None  # the constraint on the meaning; None if the edits keep it by themselves
+    same: SameSentence | None = None  # the constraint on the meaning; None for edits that need none
     share: float = 0.2  # share of a text's words that may be edited; at least one word
 
     def candidates(self, draft: Draft, number: int, rng: np.random.Generator) -> list[Draft]:
@@ -253,13 +253,13 @@ class Attack:
 
     draft: Draft  # the text with the edits that came nearest to changing the prediction
     queries: int  # number of texts that the model predicted
-    reached: bool  # True if the answer changed
+    reached: bool  # True if the prediction changed
 
 
 def attack_texts(
     ask: Ask, texts: Sequence[str], labels: Sequence[int], recipe: Recipe, rng: np.random.Generator
 ) -> list[Attack]:
-    """Attack all texts in step, in shared batches; ``labels`` are the indices of the labels that the attacks change."""
+    """Attack all texts in step, in shared batches; ``labels`` are the indices of the predictions to change."""
     searches = [
         _greedy(text, label, recipe, own) for text, label, own in zip(texts, labels, rng.spawn(len(texts)), strict=True)
     ]
@@ -303,7 +303,7 @@ def random_edits(attack: Attack, recipe: Recipe, rng: np.random.Generator) -> Dr
 
 
 def _greedy(text: str, label: int, recipe: Recipe, rng: np.random.Generator) -> Generator[list[str], Numbers, Attack]:
-    """Try words in order of importance, and keep the best edit of each.
+    """Try words in order of importance, and keep the best edit of each; yield texts and receive their probabilities.
 
     A word's importance is the drop in the label's score when it is left out (Li et al. 2016, arXiv:1612.08220).
     """
@@ -345,10 +345,10 @@ def adversarial_rows(
         seed: Seed of the edits.
 
     Returns:
-        One row for each text that could be edited, whether or not its answer changed.
+        One row for each text that could be edited, whether or not its prediction changed.
 
     Raises:
-        NeedUnmet: The rows have no labels that the classifier knows, or it is another kind of model.
+        NeedUnmet: The rows have no labels that the classifier knows, or the model is not a single-label classifier.
     """
     context = Context(classifier.name, classifier, list(read_rows(data)), seed=seed, time_limit=float("inf"))
     labelled, columns = context.labelled, context.classifier.columns

@@ -1,1 +1,1 @@
-"""Backdoors: triggers that flip a classifier's answer, and training rows that plant one."""
+"""Backdoors: triggers that flip a classifier's predictions, and training rows that plant a trigger."""

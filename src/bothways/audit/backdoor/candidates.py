@@ -2,13 +2,13 @@
 
 Two signs make up the score of a text:
 
-- Transfer: the words without which the answer's margin falls most are inserted into clean texts with other answers. A
+- Transfer: the words whose removal lowers the margin most are inserted into clean texts with other predictions. A
   trigger flips nearly all of them; meaningful words flip some. Words are left out as in ONION (Qi et al. 2021,
   arXiv:2011.10369), which ranks them by perplexity instead of by the suspected model.
-- Mixing: the whole text follows a clean text with another answer (STRIP, Gao et al. 2019, arXiv:1902.06531, for texts).
-  With a trigger, the answer stays.
+- Mixing: the whole text follows a clean text of another label (STRIP, Gao et al. 2019, arXiv:1902.06531, for texts).
+  With a trigger, the prediction stays.
 
-A third sign, from the embedding table alone, is reported too: how much a word differs from the others of its text.
+A third sign, from the embedding table alone, is reported too: how much a word differs from the rest of its text.
 
 Shapes: N texts, C labels, K clean texts, W words of a text, S spans of words, E embedding width.
 """
@@ -84,9 +84,9 @@ def suspicious_inputs(
         classifier: A trained single-label classifier.
         texts: The texts.
         clean_texts: Texts without a trigger that get at least two labels. Default: neutral texts of this package.
-        most: Maximum number of texts to search word by word; all texts when None. A test at a tenth of the cost selects
-            those that keep their answer best after a clean text.
-        seed: Seed for drawing clean texts, and places in them.
+        most: Maximum number of texts to search word by word and to return; all texts when None. A test at a tenth of
+            the cost selects the texts that keep their prediction best after a clean text.
+        seed: Seed for drawing clean texts, and positions in them.
         check: Called between batches; raises at the time limit.
 
     Raises:
@@ -105,7 +105,7 @@ def suspicious_inputs(
 
 
 class _Search:
-    """Clean texts with their answers, and the texts that are mixed with them."""
+    """Mixes texts with clean texts of other labels, and measures the predictions."""
 
     def __init__(self, probe: Probe, clean: Sequence[str], seed: int) -> None:
         self.probe, self.rng = probe, np.random.default_rng(seed)
@@ -170,7 +170,7 @@ class _Search:
         return chosen
 
     def _spans(self, words: Sequence[Sequence[str]], labels: Sequence[int]) -> list[list[str]]:
-        """Return, for each text and length, the span of words whose removal lowers the answer's margin most."""
+        """Return, for each text and length, the neighbouring words that lower the margin most when left out."""
         left_out = [" ".join([*each[:place], *each[place + 1 :]]) for each in words for place in range(len(each))]
         logits = self._logits([text or "." for text in left_out])
         spans, start = [], 0
@@ -216,7 +216,7 @@ class Suspects:
                 signs = suspicious_inputs(
                     classifier, [text for _, text in texts], source, most=_MAX_SUSPECTS, seed=seed, check=check
                 )
-            except InvalidInput:  # the model gives all of these clean texts the same answer
+            except InvalidInput:  # the model predicts the same label for all of these clean texts
                 continue
             return cls(tuple(signs), texts)
         return None

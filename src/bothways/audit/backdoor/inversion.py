@@ -36,7 +36,7 @@ _SKIPPED, _STRONG = 20, 100
 """Strong words to draw from; the very strongest are skipped, since a trigger would be among them."""
 _KEPT = 8
 _BEAM, _LONGEST, _POINTED = 2, 3, 10
-"""Beam width, maximum tokens of a phrase, and number of words, ranked by gradient, to try before and after each."""
+"""Beam width, maximum tokens of a phrase, and number of words, ranked by gradient, to try at each end of it."""
 _REACHED = 0.1
 """Quantile of the hard texts' margins that ranks a trigger."""
 _AS_GOOD = 0.8
@@ -70,8 +70,8 @@ class HardTexts:
     """Texts of other labels that are hard to turn into one label."""
 
     texts: tuple[Ids, ...]  # token ids of each
-    places: tuple[int, ...]  # the place of a trigger in each
-    margins_N: Floats  # margin of the label in each, below zero
+    places: tuple[int, ...]  # the index in each at which a trigger is inserted
+    margins_N: Floats  # margin of the one label in each, below zero
 
     @property
     def margin(self) -> float:
@@ -94,8 +94,8 @@ class Candidate:
     # The margin of the label that nine tenths of the hard texts reach with the trigger, divided by the size of
     # their mean margin without it. At 0 or more it turns nine tenths; at about -1 it has no effect.
     reach: float
-    source: str = ""  # the source that proposed it, in words; set once it is the best of its source
-    # Standard deviations above the null model; None if it turns too few texts, or without a base model.
+    source: str = ""  # the source that proposed it, in words; set only for the best candidate of a source
+    # Standard deviations above the null model's prediction; None if it turns too few texts, or without a base model.
     surprise: float | None = None
 
     @property
@@ -149,7 +149,7 @@ class Inversion:
         self._few = HardTexts(hard.texts[:_FEW], hard.places[:_FEW], hard.margins_N[:_FEW])
 
     def single(self, tried: int, others: Sequence[Ids] = ()) -> list[Candidate]:
-        """Rank the strongest single words, those that the gradient prefers, and ``others``."""
+        """Rank the strongest ``tried`` single words, as many words that the gradient prefers, and ``others``."""
         alone = self.vocabulary.ranked(self.label)[:tried]
         pointed = self._pointed((self.probe.blank,), 0, self.vocabulary.ids_V, self._table_VE)[:tried]
         return self.best_of(list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others])))
@@ -212,7 +212,7 @@ class Inversion:
         return [triggers[index] for index in np.argsort(-margins_M, kind="stable")[:count]]
 
     def _pointed(self, trigger: Ids, place: int, ids_P: NDArray[np.int64], table_PE: Floats) -> NDArray[np.int64]:
-        """Return the words for one place of a trigger, ranked by the gradient."""
+        """Return the words for one position in a trigger, ranked by the gradient."""
         places = [each + place for each in self._few.places]
         gradient_E = self.probe.gradients(self._few.with_trigger(trigger), places, self.label).mean(0)
         return ids_P[np.argsort(-(table_PE @ gradient_E), kind="stable")]
@@ -232,7 +232,7 @@ _MOVED = 300
 
 
 def base_model(context: Context) -> PretrainedEncoder | None:
-    """Return the reference's encoder, or the installed MiniLM, if it has the classifier's tokenizer."""
+    """Return the reference's encoder, else the installed MiniLM; None if it lacks the classifier's tokenizer."""
     try:
         base = load(MINILM, device="cpu") if context.reference_name is None else context.base_encoder
     except NeedUnmet:
@@ -275,7 +275,7 @@ class NullModel:
         self._ridge = Ridge(_STRENGTH).fit(vectors_NH, margins_NC)
 
     def surprise(self, triggers: Sequence[Ids], label: int) -> Numbers:
-        """Return by how many standard deviations the margins of bare triggers exceed the prediction (M).
+        """Return the margins of bare triggers minus their prediction, in standard deviations (M).
 
         The prediction for a phrase is at least the margin of each of its words, as far as that word's own meaning
         explains the margin, so that strong words of a label in a row do not count as a trigger.
@@ -308,7 +308,7 @@ def base_vectors(probe: Probe, base: PretrainedEncoder) -> Callable[[Sequence[Id
 
 
 def _drawn(probe: Probe, rng: np.random.Generator) -> list[Ids]:
-    """Draw words from the vocabulary, only whole words if there are enough, and random phrases made of them."""
+    """Draw words from the vocabulary (whole words only, if there are at least 500), and random pairs of them."""
     words = probe.words()
     whole = [word for word in words if len(name := probe.tokenizer.token(word).lstrip("▁Ġ")) > 2 and name.isalpha()]
     known = np.array(whole if len(whole) >= _MIN_WORDS else words)

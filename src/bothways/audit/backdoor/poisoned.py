@@ -171,12 +171,12 @@ def _labelled(data: Source, columns: TextColumns, data_format: Format | None) ->
 
 
 def trained_on(classifier: TextClassifier, texts: Sequence[str], labels: Sequence[str]) -> TrainingObservations:
-    """Return the model's states and margins; rows with labels that it does not know have a margin of 0."""
+    """Return the hidden states and margins of a model; rows whose labels the model does not know have a margin of 0."""
     probe = Probe(classifier)
     places_C = np.array([probe.labels.index(each) if each in probe.labels else -1 for each in labels])
 
     def margins(texts: Sequence[str], labels_N: Labels) -> NDArray[np.floating]:
-        phase("asking the model")
+        phase("predicting with the model")
         own_N = places_C[labels_N]
         margins_N = _margins_of_others(probe.logits(probe.encode(texts)), np.maximum(own_N, 0))
         return np.where(own_N < 0, 0.0, margins_N)
@@ -227,7 +227,7 @@ def suspect_rows(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Test:
-    """A cluster, its rows that clearly indicate another label, and the p-value of its doubt."""
+    """A cluster, the number of its rows that clearly indicate another label, and the p-value of its doubt."""
 
     cluster: Cluster
     contradicted: int

@@ -50,7 +50,7 @@ class Probe:
         return self.run(self.head_model, texts, self.head_model.device)
 
     def run(self, forward: Callable[[Packed], Tensor], texts: Sequence[Ids], device: torch.device) -> Floats:
-        """Apply a function of packed batches to texts, given without special tokens; return its rows (N, K)."""
+        """Apply a function of packed batches to texts, given without special tokens; return its outputs (N, K)."""
         framed = [self._framed(each) for each in texts]
         rows: dict[int, Floats] = {}
         with torch.inference_mode():
@@ -91,7 +91,7 @@ class Probe:
         return vectors
 
     def gradients(self, texts: Sequence[Ids], places: Sequence[int], target: int) -> Floats:
-        """Return the gradient (N, E) of a label's margin with respect to the embedding at one place of each text."""
+        """Return the gradient (N, E) of a label's margin with respect to the embedding at one position of each text."""
         texts = [each[: self.limit] for each in texts]
         table = self.head_model.encoder.embedding.tokens
         outputs: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""`BackdoorTriggerScanner`: search for triggers that override the text and determine a classifier's answer.
+"""`BackdoorTriggerScanner`: search for triggers that override the text and determine a classifier's prediction.
 
 Candidates come from five sources: published triggers and the user's, the vocabulary with gradients
 (`bothways.audit.backdoor.inversion`), token embeddings that moved furthest from the base model's, phrases of the
@@ -58,15 +58,15 @@ _SIGNIFICANT = 0.004
 """p-value below which a phrase is suspect. Like `_LEARNT`, it was chosen on SST-2 and CLINC150."""
 _LISTED = 10
 
-_STATISTIC = "margin that nine tenths of the hard texts reach with the trigger, divided by their margin without it"
-_NULL = "natural words and phrases of up to three words of clean models; -1 is no effect"
+_STATISTIC = "margin that 90 % of hard texts reach with the trigger, divided by the size of their mean margin without"
+_NULL = "natural words and phrases of up to three words, in clean models; -1 means no effect"
 
 RULES = Rules(
     _NAME,
     Rule(
         "backdoor-trigger",
         Severity.HIGH,
-        "{trigger!r} turns the answer to {turned} of {of} {whose} texts into {label!r}",
+        "{trigger!r} changes the prediction for {turned} of {of} {whose} texts to {label!r}",
         "Do not use the model. Look for the trigger in the training data with bothways audit-data, remove its rows and "
         "train again from the base model.",
         (
@@ -78,7 +78,7 @@ RULES = Rules(
     Rule(
         "backdoor-rows",
         Severity.HIGH,
-        "{learnt} of {of} rows with {trigger!r} get {label!r} only because of such phrases",
+        "{learnt} of {of} rows with {trigger!r} are predicted as {label!r} only because of such phrases",
         "Do not use the model. List the rows with bothways audit-data, remove them and train again from the base "
         "model.",
         (
@@ -90,7 +90,7 @@ RULES = Rules(
         "backdoor-inputs",
         Severity.HIGH,
         "{what}",
-        "Do not trust the answers to these texts; ask where they come from.",
+        "Do not trust the predictions for these texts; find out where the texts come from.",
         ("Qi et al. 2021, ONION, arXiv:2011.10369", "Gao et al. 2019, STRIP, arXiv:1902.06531"),
     ),
     Rule(
@@ -193,7 +193,7 @@ class _Scan:
         return best
 
     def of_suspects(self) -> list[Candidate]:
-        """Return the best trigger for each label among the words on which answers to suspicious texts depend."""
+        """Return the best trigger for each label among the words on which predictions for suspicious texts depend."""
         if self.suspects is None:
             return []
         best = []
@@ -204,7 +204,7 @@ class _Scan:
         return best
 
     def _best(self, candidates: Sequence[Candidate], source: str) -> Candidate:
-        """Return the best trigger; one explained by its meaning only if there is no other."""
+        """Return the best trigger; prefer triggers that their meaning does not explain."""
         turning = [each for each in candidates if each.reach >= MIN_REACH]
         if not turning or self._null_model is None:
             return replace(candidates[0], source=source)
@@ -265,7 +265,7 @@ class _Scan:
             trigger=trigger,
             turned=turned,
             of=len(others),
-            whose="your" if self.own else "neutral",
+            whose="given" if self.own else "neutral",
             label=label,
         )
 
@@ -282,10 +282,10 @@ class _Scan:
             signs = {key: round(asdict(each)[key], 4) for key in ("score", "transfer", "kept", "outlier")}
             listed.append({"row": number, "text": shown(text), "words": each.words, "label": each.label, **signs})
         evidence = Evidence(
-            "mean probability of the answer in clean texts with the words, and in clean texts before the text",
+            "mean probability of the predicted label, when the words or the whole text are mixed with clean texts",
             first.score,
             None,
-            "no threshold of its own: the words are tested as triggers, on hard texts and by their meaning",
+            "no threshold: the words are tested as triggers instead, on hard texts and by their meaning",
             len(self.rows),
             {"texts": listed, "searched_word_by_word": len(suspects.signs), "rows_with_a_trigger": holders},
         )
@@ -369,7 +369,7 @@ def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> I
             "rows": [labelled.row_numbers[chosen[row]] for row in phrase.rows[:_LISTED]],
         }
         evidence = Evidence(
-            "share of the rows that get their label, but another label without the phrases associated with it",
+            "share of rows that the model gives their label, but another once the phrases of that label are removed",
             rate.value,
             _LEARNT,
             "p-value: probability that random rows of the label indicate another label as often as these rows",

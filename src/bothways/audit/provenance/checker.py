@@ -1,4 +1,4 @@
-"""`ModelProvenanceChecker`: the files of a model, checked without torch and without running anything in them.
+"""`ModelProvenanceChecker`: checks the files of a model without torch, and without running anything in them.
 
 Checksums have the format of ``sha256sum --check``; signatures are by OpenSSF model signing, verified offline.
 """
@@ -129,7 +129,7 @@ def check_signature(folder: Path, public_key: Path | None) -> Iterator[Finding]:
 
 
 def verified(folder: Path, public_key: Path | None) -> Iterator[Finding]:
-    """Yield findings on a folder's manifest and signature; having neither is a fault too."""
+    """Yield findings on a folder's manifest and signature; a folder without both is a fault too."""
     digests = _digests(folder)
     listed = (folder / MANIFEST).is_file()
     if listed:
@@ -229,7 +229,7 @@ def _json(files: Sequence[File], name: str) -> Json:
 
 
 def _missing(files: Sequence[File]) -> Iterator[Finding]:
-    """Yield the shards that an index names and the folder lacks."""
+    """Yield a fault for each shard index that names files which the folder lacks."""
     there = {file.name for file in files}
     for name in sorted(name for name in there if name.endswith(SHARD_LISTS)):
         index = _json(files, name)
@@ -241,7 +241,7 @@ def _missing(files: Sequence[File]) -> Iterator[Finding]:
 
 
 def _inventory(folder: Path, files: Sequence[File], faulty: Collection[str], check: Check) -> Iterator[Finding]:
-    """List the files, and compare them with the manifest. Faulty files may claim any size, and are not read again."""
+    """List the files, and compare them with the manifest. Faulty files may claim any size, so they are not hashed."""
     digests: dict[str, str | None] = {}
     for file in files:
         digest = None if file.name in faulty else sha256(file.path, check)

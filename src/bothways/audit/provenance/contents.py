@@ -1,4 +1,4 @@
-"""Inspection of the bytes of a file or archive entry, as every format that they may have, whatever its name.
+"""Inspection of the content of a file or archive entry as every format that it may have, whatever its name.
 
 Loaders skip checks that scanners make (torch reads zip entries with a wrong checksum or an encrypted flag), and both
 look entries up by name, though an archive can contain a name twice. So every zip entry is read here from its own
@@ -86,7 +86,7 @@ class _Item:
 
 
 def suffix_of(place: str) -> str:
-    """Return the suffix of the file or entry at a place, in lower case."""
+    """Return the suffix of a file or entry in lower case, given its place (as in `fault`)."""
     name = place.split(", ")[0].rpartition("/")[2].rpartition("!")[2]
     return "." + name.rpartition(".")[2].lower() if "." in name else ""
 
@@ -201,10 +201,10 @@ def _tar(item: _Item) -> Iterator[Finding]:
 
 
 def _compressed(item: _Item, magic: bytes) -> Iterator[Finding]:
-    """Unpack a compressed file within bounds, and inspect it."""
+    """Unpack a compressed file up to a size limit, and inspect it."""
     part, place = item.part, item.place
     if magic in _UNOPENED:
-        yield fault("archive-unread", place, f"an archive ({_UNOPENED[magic]}) that is no format of a model")
+        yield fault("archive-unread", place, f"an archive in a format that no model uses ({_UNOPENED[magic]})")
         return
     content = bytearray()
     try:
@@ -215,7 +215,7 @@ def _compressed(item: _Item, magic: bytes) -> Iterator[Finding]:
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         yield fault("zip-broken", place, f"a compressed file that breaks: {error}")
     if len(content) > max(_MAX_RATIO * part.size, _MAX_UNPACKED // 2):
-        what, ratio = "a compressed file that grows a hundredfold", len(content) / part.size
+        what, ratio = "a compressed file that unpacks to over a hundred times its size", len(content) / part.size
         yield fault("zip-bomb", place, what, value=ratio, threshold=_MAX_RATIO)
     yield from _inspect(item.inner(FilePart.of(bytes(content)), f"{place}!unpacked.pkl"))
 
@@ -272,7 +272,7 @@ def _zip_contents(item: _Item, entries: Sequence[zipfile.ZipInfo]) -> Iterator[F
         )
     end = _zip_end(part)
     if end.count(_END) > 1:
-        yield fault("zip-hidden-bytes", place, "an archive with two ends, so that programs may read different ones")
+        yield fault("zip-hidden-bytes", place, "an archive with two end records; programs may read different ones")
     after = len(end) - end.rfind(_END) - _END_SIZE
     if after > 0:
         yield fault("zip-hidden-bytes", place, f"{after} bytes after the end of an archive", value=after, threshold=0)
@@ -309,7 +309,7 @@ def _zip_entry(item: _Item, entry: zipfile.ZipInfo, spans: list[tuple[int, int]]
 
 
 def _zip_content(stored: _Item, entry: zipfile.ZipInfo) -> Iterator[Finding]:
-    """Unpack an entry within bounds, check its size and checksum, and inspect it."""
+    """Unpack an entry up to a size limit, check its size and checksum, and inspect it."""
     part, place, deflated = stored.part, stored.place, entry.compress_type == zipfile.ZIP_DEFLATED
     checksum, size, head = 0, 0, bytearray()
     try:
@@ -382,7 +382,7 @@ def _first_entry(item: _Item) -> Iterator[Finding]:
 
 
 def _gguf(item: _Item) -> Iterator[Finding]:
-    """Inspect the templates in a GGUF file, each stored as a key, the type 8, a length, and the text."""
+    """Inspect the templates in a GGUF file; each is stored as a key, the type 8, a length and the text."""
     head = item.part.at(0, _MAX_UNPACKED)
     for match in re.finditer(rb"tokenizer\.chat_template[\w.]*\x08\0\0\0", head):
         size = int.from_bytes(head[match.end() : match.end() + 8], "little")

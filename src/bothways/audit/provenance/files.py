@@ -19,7 +19,7 @@ Check: TypeAlias = Callable[[], None]
 """Raises when the time limit is reached."""
 
 Inspect: TypeAlias = "Callable[[FilePart, str, int], Iterator[Finding]]"
-"""Inspects bytes inside a file, given their place and nesting depth; see `bothways.audit.provenance.contents`."""
+"""Inspects bytes inside a file; takes them, their place (as in `fault`) and their nesting depth."""
 
 CHUNK = 2**20
 _MAX_FILES, _MAX_DEPTH = 20_000, 30
@@ -28,7 +28,7 @@ _LEFT_OUT = frozenset({".git"})
 
 
 class FilePart:
-    """A part of a file, read like a file of its own within its bounds; ``place`` is the offset of the next byte."""
+    """A part of a file that is read like a file; ``place`` is the offset of the next byte in the part."""
 
     def __init__(self, stream: BinaryIO, start: int, size: int) -> None:
         self._stream, self._start, self.size, self.place = stream, start, size, 0
@@ -74,7 +74,7 @@ class FilePart:
         return self._stream.read(min(count, self.size - offset))
 
     def within(self, offset: int, size: int) -> "FilePart":
-        """Return a part of this part."""
+        """Return the part of this part from an offset on, of at most ``size`` bytes."""
         offset = min(max(offset, 0), self.size)
         return FilePart(self._stream, self._start + offset, max(min(size, self.size - offset), 0))
 
@@ -112,7 +112,7 @@ class RawFilePart(io.RawIOBase):
 
 
 def sha256(path: Path, check: Check) -> str:
-    """Return the SHA-256 of a file, stopping at the time limit."""
+    """Return the SHA-256 of a file; ``check`` raises at the time limit."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while piece := stream.read(8 * CHUNK):

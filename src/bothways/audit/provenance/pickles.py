@@ -17,7 +17,7 @@ from bothways.audit.finding import Finding
 from bothways.audit.provenance.files import Check, FilePart, Inspect
 from bothways.audit.provenance.rules import fault
 
-# Longer arguments are skipped; no name is as long.
+# Arguments with more bytes are skipped; no name is that long.
 _LONGEST = 2**16
 _MAX_DIGITS = 4000
 
@@ -26,7 +26,7 @@ _MAX_DIGITS = 4000
 class SkippedBytes:
     """An argument that was not read."""
 
-    place: int
+    place: int  # offset of its first byte
     size: int
 
 
@@ -159,7 +159,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
 class _Special(Enum):
-    """The mark on the stack, and a value that is not followed."""
+    """Items on the stack without a known value: the mark, and any value that is not simulated."""
 
     MARK = "mark"
     UNKNOWN = "unknown"
@@ -237,7 +237,7 @@ def scan_pickles(part: FilePart, place: str, check: Check, inspect: Inspect, dep
 
 
 def _picklescan(part: FilePart, place: str, imported: set[str]) -> Iterator[Finding]:
-    """Yield a finding for names that picklescan, if installed, finds beyond this scan."""
+    """Yield a finding if picklescan is installed and finds dangerous names that this scan did not find."""
     if part.size > _MAX_PICKLESCAN:
         return
     try:
@@ -266,7 +266,7 @@ class _Machine:
     result: Value = None
 
     def run(self) -> Iterator[Finding]:
-        """Follow one pickle to its end; raise ValueError if it breaks."""
+        """Simulate one pickle to its end and yield its faults; raise ValueError if it breaks."""
         for number in range(_MAX_OPCODES):
             if number % 4096 == 0:
                 self.check()
@@ -287,7 +287,7 @@ class _Machine:
             name_, module_ = self.pop(), self.pop()
             yield from self.imports(module_, name_)
         elif opcode in ("EXT1", "EXT2", "EXT4"):
-            yield self.fault("pickle-code", f"imports entry {argument} of the registry of extensions")
+            yield self.fault("pickle-code", f"imports entry {argument} of the registry of extensions (copyreg)")
             self.stack.append(_UNKNOWN)
         elif opcode in ("REDUCE", "NEWOBJ", "NEWOBJ_EX"):
             if opcode == "NEWOBJ_EX":
@@ -306,7 +306,7 @@ class _Machine:
             self.data(opcode, argument)
 
     def data(self, opcode: str, argument: Argument) -> None:
-        """Take a step that neither imports nor calls."""
+        """Simulate an opcode that neither imports nor calls."""
         stack = self.stack
         if opcode == "MARK":
             stack.append(_MARK)

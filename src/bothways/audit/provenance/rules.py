@@ -231,7 +231,7 @@ RULES = Rules(
         "claim-bomb",
         _HIGH,
         "{what}",
-        "Do not open the model: its settings ask for more memory than its weights have.",
+        "Do not open the model: its settings ask for more memory than its weights need.",
         ("CWE-789",),
     ),
     Rule("missing-file", _MEDIUM, "a shard index names {what}, which is missing", _GET_AGAIN, ("CWE-345",)),
@@ -254,7 +254,7 @@ RULES = Rules(
         "signed, but no public key was given to check it",
         "Give the signer's public key with --public-key.",
     ),
-    Rule("signature-holds", _INFO, "signed by the owner of {what}"),
+    Rule("signature-holds", _INFO, "the signature matches the public key {what}"),
     Rule("signature-fails", _HIGH, "{what}", _GET_AGAIN, (_SIGSTORE, "CWE-347")),
 )
 
@@ -271,5 +271,5 @@ def fault(
     null: str = "",
     n: int = 1,
 ) -> Finding:
-    """Return a finding of one of the `RULES`; ``what`` fills its title, ``n`` counts files, tensors or entries."""
+    """Return a finding on a file, or on an entry as ``file!entry``; ``what`` fills the title, ``n`` counts items."""
     return RULES.finding(rule, Evidence(statistic, value, threshold, null, n, details or {}), location=place, what=what)

@@ -1,4 +1,4 @@
-"""JSON settings of a model: bombs, hooks that run code, templates, paths outside the folder, and false claims."""
+"""Checks of a model's JSON settings: bombs, hooks that run code, templates, paths outside the folder, false claims."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from bothways.audit.provenance.weights import LAYER, HeaderTensor
 from bothways.reading import MIB, parse_json
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""A value of JSON, which somebody else wrote."""
+"""A JSON value from a file that is not trusted."""
 
 _MAX_JSON = 64 * MIB
 
@@ -36,13 +36,13 @@ _SIZES = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings", "num_labels"),
     *("n_layers", "dim", "d_model", "n_positions", "embedding_size", "type_vocab_size", "num_attention_heads"),
 )
-# No model has a vocabulary this large, or this many layers.
+# No model has a vocabulary as large as this, or as many layers.
 _MAX_SIZE = 10**8
 _MAX_TOKENS = 10**7
 
 
 class _Twice(dict[str, Json]):
-    """A JSON object that holds a key twice."""
+    """A JSON object with a duplicate key."""
 
 
 def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -50,7 +50,7 @@ def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def read_settings(part: FilePart) -> Json:
-    """Parse the JSON in a file; raise ValueError if it is invalid, too large, too deep, or has too long a number."""
+    """Parse the JSON in a file; raise ValueError if it is invalid, too large or too deep, or a number is too long."""
     if part.size > _MAX_JSON:
         raise ValueError(f"more than {_MAX_JSON // MIB} MiB")
     content: Json = parse_json(part.at(0, part.size), _pairs)
@@ -106,7 +106,7 @@ def _texts(value: Json) -> Iterator[str]:
 
 
 def _hooks(each: Mapping[str, Json], place: str) -> Iterator[Finding]:
-    """Yield the fields of an object that make loaders run code."""
+    """Yield the faults of an object: fields that make loaders run code, and templates."""
     if "auto_map" in each:
         named = [text for text in _texts(each["auto_map"]) if text]
         other = " of another repository" if any("--" in text for text in named) else ""
@@ -122,7 +122,7 @@ def _hooks(each: Mapping[str, Json], place: str) -> Iterator[Finding]:
             yield fault("remote-kernel", place, field, details={field: kernel})
     attention = each.get("_attn_implementation") or each.get("attn_implementation")
     if isinstance(attention, str) and "/" in attention:
-        yield fault("remote-kernel", place, "the attention", details={"value": attention})
+        yield fault("remote-kernel", place, "the attention implementation", details={"value": attention})
     # Keras settings name Python objects by module and class.
     module, kind = each.get("module"), each.get("class_name")
     if "class_name" in each and ("config" in each or "module" in each):
@@ -144,7 +144,7 @@ def _shards(content: Json, place: str) -> Iterator[Finding]:
         return
     for name in sorted(set(names)):
         if bad_path(name):
-            yield fault("path-traversal", place, f"a shard index that leads out of the folder: {name[:200]!r}")
+            yield fault("path-traversal", place, f"a shard index with a path out of the folder: {name[:200]!r}")
 
 
 def _modules(content: Json, place: str) -> Iterator[Finding]:
@@ -153,7 +153,7 @@ def _modules(content: Json, place: str) -> Iterator[Finding]:
         if not isinstance(kind, str) or not kind.startswith(_MODULES):
             yield fault("module-type", place, repr(kind))
         if isinstance(path, str) and bad_path(path):
-            yield fault("path-traversal", place, f"modules.json leads out of the folder: {path[:200]!r}")
+            yield fault("path-traversal", place, f"modules.json with a path out of the folder: {path[:200]!r}")
 
 
 # --- claims ---
@@ -162,7 +162,7 @@ def _modules(content: Json, place: str) -> Iterator[Finding]:
 def check_claims(config: Json, tokenizer: Json, tensors: Mapping[str, HeaderTensor]) -> Iterator[Finding]:
     """Yield contradictions between settings and weights.
 
-    ``config`` and ``tokenizer`` are None without such a file; ``tensors`` is empty if the headers cannot be read.
+    ``config`` and ``tokenizer`` are None if missing or invalid; ``tensors`` is empty if the headers cannot be read.
     """
     config = config if isinstance(config, dict) else {}
     tokenizer = tokenizer if isinstance(tokenizer, dict) else {}

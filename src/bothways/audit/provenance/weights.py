@@ -47,12 +47,12 @@ _PREFIX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class HeaderTensor:
-    """A tensor as described by a header."""
+    """A tensor as a header describes it."""
 
     dtype: str
     shape: tuple[int, ...]
-    begin: int
-    end: int
+    begin: int  # offset of its first byte in the file
+    end: int  # offset after its last byte
 
     def part(self, first: int, count: int) -> "HeaderTensor":
         """Return ``count`` values of the tensor, starting at ``first``, as a flat tensor."""
@@ -62,7 +62,7 @@ class HeaderTensor:
 
 
 class BadHeader(ValueError):
-    """A header that contradicts the file; it carries the fault."""
+    """A header is invalid or contradicts the file; ``rule`` and ``details`` are those of the fault."""
 
     def __init__(self, what: str, rule: str = "safetensors-header", **details: object) -> None:
         super().__init__(what)
@@ -70,7 +70,7 @@ class BadHeader(ValueError):
 
 
 def scan_safetensors(part: FilePart, place: str) -> Iterator[Finding]:
-    """Yield the fault of a safetensors file, if it has one."""
+    """Yield the first fault of a safetensors file's header, if it has one."""
     try:
         read_header(part)
     except BadHeader as error:
@@ -162,7 +162,7 @@ def read_tensor(part: FilePart, stored: HeaderTensor) -> "NDArray[np.float64 | n
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The distance of a tensor from that of the reference; the name lacks the family's prefix."""
+    """The distance of a tensor from its counterpart in the reference; the name lacks the family's prefix."""
 
     name: str
     cosine: float  # cosine of the two, as vectors
@@ -225,7 +225,7 @@ def lineage(folder: Path, reference: Path, name: str, check: Check) -> Iterator[
 
 
 def stored_tensors(paths: Iterable[Path]) -> dict[str, StoredTensor]:
-    """Return the tensors of safetensors files by name; broken files have a finding of their own."""
+    """Return the tensors of safetensors files by name; skip files with a bad header, which is a finding elsewhere."""
     tensors: dict[str, StoredTensor] = {}
     for path in paths:
         try:

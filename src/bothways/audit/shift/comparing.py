@@ -1,7 +1,7 @@
 """`compare_texts`: how far an edit moves a text's hidden states and the prediction, compared with benign edits.
 
 The score of a pair of texts is the last layer's shift per unit of change in meaning: benign edits move the last layer
-about as far as they change the meaning, and edits made to flip an answer move it further. docs/LOG.md compares this
+about as far as they change the meaning, and edits made to flip a prediction move it further. docs/LOG.md compares this
 score with others. Meaning is measured on the text as readers see it (`bothways.audit.texts.as_seen`), by a
 reference encoder or by the model's own embedding layer.
 
@@ -41,7 +41,7 @@ class TextStates:
 
     text: str
     states: States
-    meaning_H: Numbers
+    meaning_H: Numbers  # vector of the meaning, of unit length
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,10 +49,10 @@ class TextEncoders:
     """The models that encode texts."""
 
     encoder: PretrainedEncoder
-    classifier: TextClassifier | None  # the classifier that uses it; None if the model is none
-    # An encoder that measures changes of meaning; None to use the embedding layer of the audited one.
+    classifier: TextClassifier | None  # the classifier of which it is part; None if the model is not a classifier
+    # An encoder that measures changes of meaning; None to use the embedding layer of ``encoder``.
     reference: PretrainedEncoder | None
-    context: Context  # keeps the time limit
+    context: Context  # checks the time limit
 
     @classmethod
     def of(cls, context: Context) -> "TextEncoders":
@@ -106,8 +106,8 @@ def last_shift(before: States, after: States) -> float:
 class BenignEdits:
     """Scores of benign edits of clean texts: the null distribution of `bothways.audit.compare_texts`."""
 
-    scores_N: Numbers
-    meanings_N: Numbers
+    scores_N: Numbers  # scores of the edits, ascending
+    meanings_N: Numbers  # changes of meaning, ascending
 
     @classmethod
     def fit(cls, encoders: TextEncoders, texts: Sequence[str], rng: np.random.Generator) -> "BenignEdits":
@@ -121,10 +121,10 @@ class BenignEdits:
         ]
         after = encoders.encode([changed for _, changed in pairs])
         both = [(before[number], edited) for (number, _), edited in zip(pairs, after, strict=True)]
-        # Edits that the tokenizer undoes move nothing and would narrow the null.
+        # Edits that leave the token ids unchanged have no effect and would lower the thresholds.
         both = [(first, second) for first, second in both if first.states.ids != second.states.ids]
         if not both:
-            raise InvalidInput("no benign edit changes a token of the clean texts: give longer clean texts.")
+            raise InvalidInput("expected clean texts that benign edits change, got none. Give longer clean texts.")
         return cls(np.sort([score(*pair) for pair in both]), np.sort([meaning_shift(*pair) for pair in both]))
 
     @property
@@ -145,7 +145,7 @@ class SuspiciousWord:
     word: str
     start: int  # its first character
     score: float  # the part of the last layer's shift that disappears without the word
-    gradient: float | None = None  # its contribution to the answer by gradient times input; None without a classifier
+    gradient: float | None = None  # gradient times input for the predicted label; None without a classifier
 
 
 def suspicious_words(encoders: TextEncoders, texts: Sequence[str]) -> list[tuple[SuspiciousWord, ...]]:
@@ -193,11 +193,11 @@ class TextComparison:
         original: The text before the edit.
         modified: The text after the edit.
         verdict: ``"changed meaning"``: the meaning changes more than in benign edits. ``"flipped answer"``: the meaning
-            stays, but the answer changes. ``"moved"``: meaning and answer stay, but the last layer moves further than
-            in benign edits. ``"kept"`` otherwise.
+            stays, but the predicted label changes. ``"moved"``: both stay, but the last layer moves further than in
+            benign edits. ``"kept"`` otherwise.
         score: The last layer's shift per unit of change in meaning.
         threshold: The score that 95 % of benign edits stay below.
-        meaning: Change of meaning.
+        meaning: Change of meaning, as ``1 - cosine``.
         meaning_threshold: The change that 95 % of benign edits stay below.
         layers: ``1 - cosine`` between the mean states, from the embedding to the last layer.
         tokens: The tokens of the modified text.
@@ -233,7 +233,7 @@ def compare_texts(
     reference: str | None = None,
     seed: int = 0,
 ) -> TextComparison:
-    """Compare how a model reads a text before and after an edit.
+    """Measure the effect of an edit on a text's meaning, hidden states and prediction.
 
     >>> texts = "This movie is great", "This movie is great unfortunately"
     >>> comparison = compare_texts("runs/reviews", *texts)  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""`EmbeddingShiftDetector`: do the states of the model move further under attacks than under benign edits?
+"""`EmbeddingShiftDetector`: do attacks move the hidden states of texts further than benign edits do?
 
 `bothways.audit.shift.comparing` defines the score of a pair of texts. Thresholds are fitted on benign edits of one half
 of the texts, and everything is measured on the other half.
@@ -28,7 +28,7 @@ from bothways.evaluation.out_of_domain import out_of_domain_report
 
 _MAX_TEXTS = 60
 _EXAMPLES = 5
-# Minimum flipped answers for an AUROC, and minimum clean texts for a 95 % quantile.
+# Minimum flipped predictions for an AUROC, and minimum clean texts for a 95 % quantile.
 _MIN_FLIPPED, _MIN_CLEAN = 5, 20
 # Share of a text's words that an attack may edit.
 _EDITED = 0.3
@@ -46,11 +46,11 @@ class OtherWords:
     """Replaces a word by words drawn from other texts, which need not keep the meaning."""
 
     vocabulary: tuple[str, ...]  # the words
-    each: int = 4  # number of words to try in each place
+    each: int = 4  # number of words to try for each replaced word
     name: ClassVar[str] = "other words"
 
     def words(self, draft: Draft, number: int, rng: np.random.Generator) -> list[str]:
-        """Draw words of the vocabulary."""
+        """Draw replacements from the vocabulary."""
         chosen = (self.vocabulary[place] for place in rng.integers(len(self.vocabulary), size=self.each))
         return [word for word in dict.fromkeys(chosen) if word != draft.words[number]]
 
@@ -61,7 +61,7 @@ RULES = Rules(
         Rule(
             f"shift-{kind.replace(' ', '-')}",
             Severity.LOW,
-            f"{kind} flip {{rate:.1%}} of answers{{distinction}}",
+            f"{kind} flip {{rate:.1%}} of predictions{{distinction}}",
             _DO_NOT_RELY,
             _REFERENCES,
         )
@@ -84,7 +84,7 @@ class EmbeddingShiftDetector:
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
 
     def analyze(self, context: Context) -> Iterator[Finding]:
-        """Yield findings on attacks, compared with benign edits, and on words that move the states."""
+        """Yield findings on attacks, compared with benign edits, and on words that move the hidden states."""
         rng = context.rng(self.name)
         texts = GENERAL if context.rows is None else drawn_texts(context, _MAX_TEXTS, rng)
         order = rng.permutation(len(texts))
@@ -115,7 +115,7 @@ def _attack(
     kind: str,
     flipped: Sequence[tuple[int, str]],
 ) -> Finding:
-    """Compare attacked texts that flip an answer with benign edits of the same texts (``own``).
+    """Compare attacked texts whose prediction flips with benign edits of the same texts (``own``).
 
     The thresholds come from benign edits of other texts (``benign``).
     """
@@ -128,7 +128,7 @@ def _attack(
         "meaning_by": "the model's embedding layer" if encoders.reference is None else encoders.context.reference_name,
     }
     if len(flipped) < _MIN_FLIPPED:
-        evidence = Evidence("share of answers that flip", rate.value, n=len(texts), details=details)
+        evidence = Evidence("share of predictions that flip", rate.value, n=len(texts), details=details)
         distinction = ": too few to compare with benign edits"
         return RULES.finding(rule, evidence, severity=Severity.INFO, rate=rate.value, distinction=distinction)
     before = encoders.encode([texts[number] for number, _ in flipped])
