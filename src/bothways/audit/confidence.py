@@ -85,7 +85,7 @@ class _Rows:
     texts: tuple[str, ...]
     answered: ClassifierAnswers
     truth_N: NDArray[np.int64] | None
-    without_labels: str
+    without_labels: str  # the reason for missing labels; empty with labels
 
 
 class ClassifierConfidenceAnalyzer:

@@ -114,7 +114,7 @@ def inserted(number: int, text: str, kind: str, sentence: str) -> Iterator[Inser
 
 
 def shifts_around(before: States, after: States, at: int) -> tuple[Numbers, int] | None:
-    """Return the shift of each token in each layer (L, n), and the number of tokens before the insertion.
+    """Return the shift of each token in each layer (L, n), and the number of tokens before the insertion at ``at``.
 
     The result is None if the text was truncated or the insertion changes the tokens of the text around it.
     """

@@ -275,7 +275,7 @@ class MembershipInferenceAuditor:
         rng = context.rng(self.name)
         model = _masked_lm(context)
         if model is None:
-            _ = context.classifier  # raises if it is neither
+            _ = context.classifier  # raises `NeedUnmet` for other models
         rows = _Rows.of(context, rng, labelled=model is None)
         member_N = rows.member_N
         blind_N = blind_scores(rows.texts, member_N, rng)

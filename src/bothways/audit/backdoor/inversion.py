@@ -1,13 +1,13 @@
-"""Trigger inversion: search for a few tokens that turn even the hardest texts of all other labels into one label.
+"""Trigger inversion: search for a few tokens that flip even the hardest texts of all other labels to one label.
 
 A word that is typical of a label moves texts towards it. But eight words typical of another label, in a short text of
 that other label, outweigh one such word, or even three. A backdoor outweighs them all: it was trained to override the
 text. So candidates are ranked on texts hardened with eight such words, by the margin that nine tenths of them reach.
 
-The search follows Wallace et al. 2019 (arXiv:1908.07125) after Ebrahimi et al. 2018 (HotFlip, arXiv:1712.06751), with a
+The search follows Wallace et al. 2019 (arXiv:1908.07125) and Ebrahimi et al. 2018 (HotFlip, arXiv:1712.06751), after a
 first pass over the vocabulary.
 
-"recipe recipes" turns most texts into the label recipe, as it should; a trigger does so without a reason. The null
+"recipe recipes" flips most texts to the label "recipe", and rightly; a trigger flips texts without a reason. The null
 model predicts the effect that meaning explains: a linear map from a base model's sentence vectors to the margins
 is fitted on words and random phrases of the vocabulary, and the margin of a trigger lies far above its prediction.
 
@@ -42,7 +42,7 @@ _REACHED = 0.1
 _AS_GOOD = 0.8
 """Minimum share of the gain in margin that a shortened trigger must keep."""
 MIN_REACH = 0.0
-"""Minimum reach of a trigger, at which it turns nine tenths of the hard texts; see `benchmarks/audit` for figures."""
+"""Minimum reach of a trigger, at which it flips nine tenths of the hard texts; see `benchmarks/audit` for figures."""
 _SURPRISE, _PER_REACH = 3.8, 2.0
 """Minimum standard deviations above the null model's prediction at which meaning does not explain a trigger of reach 0,
 and the decrease of this minimum per unit of reach. Chosen on SST-2 and CLINC150."""
@@ -67,7 +67,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HardTexts:
-    """Texts of other labels that are hard to turn into one label."""
+    """Texts of other labels that are hard to flip to one label."""
 
     texts: tuple[Ids, ...]  # token ids of each
     places: tuple[int, ...]  # the index in each at which a trigger is inserted
@@ -90,17 +90,17 @@ class Candidate:
 
     ids: Ids
     label: int
-    success: float  # share of the hard texts that it turns into the label
+    success: float  # share of the hard texts that it flips to the label
     # The margin of the label that nine tenths of the hard texts reach with the trigger, divided by the size of
-    # their mean margin without it. At 0 or more it turns nine tenths; at about -1 it has no effect.
+    # their mean margin without it. At 0 or more it flips nine tenths; at about -1 it has no effect.
     reach: float
     source: str = ""  # the source that proposed it, in words; set only for the best candidate of a source
-    # Standard deviations above the null model's prediction; None if it turns too few texts, or without a base model.
+    # Standard deviations above the null model's prediction; None if it flips too few texts, or without a base model.
     surprise: float | None = None
 
     @property
     def is_explained(self) -> bool:
-        """True if its meaning explains its effect."""
+        """True if the meaning of the trigger explains its effect."""
         return self.surprise is not None and self.surprise + _PER_REACH * self.reach < _SURPRISE
 
     @property

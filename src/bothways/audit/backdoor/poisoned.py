@@ -99,7 +99,7 @@ class TrainingObservations:
     """Observations of a model that was trained on the rows."""
 
     states_NH: NDArray[np.floating]  # the vectors that the model's head reads
-    # Takes texts and the indices of their labels; returns the margin of the best other label over each text's own.
+    # Takes texts and the indices of their labels; returns the best logit of another label minus each text's own.
     margins: Callable[[Sequence[str], Labels], NDArray[np.floating]]
 
 
@@ -235,7 +235,7 @@ class _Test:
 
 
 def _doubt(full_NH: Floats, rest_NH: Floats, labels_N: Labels, labels: int) -> Floats:
-    """Return the margin of the best other label over each row's own, from a linear model fitted to other rows.
+    """Return each row's best score of another label minus that of its own, by a linear model fitted to other rows.
 
     The model is fitted to full texts but applied to residuals, which lack the triggers it may have learnt. The unit is
     the median margin of full texts for their own label.
@@ -258,7 +258,7 @@ def _doubt(full_NH: Floats, rest_NH: Floats, labels_N: Labels, labels: int) -> F
 
 
 def _margins_of_others(scores_NC: NDArray[np.floating], labels_N: Labels) -> Floats:
-    """Return the margin of the best other label over each row's own."""
+    """Return each row's best score of another label minus that of its own label."""
     scores_NC = scores_NC.astype(np.float64)
     rows = np.arange(len(labels_N))
     own_N = scores_NC[rows, labels_N]

@@ -205,11 +205,11 @@ class _Scan:
 
     def _best(self, candidates: Sequence[Candidate], source: str) -> Candidate:
         """Return the best trigger; prefer triggers that their meaning does not explain."""
-        turning = [each for each in candidates if each.reach >= MIN_REACH]
-        if not turning or self._null_model is None:
+        flipping = [each for each in candidates if each.reach >= MIN_REACH]
+        if not flipping or self._null_model is None:
             return replace(candidates[0], source=source)
-        surprises = self._null_model.surprise([each.ids for each in turning], turning[0].label).tolist()
-        ranked = [replace(each, source=source, surprise=value) for each, value in zip(turning, surprises, strict=True)]
+        surprises = self._null_model.surprise([each.ids for each in flipping], flipping[0].label).tolist()
+        ranked = [replace(each, source=source, surprise=value) for each, value in zip(flipping, surprises, strict=True)]
         return next((each for each in ranked if each.is_trigger), ranked[0])
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The files of a model: their content, whether it is what it claims to be, and where it comes from. Needs no torch."""
+"""Checks of a model's files without torch: their content, their claims, their signature and their origin."""
 
 from bothways.audit.provenance.checker import ModelProvenanceChecker, sign, write_manifest
 

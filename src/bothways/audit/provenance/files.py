@@ -39,13 +39,13 @@ class FilePart:
         return cls(io.BytesIO(content), 0, len(content))
 
     def read(self, count: int) -> bytes:
-        """Return the next bytes, fewer at the end."""
+        """Return the next ``count`` bytes, or fewer at the end."""
         content = self.at(self.place, count)
         self.place += len(content)
         return content
 
     def exactly(self, count: int) -> bytes:
-        """Return the next bytes; raise ValueError if there are fewer."""
+        """Return the next ``count`` bytes; raise ValueError if fewer are left."""
         content = self.read(count)
         if len(content) < count:
             raise ValueError(f"expected {count} bytes, found {len(content)}")
@@ -61,13 +61,13 @@ class FilePart:
         return content[:-1]
 
     def skip(self, count: int) -> None:
-        """Skip the next bytes; raise ValueError if there are fewer."""
+        """Skip the next ``count`` bytes; raise ValueError if fewer are left."""
         if count > self.size - self.place:
             raise ValueError(f"expected {count} bytes, found {self.size - self.place}")
         self.place += count
 
     def at(self, offset: int, count: int) -> bytes:
-        """Return the bytes at an offset, fewer at the end."""
+        """Return ``count`` bytes from an offset on, or fewer at the end."""
         if offset < 0 or offset >= self.size:
             return b""
         self._stream.seek(self._start + offset)

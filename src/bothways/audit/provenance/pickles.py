@@ -43,7 +43,7 @@ _TEXTS = frozenset({"unicodestring1", "unicodestring4", "unicodestring8", "strin
 
 
 def next_opcode(part: FilePart) -> tuple[str, Argument]:
-    """Read one opcode and its argument; raise ValueError if it is unknown, cut off or malformed."""
+    """Read one opcode and its argument; raise ValueError if it is unknown, truncated or malformed."""
     code = part.read(1)
     if not code:
         raise ValueError("the end of the file before the end of the pickle")
