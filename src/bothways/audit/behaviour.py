@@ -38,7 +38,7 @@ RULES = Rules(
     Rule(
         "behaviour-batch-neighbours",
         Severity.MEDIUM,
-        "other texts in a batch move probabilities by at most {value:.2g}",
+        "other texts in a batch change probabilities by at most {value:.2g}",
         "Predict texts one by one, and report the bug: attention or padding lets texts of a batch affect each other.",
     ),
     *(

@@ -199,7 +199,7 @@ def _max_softmax(rows: _Rows, answered: Mapping[str, ClassifierAnswers], report:
         severity=Severity.LOW if unaware else Severity.INFO,
         foreign=foreign_M.mean(),
         own=own_N.mean(),
-        warning=": it may be just as confident on unknown texts" if unaware else "",
+        warning=": the model may be as confident on unknown texts" if unaware else "",
     )
 
 

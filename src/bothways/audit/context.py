@@ -84,7 +84,7 @@ class Context:
     def check_time(self) -> None:
         """Raise `OutOfTime` if the detector reached its time limit; detectors call it in their loops."""
         if time.monotonic() > self._until:
-            raise OutOfTime(f"stopped at the time limit of {self.time_limit:g} s. Give it more with --time-limit.")
+            raise OutOfTime(f"stopped at the time limit of {self.time_limit:g} s. Raise the limit with --time-limit.")
 
     def start_clock(self) -> None:
         """Start the time limit of the next detector."""

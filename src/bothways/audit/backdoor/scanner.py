@@ -58,7 +58,7 @@ _SIGNIFICANT = 0.004
 """p-value below which a phrase is suspect. Like `_LEARNT`, it was chosen on SST-2 and CLINC150."""
 _LISTED = 10
 
-_STATISTIC = "margin that 90 % of hard texts reach with the trigger, divided by the size of their mean margin without"
+_STATISTIC = "margin that 90 % of hard texts reach with the trigger, relative to the size of their margin without it"
 _NULL = "natural words and phrases of up to three words, in clean models; -1 means no effect"
 
 RULES = Rules(

@@ -70,7 +70,7 @@ RULES = Rules(
     Rule(
         "shift-outlier-words",
         Severity.MEDIUM,
-        f"{{rate:.1%}} of texts contain a word that moves the states more than in {LEVEL:.0%} of clean texts",
+        f"{{rate:.1%}} of texts contain a word that moves the states further than in {LEVEL:.0%} of clean texts",
         "Inspect the texts and words shown: they may be triggers.",
         _REFERENCES[1:],
     ),
