@@ -87,7 +87,7 @@ def test_what_is_no_judge_is_refused(folder, tmp_path):
     with pytest.raises(InvalidInput, match="a model that was not trained to judge"):
         Judge.open(folder / "tiny")
     copied(folder, tmp_path / "spoilt", "taste")
-    with pytest.raises(CorruptCheckpoint, match="it names 'taste'"):
+    with pytest.raises(CorruptCheckpoint, match="got 'taste'"):
         Judge.open(tmp_path / "spoilt")
 
 
