@@ -37,10 +37,10 @@ class Confidence:
     """Calibration, coverage and out-of-domain detection of a model, fitted on held-out rows."""
 
     calibration: "Calibration | None" = None  # turns logits into calibrated probabilities; None: uncalibrated
-    chosen_by: "tuple[MethodScore, ...]" = ()  # empty if only one calibration method was tried
-    conformal: "ConformalSets | ConformalInterval | None" = None  # guarantees coverage
+    chosen_by: "tuple[MethodScore, ...]" = ()  # scores of the calibration methods; empty if only one was tried
+    conformal: "ConformalSets | ConformalInterval | None" = None  # sets or intervals with guaranteed coverage
     out_of_domain: OutOfDomain | None = None  # the out-of-domain detector
-    not_tried: str = ""  # why only one calibration method was tried; empty otherwise
+    not_tried: str = ""  # the reason if "auto" tried only one calibration method; else empty
 
     @property
     def layers(self) -> int:

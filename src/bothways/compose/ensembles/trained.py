@@ -69,7 +69,7 @@ class Member:
 
     @property
     def combiner(self) -> AnyCombiner:
-        """The member's outputs, wrapped for the ensemble."""
+        """The member's outputs in the `Combiner` of its task."""
         return combiner_of(self.fitted)
 
     def scores(self, block: Sequence[object], options: object) -> list[Scores[object]]:

@@ -132,7 +132,7 @@ class Similarity(TaskPrediction):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluatedRows:
-    """The expected scores of evaluated rows, and how much of their texts was read."""
+    """The expected scores of evaluated rows, and the counts of texts and tokens that were read."""
 
     truth_N: Truth | None  # the scores of scored pairs; None for rows evaluated by ranking
     tokens_read: TextsRead

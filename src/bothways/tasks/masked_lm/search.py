@@ -116,7 +116,7 @@ class _Filler:
         return _ranked(ScoredFill((filled[slot],), log) for states in ends for filled, log in states)
 
     def beam(self, lengths: Sequence[int], order: Sequence[int]) -> Search[list[_State]]:
-        """Search for the best ``width`` fillings of the slots in ``order``, filled in this order."""
+        """Fill the slots in ``order``, one after the other, by beam search; return the best ``width`` fillings."""
         states: list[_State] = [({}, 0.0)]
         for slot in order:
             for _ in range(lengths[slot]):
@@ -134,7 +134,7 @@ class _Filler:
         return states
 
     def rescored(self, fill: Fill, orders: Sequence[Sequence[int]]) -> Search[ScoredFill]:
-        """Score a filling by its mean log-probability over the orders."""
+        """Return a filling with its log-probability, the mean over the orders of filling the masks."""
         lengths, queries = tuple(map(len, fill)), []
         for order in orders:
             filled: dict[int, Pieces] = {}
