@@ -54,7 +54,7 @@ class Checkpoint:
         settings: The content of its ``config.json``.
         family: Its family, such as BERT.
         config: The configuration of its encoder.
-        tensors: All tensors under the family's names, the encoder's always with the family's prefix.
+        tensors: All tensors under their names in transformers, the encoder's always with the family's prefix.
         extras: The content of its ``bothways.json``; empty without this file.
     """
 

@@ -91,7 +91,7 @@ class PretrainedEncoder:
 
     @property
     def quantization(self) -> Mapping[str, object] | None:
-        """The description of its int8 layers (cosines, texts, layers); None for a model without any."""
+        """The entry for int8 quantization in ``config.json``; None for a model without int8 layers."""
         return quantization_of(self.settings)
 
     def check_full(self, verb: str) -> None:

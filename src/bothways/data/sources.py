@@ -234,7 +234,7 @@ def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | 
 
 
 def _readable_again(source: object) -> Iterable[object]:
-    """Return a source that can be read again, as training may need; raise InvalidInput for others."""
+    """Return the source if it can be iterated more than once, as training may need; else raise InvalidInput."""
     advice = remedy(source)
     if advice is None:
         if is_column(source):

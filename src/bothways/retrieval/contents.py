@@ -193,7 +193,7 @@ def document_streams(
 ) -> tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]:
     """Return the texts, ids and fields of documents as parallel iterators.
 
-    Rows have a ``text``, optionally an ``id``, and fields: a mapping in the column ``fields``, or all other columns.
+    Dicts and rows have a ``text``, maybe an ``id``, and fields: a dict in the column ``fields``, or all other columns.
     """
     items = _items(documents, "texts")
     first = next(items, None)

@@ -1,8 +1,8 @@
 """Hard negatives: passages that a search finds for a query but that do not answer it.
 
 They teach an embedder or a cross-encoder to reject near misses. A passage that scores nearly as high as the positive
-may be an unlabelled answer, so only passages up to ``share`` of the positive's score are taken ("TopK-PercPos" of
-Moreira et al. 2024, arXiv:2407.15831).
+may be an unlabelled answer, so only passages with at most ``share`` times the positive's score are taken
+("TopK-PercPos" of Moreira et al. 2024, arXiv:2407.15831).
 """
 
 from collections.abc import Iterable, Iterator

@@ -106,7 +106,7 @@ class ReciprocalRank:
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """Fusion by a weighted mean of both scores, each scaled to 0 to 1 over the candidates of the query.
+    """Fusion by a weighted mean of both scores, each scaled to the range 0 to 1 over the candidates of the query.
 
     Bruch et al. 2023 (ACM TOIS 42:1, arXiv:2210.11934) compare such sums with reciprocal ranks and find them better.
 
