@@ -306,8 +306,8 @@ def hold_int8(encoder: Encoder, folder: Path, described: Mapping[str, object]) -
     for name, each in maps.items():
         hold(parameters[name], each)
     if maps and has_bfloat16_product() and isinstance(layers := described.get("bfloat16"), list):
-        wanted = {f"layers.{name}.weight" for name in layers}
-        hold_bfloat16(weight for name, weight in linear_weights(encoder).items() if name in wanted)
+        names = {f"layers.{name}.weight" for name in layers}
+        hold_bfloat16(weight for name, weight in linear_weights(encoder).items() if name in names)
 
 
 def _check_encoder(settings: Mapping[str, object]) -> None:
@@ -387,5 +387,5 @@ def check_sizes(checkpoint: str, config: EncoderConfig, tensors: Mapping[str, Te
 
 
 def some(names: list[str], shown: int = 5) -> str:
-    """Join the first names, with the number of the others."""
+    """Join the first names, and append the number of names that are left out."""
     return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")

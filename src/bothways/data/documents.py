@@ -40,12 +40,12 @@ def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         raise InvalidInput(f"{name} is a JSON document of another form. Expected {_EXPECTED}.")
 
 
-def _up_to(most: int, lines: Iterator[str], name: str) -> Iterator[str]:
+def _up_to(limit: int, lines: Iterator[str], name: str) -> Iterator[str]:
     size = 0
     for line in lines:
         size += len(line)
-        if size > most:
-            raise InvalidInput(f"{name} is longer than {most // 2**20} MiB. {LONGEST_IN_DOCUMENT.advice}")
+        if size > limit:
+            raise InvalidInput(f"{name} is longer than {limit // 2**20} MiB. {LONGEST_IN_DOCUMENT.advice}")
         yield line
 
 

@@ -382,9 +382,9 @@ def parquet_rows(stream: IO[bytes], name: str, columns: Collection[str] | None =
         file = pq.ParquetFile(stream, pre_buffer=False)
         check_columns(file.schema_arrow.names, name)
         known = file.schema_arrow.names
-        wanted = None if columns is None or not set(columns) <= set(known) else [*{*columns, "id"} & set(known)]
-        size = max(1, min(ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(known if wanted is None else wanted))))
-        for batch in file.iter_batches(batch_size=size, columns=wanted):
+        chosen = None if columns is None or not set(columns) <= set(known) else [*{*columns, "id"} & set(known)]
+        size = max(1, min(ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(known if chosen is None else chosen))))
+        for batch in file.iter_batches(batch_size=size, columns=chosen):
             for values in batch.to_pylist():
                 number += 1
                 yield Row(number, values, f"row {number} of {name}")

@@ -229,7 +229,7 @@ class SearchIndex:
         return [self._hits(ranking) for ranking in self._retrieve(retriever, (dense, queries), k, filters)]
 
     def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
-        """Return the passage of a hit's text with the most, and the rarest, words of the query.
+        """Return the passage of a hit's text whose words of the query have the highest total rarity (IDF).
 
         Args:
             query: The query; its words are marked in the passage.

@@ -122,7 +122,7 @@ class LexicalIndex:
         return {term: math.log1p((len(self) - count + 0.5) / (count + 0.5)) for term, count in rows.items()}
 
     def passage(self, query: str, text: str, *, width: int = 200) -> "Passage":
-        """Return the passage of a text with the most, and the rarest, words of a query."""
+        """Return the passage of a text whose words of the query have the highest total weight, see `passage_of`."""
         return passage_of(text, self.weights(query), self._terms_of, width=width)
 
 
