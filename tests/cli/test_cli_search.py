@@ -229,7 +229,7 @@ def test_passages_that_a_reranker_cuts_are_counted_once_for_all_queries(built_on
     cutting = PairClassifier.from_pretrained(judge, device="cpu", max_length=6, on_overflow="truncate")
     cutting.save(tmp_path / "cutting")
     outcome = ok("search", "evaluate", built_once, *judged, "--reranker", tmp_path / "cutting", "--relevant", "yes")
-    (said,) = [line for line in outcome.err.splitlines() if "cut" in line]
+    (said,) = [line for line in outcome.err.splitlines() if "truncated" in line]
     assert re.fullmatch(r"warning: 12 of 12 texts were truncated: \d\d tokens were not read\.", said)
 
 

@@ -56,7 +56,7 @@ REFUSED = [
     (2, "--at-recall", "evaluate {run} --data no.jsonl --at-recall 1.1"),
     (
         2,
-        "--threshold: 0.3 was given, but this model",
+        "--threshold is 0.3, but this model",
         "evaluate {run} --data {data} --threshold 0.3",
     ),
     (2, "--scheme can be given for models that tag words", "evaluate {run} --data {data} --scheme BIO"),

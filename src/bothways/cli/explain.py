@@ -238,7 +238,7 @@ def heads(
     quiet: opt.Quiet = False,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
-    """Score attention heads by role, such as attending to the previous token.
+    """Score attention heads by role, such as previous token.
 
     Args:
         model: A folder or name of a model; only its encoder is used.
