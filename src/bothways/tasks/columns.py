@@ -259,7 +259,7 @@ def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, 
 
 
 class JointColumns(ABC):
-    """Columns of several models that predict together; each model reads its own ``input_columns``."""
+    """Columns of an ensemble or a multi-task model; each member reads its own ``input_columns``."""
 
     input_columns: ClassVar[None] = None
 

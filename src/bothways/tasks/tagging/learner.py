@@ -67,7 +67,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         seed: int,
         before: TagOutputs | None,
     ) -> tuple[Self, list[TagExample], list[TagExample]]:
-        """Read tagged words, and convert IOB1 to BIO. Equal texts are held out together."""
+        """Read tagged words, and convert IOB1 to BIO; equal texts are all held out, or all used for training."""
         del backend
         own, given = options_of(TagColumns, columns), options_of(TagFitting, options)
         examples = tagged_examples(data.train, own)

@@ -67,7 +67,7 @@ class TaggedWord(TaskPrediction):
 
 @dataclass(frozen=True, slots=True)
 class TaggedSpan(TaskPrediction):
-    """Words that belong together, such as a name.
+    """A span of consecutive words that the tags mark, such as a name.
 
     Attributes:
         label: Label of the span, such as PER.
