@@ -66,7 +66,7 @@ def test_cut_texts_equal_those_of_sentence_transformers(minilm_folder, max_lengt
     ours = SentenceEmbedder.from_pretrained(minilm_folder, device="cpu", max_length=max_length, on_overflow="truncate")
     theirs = sentence_transformer(minilm_folder)
     theirs.max_seq_length = max_length
-    with pytest.warns(TextsTruncated, match=r"cut: \d+ tokens were not read"):
+    with pytest.warns(TextsTruncated, match=r"truncated: \d+ tokens were not read"):
         vectors = ours.encode(texts)
     assert_close(vectors, theirs.encode(texts))
 
