@@ -114,7 +114,8 @@ def test_evaluate_says_what_of_texts_from_elsewhere_was_not_read(files, run, oth
         "30 of 30 texts were truncated: 120 tokens were not read",
         "30 of 30 texts were truncated: 30 tokens were not read",
     ]
-    assert [line for line in call(*words, "--report", tmp_path / "page.html").out.splitlines() if "cut" in line] == said
+    lines = call(*words, "--report", tmp_path / "page.html").out.splitlines()
+    assert [line for line in lines if "truncated" in line] == said
     given = call(*words, "--json").json()
     assert [each["tokens_read"]["dropped_tokens"] for each in (given, given["out_of_domain"])] == [120, 30]
     page = (tmp_path / "page.html").read_text(encoding="utf-8")

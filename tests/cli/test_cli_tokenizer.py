@@ -77,6 +77,6 @@ def test_data_without_words_leave_nothing_behind(tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
     outcome = train(tmp_path / "empty.txt", tmp_path / "tok")
     assert outcome.code == 1
-    assert "there is no word" in outcome.err
+    assert "all of them are empty" in outcome.err
     assert not (tmp_path / "tok").exists()
     assert call("tokenizer", "train", "--data", tmp_path / "no.txt", "--output", tmp_path / "tok").code == 1
