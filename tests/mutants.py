@@ -64,7 +64,13 @@ AREAS = {
         ]
         for module in ("confidence", "fitting")
     },
-    "packing": {"bothways/packing.py": ["tests/test_packing.py", "tests/encoder/test_encoder_forward.py"]},
+    "packing": {
+        "bothways/packing.py": [
+            "tests/test_packing.py",
+            "tests/encoder/test_encoder_padded_rows.py",
+            "tests/encoder/test_encoder_forward.py",
+        ]
+    },
     "attention": {
         f"bothways/encoder/{module}.py": [f"tests/encoder/test_encoder_{test}.py" for test in ENCODER.split()]
         for module in ("attention", "backends/basic", "backends/masked", "backends/relative")

@@ -189,6 +189,9 @@ def test_tags_with_prefixes_are_taken_as_they_are_on_request(tiny_bert, tmp_path
     again = opened(tmp_path / "saved")
     assert again.fitted.outputs.tag_set == TagSet(("I-PER", "M-PER"), "plain")
     assert "accuracy" in again.evaluate(odd, resamples=5).to_dict()
+    assert set(again.predict("w5 w6").tags) <= {"I-PER", "M-PER"}
+    with pytest.raises(InvalidInput, match="encode no spans"):
+        again.predict("w5 w6", scheme="BIO")
 
 
 def test_labels_stand_in_the_config_and_the_scheme_beside_it(folder):
