@@ -78,6 +78,7 @@ AREAS = {
     "windows": {
         "bothways/text/windows.py": ["tests/text/test_text_words.py", "tests/text/test_text_tokenizer.py"],
         "bothways/data/windows.py": [
+            "tests/data/test_window_store.py",
             "tests/tasks/test_text_classifier.py",
             "tests/training/test_golden_losses.py",
         ],
@@ -92,6 +93,7 @@ AREAS = {
         "bothways/families/layout.py": [
             "tests/families/test_weight_map.py",
             "tests/checkpoints/test_checkpoint_tensors.py",
+            "tests/checkpoints/test_checkpoint_numbers.py",
             "tests/parity/test_parity_saving.py",
         ]
     },

@@ -34,6 +34,41 @@ def test_numbers_that_are_undefined_are_left_out_of_a_regression_report(truth, p
     assert "mse" in report.summary()
 
 
+def test_every_metric_of_a_report_is_that_of_scikit_learn():
+    rng = np.random.default_rng(4)
+    probabilities, draws = rng.dirichlet(np.ones(4), 200), rng.random((200, 4))
+    truth, sets = rng.integers(0, 4, 200), (draws < probabilities).astype(int)
+    predicted, found = probabilities.argmax(1), (probabilities >= 0.3).astype(int)
+    report, labelled = (
+        classification_report("abcd", truth, probabilities, resamples=5),
+        multi_label_report("abcd", sets, probabilities, threshold=0.3, resamples=5),
+    )
+    expected = {
+        "accuracy": oracle.accuracy_score(truth, predicted),
+        "macro_f1": oracle.f1_score(truth, predicted, average="macro"),
+        "mcc": oracle.matthews_corrcoef(truth, predicted),
+        "brier": oracle.brier_score_loss(truth, probabilities, labels=range(4)),
+        "nll": oracle.log_loss(truth, probabilities),
+    }
+    assert {name: report.estimates[name].value for name in expected} == pytest.approx(expected)
+    expected = {
+        "micro_f1": oracle.f1_score(sets, found, average="micro"),
+        "macro_f1": oracle.f1_score(sets, found, average="macro"),
+        "subset_accuracy": oracle.accuracy_score(sets, found),
+        "hamming_loss": oracle.hamming_loss(sets, found),
+        "brier": oracle.mean_squared_error(sets, probabilities),
+        "nll": oracle.log_loss(sets.ravel(), probabilities.ravel()),
+    }
+    assert {name: labelled.estimates[name].value for name in expected} == pytest.approx(expected)
+
+
+def test_the_majority_of_label_sets_is_scored_as_a_prediction_for_every_row():
+    sets = np.array([[1, 0], [1, 1], [1, 0], [1, 0], [1, 1], [1, 0]])
+    report = multi_label_report("ab", sets, np.full((6, 2), 0.5), resamples=5)
+    always = np.tile([1, 0], (6, 1))
+    assert report.values["majority_micro_f1"] == pytest.approx(oracle.f1_score(sets, always, average="micro"))
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
 def test_the_smallest_and_most_degenerate_data_give_finite_reports(rows):
     truth, predicted = np.array(rows).T

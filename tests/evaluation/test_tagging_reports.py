@@ -6,7 +6,7 @@ from reports import span_report, tag_report
 from sklearn import metrics as theirs
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.metrics.tagging import TaggedWords, span_counts
+from bothways.evaluation.metrics.tagging import TaggedWords, span_counts, span_outcomes
 from bothways.evaluation.tag_schemes import TagSpan, spans_of, tags_of
 
 LABELS = ("LOC", "ORG", "PER")
@@ -96,6 +96,19 @@ def test_intervals_come_from_texts():
     assert fourfold.span_f1.value == pytest.approx(report.span_f1.value)
     ratio = (report.span_f1.high - report.span_f1.low) / (fourfold.span_f1.high - fourfold.span_f1.low)
     assert 1.5 < ratio < 2.7
+
+
+def test_the_permutation_test_counts_the_missed_and_the_spurious_spans_of_each_text():
+    truth, predicted = ([["B-LOC", "O", each], ["O", each, "O"]] for each in ("O", "B-PER"))
+    spans = ([spans_of(tags, "BIO") for tags in each] for each in (truth, predicted))
+    outcomes = span_outcomes(*spans, words_of(truth, predicted, ["O", "B-LOC", "B-PER"]), LABELS)
+    assert outcomes.tested[1].tolist() == [1, 1]
+    missed = span_outcomes(
+        *([spans_of(tags, "BIO") for tags in each] for each in (predicted, [["O"] * 3] * 2)),
+        words_of(predicted, truth, ["O", "B-LOC", "B-PER"]),
+        LABELS,
+    )
+    assert missed.tested[1].tolist() == [2, 1]
 
 
 def test_texts_without_spans_score_zero_and_break_nothing():
