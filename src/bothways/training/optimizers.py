@@ -319,7 +319,7 @@ class Stepper:
         if options.learning_rate is None or options.precision is None:
             raise InvalidInput(
                 f"expected a learning rate and a precision, got {options.learning_rate} and {options.precision}: pass "
-                "the result of resolved(options, hidden, device)."
+                "resolved(options, hidden, device)."
             )
         self._optimizer = optimizer
         self._options = options
