@@ -66,7 +66,7 @@ MODULES = {
     )
 }
 # Members of the classes of `bothways` that other packages call and users do not need.
-INTERNAL = ("backend", "facts", "fit_options", "fitted", "score", "spec")
+INTERNAL = ("backend", "facts", "fitted", "score", "spec")
 # Pages from files of the repository that lie outside docs/.
 PAGES = {
     "README.md": "index.md",

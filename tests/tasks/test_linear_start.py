@@ -19,7 +19,7 @@ from bothways.tasks.heads.splits import TrainingData
 from bothways.tasks.heads.target_training import TextLoss
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.tasks.heads.training import LINEAR, train_head
-from bothways.tasks.task import fit_options
+from bothways.tasks.task import split_fit_options
 from bothways.tasks.torch_backend import HeadModel
 from bothways.training.options import TrainingOptions
 from bothways.training.state import seeded
@@ -209,7 +209,7 @@ def test_a_row_of_each_class_is_enough_whatever_the_size_of_the_vectors(spread):
 
 def prepared(task, data, **options):
     """The training that `fit` lays out, and the opened model."""
-    columns, own, training = fit_options(task, {"show_progress": False, **options})
+    columns, own, training = split_fit_options(task, {"show_progress": False, **options})
     backend = task.backend.copy_for_training(resumed=False)
     return train_head(task.spec, backend, task._fitted, TrainingData(data, data), columns, own, training), backend
 

@@ -12,7 +12,7 @@ from bothways.tasks.classification.learner import LabelLearner
 from bothways.tasks.classification.spec import LabelFitting
 from bothways.tasks.columns import PairColumns
 from bothways.tasks.heads.splits import TrainingData
-from bothways.tasks.task import fit_options
+from bothways.tasks.task import split_fit_options
 from classifier_cases import scored as logits_of
 from pair_cases import pairs, scored
 
@@ -114,7 +114,9 @@ def test_a_pair_with_an_empty_side_is_refused(fitted, side, pair):
 
 def test_a_score_is_a_number_to_predict(tiny_bert):
     model = opened(tiny_bert)
-    assert fit_options(model, {"score": "score"}) == fit_options(model, {"label": "score", "target": "regression"})
+    assert split_fit_options(model, {"score": "score"}) == split_fit_options(
+        model, {"label": "score", "target": "regression"}
+    )
 
 
 def test_pairs_with_the_same_first_text_are_held_out_together(tiny_bert):

@@ -26,7 +26,7 @@ from bothways.tasks.heads.splits import TrainingData
 from bothways.tasks.heads.target_training import TextLoss
 from bothways.tasks.heads.targets import Regression
 from bothways.tasks.heads.training import train_head
-from bothways.tasks.task import fit_options
+from bothways.tasks.task import split_fit_options
 from bothways.tasks.torch_backend import HeadModel
 from bothways.text import EncodedText, Window
 from bothways.training.optimizers import Stepper
@@ -290,7 +290,7 @@ def test_squared_errors_are_told_in_units_of_what_is_learnt_even_if_one_row_is_h
 
     def unit(data):
         options = {"target": "regression"}
-        columns, own, training = fit_options(classifier, {"epochs": 1, **options})
+        columns, own, training = split_fit_options(classifier, {"epochs": 1, **options})
         return train_head(classifier.spec, classifier.backend, None, TrainingData(data), columns, own, training).unit
 
     assert 0.5 < unit(data) / np.var([row["label"] for row in data]) < 2

@@ -18,7 +18,7 @@ from bothways.tasks.heads.splits import TrainingData
 from bothways.tasks.heads.training import CONTINUED, train_head
 from bothways.tasks.tagging.outputs import word_scores
 from bothways.tasks.tagging.tag_set import TagSet
-from bothways.tasks.task import fit_options
+from bothways.tasks.task import split_fit_options
 from bothways.text import ReadWords, Words, WordStarts
 from bothways.training.options import AdamW, TrainingOptions
 from classifier_cases import FILLER, OF_WORD, plant_words, without_dropout
@@ -266,7 +266,7 @@ def test_calibration_can_be_left_out_and_insisted_on(tagger):
 def prepared(tagger, data, *, scheme, **options):
     """What a fit is before its first update."""
     training = TrainingOptions(**options)
-    columns, own, _ = fit_options(tagger, {"scheme": scheme})
+    columns, own, _ = split_fit_options(tagger, {"scheme": scheme})
     return train_head(tagger.spec, tagger.backend, tagger._fitted, TrainingData(data, data), columns, own, training)
 
 

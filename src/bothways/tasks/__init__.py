@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.schemas import DIALECT, Schemas
     from bothways.tasks.tagging.tagger import TextTagger
-    from bothways.tasks.task import fit_options
+    from bothways.tasks.task import split_fit_options
 
 __all__ = [
     "DIALECT",
@@ -37,10 +37,10 @@ __all__ = [
     "TrainedHead",
     "check_class",
     "compare",
-    "fit_options",
     "operating_points",
     "out_of_domain",
     "predict_or_none",
+    "split_fit_options",
     "training_baseline",
 ]
 
@@ -57,6 +57,6 @@ _MODULES = {
     "question_answering.answerer": ("QuestionAnswerer",),
     "schemas": ("DIALECT", "Schemas"),
     "tagging.tagger": ("TextTagger",),
-    "task": ("fit_options",),
+    "task": ("split_fit_options",),
 }
 __getattr__ = loader(__name__, _MODULES)

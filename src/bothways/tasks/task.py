@@ -171,7 +171,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         from bothways.training.loop import train  # only training needs the loop
 
         backend = with_weights(self.backend, "train")
-        columns, own, training = fit_options(self, options)
+        columns, own, training = split_fit_options(self, options)
         rows = TrainingData.of(columns, data, labels, validation)
         backend = backend.copy_for_training(resumed=training.resume)
         lay_out = imported(self.spec.training)
@@ -441,7 +441,7 @@ AnyTask: TypeAlias = Task[Any, Any, Any]
 """A model of any task, an ensemble, or a model of several tasks."""
 
 
-def fit_options(task: AnyTask, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:
+def split_fit_options(task: AnyTask, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:
     """Split the arguments of ``task.fit`` into columns, the task's own options, and training options."""
     from bothways.tasks.heads.splits import as_regression, training_options
 

@@ -91,7 +91,7 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
             opened = opt.open_options(reading, opening.in_full)
             with opt.as_usage_error(*fitting, *opening_words):
                 task = task_class(spec).from_pretrained(model, **opening_words, **opened)
-                tasks.fit_options(task, {**fitting, **options})
+                tasks.split_fit_options(task, {**fitting, **options})
             rows, words = opt.labelled_source(train, format), fitting
             if embeds:
                 rows, words = _with_loss(task, rows, opt.given_of(loss), words, opened)

@@ -22,7 +22,7 @@ from bothways.tasks.outputs import TrainedHead, check_merge
 from bothways.tasks.registry import task_class
 from bothways.tasks.scores import ScoredRows
 from bothways.tasks.spec import TaskSpec, TextInput, options_of
-from bothways.tasks.task import HeadTask, Task, fit_options
+from bothways.tasks.task import HeadTask, Task, split_fit_options
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.loop import train
 from bothways.training.options import TrainingArguments, TrainingOptions
@@ -178,7 +178,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
         kind = kinds[name]
         own = opened_beside(backend, kind, kinds.values(), self.merge)
         try:
-            columns, options, _ = fit_options(kind(own, before), data.options)
+            columns, options, _ = split_fit_options(kind(own, before), data.options)
             source = TrainingData(data.train, data.validation)
             return train_head(kind.spec, own, before, source, columns, options, training)
         except InvalidInput as error:

@@ -40,7 +40,7 @@ from bothways.tasks.embedding.trained import (
 )
 from bothways.tasks.opening import open_backend, with_weights
 from bothways.tasks.scores import ScoredRows, texts_read, warn_of_cut
-from bothways.tasks.task import Task, fit_options
+from bothways.tasks.task import Task, split_fit_options
 
 if TYPE_CHECKING:
     from bothways.data import Source
@@ -101,7 +101,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         """
         named = any(options.get(name) is not None for name in ("columns", *NAMES))
         if labels is None and not named and not _has_teacher(options.get("loss")):
-            fit_options(self, options)  # refuse unknown options before the data are read
+            split_fit_options(self, options)  # refuse unknown options before the data are read
             data, options["columns"] = with_usual_kind(data)
         return super().fit(data, labels, validation=validation, **options)
 
