@@ -129,7 +129,7 @@ def test_compare_refuses_models_of_different_labels(files, run, tmp_path):
         *("train", "classification", "--model", files / "tiny", "--train", data, "--epochs", 1, "--device", "cpu"),
         *("--output", tmp_path / "run", "--quiet"),
     )
-    fails(1, "different labels", "compare", run, tmp_path / "run", "--data", files / "test.jsonl.gz")
+    fails(1, "must have the same labels", "compare", run, tmp_path / "run", "--data", files / "test.jsonl.gz")
 
 
 def test_predict_gives_sets_with_a_promise(run):
