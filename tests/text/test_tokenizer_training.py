@@ -101,7 +101,7 @@ def test_letters_that_do_not_fit_are_the_rare_ones():
 def test_what_cannot_be_learnt_from_is_refused(kind):
     with pytest.raises(InvalidInput, match=rf"at least {LEAST_VOCABULARY[kind]} tokens, got 3"):
         train_tokenizer(["text"], kind, 3)
-    with pytest.raises(InvalidInput, match="there is no word"):
+    with pytest.raises(InvalidInput, match="all of them are empty"):
         train_tokenizer(["", " \n"], kind, 1000)
 
 
