@@ -70,14 +70,18 @@ def read_bytes(path: Path, max_bytes: int = MAX_JSON) -> bytes:
     )
 
 
+class JsonTooLarge(ValueError):
+    """JSON that exceeds a limit: too many values, nested too deeply, or a number with too many digits."""
+
+
 def parse_json(content: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:  # noqa: ANN401 (what json.loads returns)
     """Parse bounded JSON in UTF-8 or raise ValueError; ``pairs`` is the ``object_pairs_hook`` of `json.loads`."""
     if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
-        raise ValueError(f"more than {_MAX_VALUES} values")
+        raise JsonTooLarge(f"more than {_MAX_VALUES} values")
     try:
         value = json.loads(content.decode("utf-8"), parse_int=_whole, object_pairs_hook=pairs)
     except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+        raise JsonTooLarge("nested too deeply") from error
     _check_depth(value)
     if b"\\u" in content:
         try:
@@ -89,7 +93,7 @@ def parse_json(content: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | N
 
 def _whole(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise ValueError(f"a whole number of {len(digits)} digits")
+        raise JsonTooLarge(f"a whole number of {len(digits)} digits")
     return int(digits)
 
 
@@ -97,7 +101,7 @@ def _check_depth(value: object) -> None:
     level, depth = [value], 0
     while level:
         if depth > _MAX_DEPTH:
-            raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
+            raise JsonTooLarge(f"nested more than {_MAX_DEPTH} levels deep")
         level, depth = [part for each in level for part in _parts(each)], depth + 1
 
 

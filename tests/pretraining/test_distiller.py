@@ -179,7 +179,7 @@ def test_what_cannot_be_distilled_is_refused(tmp_path):
     grows = {"updates": 4, "batch_size": 2, "batch_warmup": BatchWarmup(9, updates=2)}
     with pytest.raises(InvalidInput, match="9 sequences"):
         distiller.fit(corpus_for(distiller, tmp_path), **grows, show_progress=False)
-    with pytest.raises(InvalidInput, match="is a model for classification: use TaskDistiller"):
+    with pytest.raises(InvalidInput, match="is a model for classification: TaskDistiller distils"):
         open_teacher(CLASSIFIER, device="cpu")
 
 

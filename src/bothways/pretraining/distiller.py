@@ -136,7 +136,8 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
     if backend.trained_for not in (None, EMBEDDING.name, _MASKED_LM):
         raise InvalidInput(
             f"expected an encoder, a masked language model or a sentence embedder as a teacher, but "
-            f"{backend.model.name!r} is a model for {backend.trained_for}: use TaskDistiller for such models."
+            f"{backend.model.name!r} is a model for {backend.trained_for}: TaskDistiller distils "
+            "classifiers and taggers."
         )
     if backend.trained_for == EMBEDDING.name or (backend.model.folder / "modules.json").is_file():
         return EmbedderTeacher(open_embedder(EMBEDDING, backend))

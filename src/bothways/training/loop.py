@@ -293,7 +293,7 @@ class _Run(Generic[Payload]):
             self._check_interrupts()
         if self.state.update_in_epoch != length:
             raise InvalidInput(
-                f"expected {self.per_epoch} updates in epoch {self.state.epoch + 1} (updates_per_epoch()), got "
+                f"expected {length} updates in epoch {self.state.epoch + 1} (updates_per_epoch()), got "
                 f"{self.state.update_in_epoch} from updates(): both must agree."
             )
         self._report()

@@ -8,7 +8,7 @@ from bothways.audit.finding import Finding
 from bothways.audit.provenance.files import FilePart, bad_path
 from bothways.audit.provenance.rules import fault
 from bothways.audit.provenance.weights import LAYER, HeaderTensor
-from bothways.reading import MIB, parse_json
+from bothways.reading import MIB, JsonTooLarge, parse_json
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A JSON value from a file that is not trusted."""
@@ -61,11 +61,11 @@ def scan_json(part: FilePart, place: str) -> Iterator[Finding]:
     """Yield the faults of a JSON file."""
     try:
         content = read_settings(part)
+    except JsonTooLarge as error:
+        yield fault("json-bomb", place, str(error))
+        return
     except ValueError as error:
-        if any(word in str(error) for word in ("deep", "digits", "values", "too many")):
-            yield fault("json-bomb", place, str(error))
-        else:
-            yield fault("json-broken", place, f"a JSON file that cannot be parsed: {error}")
+        yield fault("json-broken", place, f"a JSON file that cannot be parsed: {error}")
         return
     if isinstance(content, _Twice):
         yield fault("json-duplicate-key", place)
