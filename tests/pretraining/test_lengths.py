@@ -96,5 +96,5 @@ def test_what_makes_no_sense_is_refused(make):
         with pytest.raises(InvalidInput, match="either `updates` or `tokens`, each at least 1"):
             BatchWarmup(2, **wrong)
     memory, texts = make("xlnet")
-    with pytest.raises(InvalidInput, match="read in lanes"):
+    with pytest.raises(InvalidInput, match="expected a memory or a batch warm-up, got both"):
         memory.fit(texts, updates=4, batch_warmup=BatchWarmup(2, updates=2), **QUICK)

@@ -249,6 +249,6 @@ def audit_data(
         similar = f" and {counted(len(phrase.members) - 1, 'similar phrase')}" if len(phrase.members) > 1 else ""
         note(
             f"{phrase.phrase!r}{similar}: {counted(len(phrase.rows), 'row')} of {phrase.label!r}, "
-            f"{phrase.contradicted} of which clearly point to another label without the phrase"
+            f"{phrase.contradicted} of which clearly have another label once the phrase is removed"
         )
     note(f"{result.suspected} of {counted(len(result.rows), 'row')} are suspected")

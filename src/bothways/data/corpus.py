@@ -46,7 +46,7 @@ def corpus_files(paths: Sequence[str | Path]) -> Iterator[Path]:
     if not found:
         raise InvalidInput(
             f"there is no file of text in {', '.join(map(repr, map(str, paths)))}: expected names that end in .txt, "
-            ".jsonl, .csv, .tsv (also followed by .gz) or .parquet."
+            ".jsonl, .json, .csv, .tsv, .conll (also followed by .gz) or .parquet."
         )
 
 

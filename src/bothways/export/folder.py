@@ -64,7 +64,7 @@ def export(
         head: The only head to export. Default: for safetensors, the heads that ``config.json`` names; for ONNX, none.
         dtype: Precision of the weights; ONNX files are written in float32.
         overwrite: Replace an earlier export at the output.
-        revision: The commit of a hub name. Default: the one that the download resolved.
+        revision: The commit of a hub name. Default: the cached commit of ``main``.
         download: Allow a download from the hub.
         allow_pickle: Allow reading a ``.bin`` file, after a scan, if the checkpoint has no safetensors file.
 

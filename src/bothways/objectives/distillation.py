@@ -99,8 +99,9 @@ def _check_weights(*weights: float) -> None:
 class TripleLoss:
     """Weights of DistilBERT's loss; a part with weight 0 is not computed.
 
-    The parts are the KL divergence from the teacher's predictions (`soft`) at `places`, masked language modelling, and
-    the cosine distance of last hidden states. The temperature divides both logits; its square scales the divergence.
+    The parts are the KL divergence from the teacher's predictions (`soft`) at all tokens or the masked ones (`places`),
+    masked language modelling, and the cosine distance of last hidden states. The temperature divides both logits; its
+    square scales the divergence.
     """
 
     soft: float = 5.0

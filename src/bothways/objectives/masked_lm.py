@@ -207,7 +207,7 @@ def _scan(
     look: Look | None,
     needed: tuple[bool, ...],
 ) -> tuple[Tensor, Tensor, Gradients]:
-    """Return losses (M), right predictions (M), and the summed loss's gradients for the first three, if ``needed``."""
+    """Return losses (M), right predictions (M), and the gradients of states, tokens and biases that are ``needed``."""
     losses_M = torch.empty(len(own_ME), device=own_ME.device)
     right_M = torch.empty(len(own_ME), dtype=torch.bool, device=own_ME.device)
     gradients: Gradients = [

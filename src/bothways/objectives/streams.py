@@ -202,8 +202,8 @@ class StreamPhase:
     def __post_init__(self) -> None:
         if self.memory and self.growth is not None:
             raise InvalidInput(
-                "expected a memory or a batch warm-up, got both: sequences with a memory are read in lanes, so the "
-                "batch size must stay the same. Drop the batch warm-up."
+                "expected a memory or a batch warm-up, got both: each row of the next batch continues a sequence of "
+                "this one, so the batch size must stay the same. Drop the batch warm-up."
             )
 
     def __str__(self) -> str:

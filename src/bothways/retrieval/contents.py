@@ -178,8 +178,9 @@ def collect(
         for place, text in enumerate(refuse_string(batch_texts, "texts"), start=start):
             texts.append(_checked_string(text, "text", place))
         ids += [_checked_string(id_, "id", place) for place, id_ in enumerate(given, start=start)]
-        columns = {name: [] for each in fields[:1] for name in each} if columns is None else columns
-        _extend(columns, fields, start)
+        if columns is None and fields:
+            columns = {name: [] for name in fields[0]}
+        _extend(columns or {}, fields, start)
     if not texts:
         raise InvalidInput("an index needs at least one text, got none.")
     _refuse_duplicates(ids)

@@ -85,9 +85,11 @@ class OnnxBackend(Backend):
     @override
     def not_fitted(self, task: str, head: str) -> NotFitted:
         del head
-        made = self.trained_for or (f"a model with a {self.files.rows.head} head" if self.files.rows.head else "")
+        made = "an embedder" if (found := self.files.rows.head) is None else f"a model with a {found} head"
+        if self.trained_for:
+            made = f"a model for {self.trained_for}"
         return NotFitted(
-            f"expected an exported model for {task}, got {self.name!r}, exported from {made or 'an embedder'}: "
+            f"expected an exported model for {task}, got {self.name!r}, exported from {made}: "
             f"export a model that was trained for {task}."
         )
 

@@ -289,7 +289,7 @@ def _list(value: object) -> list[object]:
 
 
 def _mapping(value: object) -> Mapping[str, object]:
-    """Return a stored object; empty for anything else, as someone may have edited the card."""
+    """Return a value of the card if it is an object, else an empty one: someone may have edited the card."""
     match value:
         case Mapping():
             return value

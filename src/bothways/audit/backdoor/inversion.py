@@ -155,7 +155,7 @@ class Inversion:
         return self.best_of(list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others])))
 
     def best_of(self, triggers: Sequence[Ids]) -> list[Candidate]:
-        """Preselect triggers on a few of the hard texts, and rank the best of them on all."""
+        """Preselect triggers on a few of the hard texts (`hard`), and rank the best triggers on all hard texts."""
         return self.ranked(self._best(triggers, _KEPT))
 
     def ranked(self, triggers: Sequence[Ids]) -> list[Candidate]:

@@ -114,7 +114,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _tensor(name: str, entry: object, data: int) -> HeaderTensor:
     named = f"tensor {name[:100]!r}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise BadHeader(f"{named} without exactly dtype, shape and data_offsets")
+        raise BadHeader(f"{named} whose fields are not exactly dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _BITS:
         raise BadHeader(f"{named} of an unknown type", dtype=repr(dtype))

@@ -86,7 +86,7 @@ def _stored(
 def opened_beside(
     backend: TorchBackend, kind: type[HeadTask], kinds: Iterable[type[HeadTask]], merge: Merge
 ) -> TorchBackend:
-    """Return the backend with the options of one task; if another task reads words, it reads texts as words too."""
+    """Return the backend with the options of one task; if another task splits texts into words, this one does too."""
     words = any(outputs_type(each.spec).reads_words for each in kinds) and not outputs_type(kind.spec).reads_words
     merges = any(each.name == "merge" for each in fields(kind.spec.open_options))
     options = kind.spec.open_options(merge=merge) if merges else kind.spec.open_options()

@@ -57,7 +57,7 @@ class Lengths:
     up_to: tuple[int, ...] = ()
 
     def with_documents(self, lengths: NDArray[np.int64]) -> "Lengths":
-        """Return the lengths after adding documents, none of them empty."""
+        """Return this summary extended by the lengths of further documents, each at least 1."""
         if not len(lengths):
             return self
         powers = np.bincount(np.floor(np.log2(lengths)).astype(np.int64), minlength=len(self.up_to))

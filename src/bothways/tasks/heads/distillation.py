@@ -283,7 +283,7 @@ def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, see
 
 
 def _rows(columns: AnyColumns, data: Source | Iterable[object]) -> list[object]:
-    """Return the data as a list of rows (of a file, or mappings) or other Python values."""
+    """Return the rows of a file, or the Python values that are given, mappings as rows."""
     match data:
         case str() | Path():
             return [*read_rows(data)]

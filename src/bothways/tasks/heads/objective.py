@@ -236,7 +236,7 @@ class WindowObjective:
         return self.passes * self._updates_per_pass()
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
-        """Yield the updates of an epoch; the texts are shuffled for each pass."""
+        """Yield the updates of an epoch: one or more passes over the texts, which are shuffled for each pass."""
         done, first = divmod(start, self._updates_per_pass())
         for number in range(epoch * self.passes + done, (epoch + 1) * self.passes):
             order = np.random.default_rng([self.seed, number]).permutation(self.store.texts)

@@ -163,8 +163,8 @@ class MaskReader:
         if span > room:
             raise TextTooLong(
                 f"the masks of text {index + 1} span {span} tokens, but only {max(room, 0)} tokens fit besides special "
-                f"tokens{' and further pieces of words' if extra else ''}. Predict one mask at a time, each with the "
-                "text around it."
+                f"tokens{' and the further pieces of candidate words' if extra else ''}. Predict one mask at a "
+                "time, each with the text around it."
             )
         if self.on_overflow == "truncate":
             if places[-1] >= begin + room:
