@@ -163,7 +163,7 @@ def test_an_unusable_corpus_is_refused(changes, problem):
 
 def test_an_empty_first_batch_leaves_the_fields_to_the_next():
     batches = [RowBatch(random_vectors(0), []), RowBatch(random_vectors(1), ["a"], None, [{"year": 1}])]
-    assert SearchIndex.build_from_batches(batches, encoder=ENCODER).fields == ("year",)
+    assert SearchIndex.build_from_batches(batches, encoder=ENCODER).field_names == ("year",)
 
 
 def test_an_id_in_two_batches_is_refused():

@@ -241,7 +241,7 @@ def audit_data(
         text=text or None,
         label=label,
         data_format=data_format,
-        open_options={"device": opened.device, "revision": opened.revision, "download": opened.download},
+        open_options={**opened.arguments()},
         show_progress=False if quiet else None,
     )
     write_rows(output, result.rows)

@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -291,7 +291,8 @@ def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | No
         if options.relevant is not None:
             raise opt.usage_error("--relevant needs --reranker: it names the label of relevant passages.")
         return None
-    task = stored_task(checkpoints.locate(options.reranker).folder)
+    found = checkpoints.locate(options.reranker, download=opening.download, allow_pickle=opening.allow_pickle)
+    task = stored_task(found.folder)
     if task not in (None, "pairs"):
         what = "an ensemble, which does not rerank" if task == compose.ENSEMBLE else f"a model for {task}"
         which = "one of its members, if they are pair models" if task == compose.ENSEMBLE else "one"
@@ -299,7 +300,8 @@ def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | No
             f"--reranker must be a single pair model, which reads query and passage together, but "
             f"{options.reranker!r} is {what}. Name {which}, or train one with: bothways train pairs."
         )
-    pairs = tasks.PairClassifier.from_pretrained(options.reranker, device=opening.device, dtype=opening.dtype)
+    arguments = replace(opening, revision=None).arguments()  # the revision is the embedder's
+    pairs = tasks.PairClassifier.from_pretrained(options.reranker, **arguments)
     with opt.as_usage_error():
         return retrieval.Rerank(retrieval.CrossEncoder(pairs, options.relevant), options.rerank_depth)
 
