@@ -273,7 +273,7 @@ class PaddedRows(TokenRows):
         return self.mask_BS.shape[1]
 
     def hides(self, reach: int) -> bool:
-        """Return True, since an exported graph is run on sequences of all lengths."""
+        """Return True: some tokens may be out of reach, as an exported graph is run on sequences of all lengths."""
         del reach
         return True
 
@@ -346,7 +346,7 @@ class SelectedRows:
 
 @dataclass(frozen=True, slots=True)
 class NoRows:
-    """No token: the last layer computes only the query stream (XLNet, DeBERTa), or is skipped if there is none."""
+    """No token: the last layer computes only the query stream (XLNet, DeBERTa); without such a stream it is skipped."""
 
 
 Rows = AllRows | FirstTokens | LastTokens | SelectedRows | NoRows

@@ -191,7 +191,7 @@ def test_inputs_with_labels_are_learnt_as_rows_are(plain_bert, trained, name):
     else:
         labels, held_labels = ([row[case.label] for row in case.rows(count)] for count in (24, 12))
         model = fitted(plain_bert, name, data, (iter(held), tuple(held_labels)), labels=labels)
-        with pytest.raises(InvalidInput, match="as many labels as inputs, got 23 and 24"):
+        with pytest.raises(InvalidInput, match="as many labels as inputs, got 23 labels and 24 inputs"):
             fitted(plain_bert, name, data, labels=labels[1:])
     assert model.predict(asked) == expected.predict(asked)
     assert model.card["data"] == expected.card["data"]

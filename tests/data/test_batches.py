@@ -155,7 +155,7 @@ def test_words_with_tags_and_texts_with_label_sets_are_rows():
 @pytest.mark.parametrize(("texts", "labels"), [(2, 3), (3, 2), (0, 1)])
 def test_another_number_of_labels_is_refused(texts, labels):
     said = refused_labels(["a"] * texts, ["x"] * labels)
-    assert said == f"expected as many labels as texts, got {labels} and {texts}."
+    assert said == f"expected as many labels as texts, got {labels} labels and {texts} texts."
 
 
 def test_a_label_that_is_missing_is_refused_with_its_row():

@@ -316,7 +316,7 @@ def column_options(*, without: str = "") -> type:
 
 @cache
 def opening_options(*, also: str = "") -> type:
-    """Return a group of options for opening a trained model, without those of calls, except for ``also``."""
+    """Return the options for opening a trained model; of the options of its calls only those named in ``also``."""
     kept = {also}
     for spec in SPECS.values():
         calls = (spec.fit_options, spec.data_options, spec.predict_options)

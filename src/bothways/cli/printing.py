@@ -176,7 +176,7 @@ class PredictionTable:
     listed: str | None = None
     """The field of a prediction whose items become the rows of a table, such as ``spans``."""
     ranked: bool = False
-    """Write columns for the first, second, ... label to a .csv or .tsv output, instead of a column for each label."""
+    """Write columns for the best label, the second best, ... to .csv or .tsv, instead of a column for each label."""
 
     def rows(self, rows: "Iterable[Row]", predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
         """Yield the output rows.

@@ -236,7 +236,7 @@ def labelled_rows(
         raise InvalidInput(f"expected a list of labels, one for each of the {many}, got {_got(labels)}")
     listed = list(found)
     if len(listed) != len(given):
-        raise InvalidInput(f"expected as many labels as {many}, got {len(listed)} and {len(given)}.")
+        raise InvalidInput(f"expected as many labels as {many}, got {len(listed)} labels and {len(given)} {many}.")
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     rows = []
     for number, (item, value) in enumerate(zip(given, listed, strict=True), start=1):

@@ -315,7 +315,7 @@ class Encoder(nn.Module):
         return output_TH if computed is rows else select(output_TH, rows, batch)
 
     def _wider_step(self, place: int, batch: Batch, run: Run, rows: Rows, recurrence: Recurrence | None) -> Step:
-        """Return a step that runs a layer with memory, convolution or both."""
+        """Return a function that runs one layer that reads a memory of earlier tokens, has a convolution, or both."""
         layer, beside = self.layers[self.steps[place]], self.convolution if place == 0 else None
 
         def step(hidden_TH: Tensor, queries_MH: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -235,7 +235,7 @@ class TransformerXL(nn.Module):
         self.segments = nn.Parameter(torch.zeros(2, config.hidden))
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Return ``qkv_T3ND``, and the keys of distances, the query bias and the segment gains."""
+        """Return ``qkv_T3ND``, and the keys of distances, the query bias and the terms of equal and other segments."""
         assert isinstance(shared, DistanceVectors)  # `shared_positions` follows the same configuration
         keys_WND = self._heads(self.keys(shared.rows_RH))
         assert qkv.query_bias is not None  # checked by `EncoderConfig`

@@ -125,7 +125,7 @@ def _similarity(model: AnyTask, number: int, value: object, target: Target | Non
         case TrainedEmbedder() as fitted, (str(first), str(second)):
             return SimilarityTarget((first, second), fitted.settings.dimensions)
     raise InvalidInput(
-        f"input {number + 1}: expected a tuple of two texts, whose similarity explains an embedder, got "
+        f"input {number + 1}: expected a tuple of two texts, since an embedder is explained by their similarity, got "
         f"{type(value).__name__}."
     )
 

@@ -66,7 +66,7 @@ class AskedTokens(nn.Module):
         return self._logs(batch, torch.where((attention_mask == ASKED).any(1), asked_B, first_B))
 
     def packed(self, packed: Packed) -> Tensor:
-        """Return the log-probabilities (B, V) at the first tokens of a packed batch."""
+        """Return the log-probabilities (B, V) at the first token of each sequence."""
         return self._logs(packed, packed.first_tokens_B)
 
     def _logs(self, batch: Packed | PaddedRows, rows_B: Tensor) -> Tensor:

@@ -256,7 +256,7 @@ def sequence_sums(
     tokens: int,
     places: Sequence[int] | None = None,
 ) -> NDArray[np.float64]:
-    """Return each head's `UnitLosses.sums` for N sequences, all of a source or those at ``places`` (heads, N, 3).
+    """Return `UnitLosses.sums` (heads, N, 3) for all sequences of a source, or those with the indices ``places``.
 
     The model must be in evaluation mode. Sequences are read in blocks, so memory does not grow with their number.
     """

@@ -248,7 +248,7 @@ class PhasedStream:
         return {"phases": phases, "order": PassOrder.name, **remembered}
 
     def read(self, update: int) -> list[EpochSequences]:
-        """Return the sequences of an update; one element for each pass (or lane) that they come from."""
+        """Return the sequences of an update, grouped by the pass over the corpus, or the lane, that they come from."""
         if not 0 <= update < self.updates:
             raise InvalidInput(f"expected an update from 0 to {self.updates - 1}, got {update}.")
         number = bisect_right(self._ends, update)

@@ -96,7 +96,7 @@ def check_no_epochs(options: TrainingArguments) -> None:
 
 
 def course_options(course: Course, given: TrainingArguments) -> TrainingOptions:
-    """Return the training options: the given ones, else those of the course."""
+    """Return the training options: the given ones, else those of the recipe's course (its phases of training)."""
     usual: TrainingArguments = {
         "learning_rate": course.learning_rate,
         "optimizer": course.optimizer,

@@ -55,7 +55,7 @@ class InputSample:
 
     @property
     def rows_RI(self) -> Tensor:
-        """The sampled rows."""
+        """The sampled input rows of the layer."""
         return torch.cat(self._rows)
 
 

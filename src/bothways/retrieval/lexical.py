@@ -81,7 +81,7 @@ class LexicalIndex:
         """Read a saved index; its arrays are memory-mapped."""
         settings = parse_json(read_bytes(folder / "params.index.json"))
         if {name: settings.get(name) for name in _WRITTEN} != _WRITTEN:
-            raise ValueError("its settings are not those that an index is built with")
+            raise ValueError("the settings of BM25 differ from those of this version")
         bm25: _BM25 = _bm25s().BM25.load(folder, mmap=True)
         _check_stored(bm25)
         return cls(bm25, language)

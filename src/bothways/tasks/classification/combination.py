@@ -52,7 +52,7 @@ class LabelCombiner(Combiner[LabelOutputs, Text, Truth, None]):
         return replace(scores, logits_RC=logits_1C, features_LH=None, votes=votes)
 
     def uncalibrated(self, members: Sequence[Self]) -> Self:
-        """Return the combiner without calibration; a regression keeps the training mean that all members share."""
+        """Return the combiner without calibration; for regression, with the members' training mean if it is equal."""
         target = without_thresholds(self.outputs.row_target)
         match target:
             case Regression() if not all(each.outputs.row_target == target for each in members):

@@ -94,7 +94,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
 
     @property
     def start_strength(self) -> float:
-        """Inverse penalty (scikit-learn's C)."""
+        """Inverse penalty (scikit-learn's C) of the linear model that a new head starts from."""
         return STRENGTH
 
     @override
