@@ -291,7 +291,7 @@ def test_a_lane_stays_with_its_process(source, processes, tokens):
             left = {each.link.lane for each in map(sequences.__getitem__, batch) if each.link.kept}
             others = {each.link.lane for at, each in enumerate(sequences) if each.link.kept and at not in batch}
             assert not lone & others - left
-    with pytest.raises(InvalidInput, match="got 7 for 8 processes"):
+    with pytest.raises(InvalidInput, match="got 7 sequences for 8 processes"):
         micro_batches(sequences, tokens, 8)
 
 

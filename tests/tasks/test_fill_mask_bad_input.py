@@ -81,7 +81,7 @@ def test_a_text_that_leaves_no_room_for_further_pieces_is_refused_by_their_numbe
     assert strict.predict(text, top=1).dropped_tokens == 0
     with pytest.raises(TextTooLong, match=r"has 18 tokens .* included\), and words .* may add 1: more than"):
         strict.predict(text, max_pieces=2)
-    with pytest.raises(TextTooLong, match=r"span 16 tokens, but only 14 tokens fit besides .* and further pieces"):
+    with pytest.raises(TextTooLong, match=r"span 16 tokens, but only 14 tokens fit besides .* and the further pieces"):
         model.predict("[MASK]" + " the" * 14 + " [MASK]", max_pieces=2)
 
 
