@@ -24,8 +24,8 @@ environment_avx2 := OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_IS
 ifeq ($(filter $(SETTING),$(SETTINGS)),)
 $(error expected SETTING to be one of $(SETTINGS), got '$(SETTING)')
 endif
-# A file's tests go to one worker, so that what they share is made once.
-PYTEST := $(environment_$(SETTING)) $(BIN)/python -m pytest tests -n $(JOBS) --dist loadfile
+# A file's tests go to one worker, so that what they share is made once; tests/conftest.py orders the files.
+PYTEST := $(environment_$(SETTING)) $(BIN)/python -m pytest tests -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

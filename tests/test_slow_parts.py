@@ -8,7 +8,7 @@ import pytest
 
 class Item:
     def __init__(self, nodeid, slow):
-        self.nodeid, self.slow = nodeid, slow
+        self.nodeid, self.slow, self.path = nodeid, slow, nodeid.partition("::")[0]
 
     def get_closest_marker(self, name):
         return self.slow and name == "slow"
@@ -44,3 +44,9 @@ def test_a_test_stays_in_its_part_whatever_is_beside_it(kept):
     slow = [Item(f"test_slowly[{number}]", True) for number in range(30)]
     for part in range(10):
         assert kept(slow[::2], part) == [item for item in kept(slow, part) if item in set(slow[::2])]
+
+
+def test_files_with_slow_tests_come_first_then_those_with_the_most_tests(kept):
+    names = ("one.py::a", "three.py::a", "three.py::b", "three.py::c", "two.py::a", "two.py::b", "long.py::slow")
+    ordered = kept([Item(name, name.endswith("slow")) for name in names], None)
+    assert [item.path for item in ordered] == ["long.py", *["three.py"] * 3, *["two.py"] * 2, "one.py"]
