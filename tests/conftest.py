@@ -67,13 +67,13 @@ def pytest_collection_modifyitems(config, items):
     with the most tests, so that the workers end at about the same time.
     """
     part = config.getoption("--slow-part")
-    slow = [item for item in items if item.get_closest_marker("slow")]
+    slow = {item for item in items if item.get_closest_marker("slow")}
     if part is not None:
         others = {item for item in slow if zlib.crc32(item.nodeid.encode()) % SLOW_PARTS != part % SLOW_PARTS}
-        config.hook.pytest_deselected(items=[item for item in slow if item in others])
-        slow = [item for item in slow if item not in others]
+        config.hook.pytest_deselected(items=[item for item in items if item in others])
         items[:] = [item for item in items if item not in others]
-    long, tests = {item.path for item in slow}, Counter(item.path for item in items)
+    long = {item.path for item in items if item in slow}
+    tests = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path not in long, -tests[item.path]))
 
 

@@ -85,9 +85,9 @@ class OnnxBackend(Backend):
     @override
     def not_fitted(self, task: str, head: str) -> NotFitted:
         del head
-        made = "an embedder" if (found := self.files.rows.head) is None else f"a model with a {found} head"
-        if self.trained_for:
-            made = f"a model for {self.trained_for}"
+        stored = self.files.rows.head
+        untrained = "an embedder" if stored is None else f"a model with a {stored} head"
+        made = f"a model for {self.trained_for}" if self.trained_for else untrained
         return NotFitted(
             f"expected an exported model for {task}, got {self.name!r}, exported from {made}: "
             f"export a model that was trained for {task}."
