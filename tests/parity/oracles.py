@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 
+from bothways.checkpoints.checkpoint import Checkpoint
 from bothways.encoder.config import AbsolutePositions, DisentangledPositions, SharedGroups
 from bothways.encoder.head_kinds import ChoiceLogit, Labels, LastToken, ScoreHeadKind
 from bothways.families import FAMILIES
@@ -37,6 +38,13 @@ def oracle(model_type, kind, settings, spread=0.3):
 
 def tiny_oracle(model_type, kind):
     return oracle(model_type, kind, TINY[model_type])
+
+
+def in_memory(model_type, settings, model):
+    """A checkpoint of a model that was never written."""
+    family = FAMILIES[model_type]
+    tensors = family.canonical(model.state_dict())
+    return Checkpoint(None, model_type, None, settings, family, family.config(settings), tensors, {})
 
 
 def counts_positions_itself(family):

@@ -6,6 +6,7 @@ from oracles import (
     call,
     counts_positions_itself,
     difference,
+    in_memory,
     layer_steps,
     oracle,
     reads,
@@ -15,7 +16,6 @@ from oracles import (
 )
 
 from bothways.checkpoints import open_checkpoint
-from bothways.checkpoints.checkpoint import Checkpoint
 from bothways.checkpoints.pretrained import pretrained
 from bothways.encoder import Recorder
 from bothways.families import FAMILIES
@@ -39,13 +39,6 @@ def padded_inputs(model_type, side):
     sequences, types = ragged(tiny_config(model_type))
     ids_BS, mask_BS = padded(sequences, side, TINY[model_type]["pad_token_id"])
     return ids_BS, mask_BS, padded(types, side, 0)[0]
-
-
-def in_memory(model_type, settings, model):
-    """A checkpoint of a model that was never written."""
-    family = FAMILIES[model_type]
-    tensors = family.canonical(model.state_dict())
-    return Checkpoint(None, model_type, None, settings, family, family.config(settings), tensors, {})
 
 
 @every_family_and_backend

@@ -16,7 +16,7 @@ from bothways.choices import FamilyName
 from bothways.choices import Language as Language
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import UnknownModel
-from bothways.families import FAMILIES, Family, family_of
+from bothways.families import FAMILIES, Family, family_in
 from bothways.families.catalogue import PublishedSize, find_published, sized
 from bothways.families.family import Published
 
@@ -211,7 +211,7 @@ def find_config(name_or_folder: str | Path) -> tuple[str, EncoderConfig]:
     folder = Path(name_or_folder)
     if folder.is_dir():
         settings = read_json(folder / "config.json")
-        return str(name_or_folder), family_of(settings.get("model_type")).config(settings)
+        return str(name_or_folder), family_in(settings).config(settings)
     family, published = find_model(str(name_or_folder))
     return published.name, family.config(published.settings)
 

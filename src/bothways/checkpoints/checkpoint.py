@@ -24,9 +24,10 @@ from bothways.encoder.heads import Head, MaskedLMHead, Pooler, ScoreHead, new_he
 from bothways.encoder.int8 import largest_pair
 from bothways.encoder.linear import hold, hold_bfloat16
 from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnknownModel, UnsupportedConfig
-from bothways.families import FAMILIES, Family, HeadName, family_of
+from bothways.families import FAMILIES, Family, HeadName, family_in
 from bothways.families.family import variants
 from bothways.families.layout import Ignored, expand, known_names, quantization_of, read_weights
+from bothways.lazy import imported
 from bothways.products import has_bfloat16_product
 from bothways.progress import phase
 
@@ -72,8 +73,10 @@ class Checkpoint:
         known = known_names(self.family.rows, self.config, self.family.prefix)
         left_over = sorted(name for name in self.tensors if name.startswith(self.family.prefix) and name not in known)
         if left_over:
+            other = imported("bothways.families.others:recognise")(self.settings, left_over)
             raise IncompatibleWeights(
-                f"{self.name!r} has {len(left_over)} encoder tensors that a {self.family.title} model with this "
+                (f"this is {other}: not built yet. " if other else "")
+                + f"{self.name!r} has {len(left_over)} encoder tensors that a {self.family.title} model with this "
                 f"config.json does not have: {some(left_over)}. config.json and the weights do not belong together."
             )
         with torch.device("meta"):
@@ -245,7 +248,7 @@ def open_checkpoint(
         raise no_weights(located.name, "open")
     settings = read_json(located.folder / "config.json")
     _check_encoder(settings)
-    family = family_of(settings.get("model_type"))
+    family = family_in(settings)
     config = family.config(settings)
     extras = read_json(located.folder / OURS) if (located.folder / OURS).is_file() else {}
     verify_checksums(located.folder, Stored.of(extras).checksums)

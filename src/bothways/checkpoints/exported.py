@@ -16,7 +16,7 @@ from bothways.checkpoints.hub import DESCRIPTION, ONNX_FILE, LocatedModel
 from bothways.checkpoints.schema import OURS, Extras, Stored, StoredGraph
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, NotFitted
-from bothways.families import Family, family_of
+from bothways.families import Family, family_in
 from bothways.text import TextTokenizer
 
 ROWS = "rows"
@@ -67,7 +67,7 @@ def _opened(located: LocatedModel, described: Mapping[str, object], checksums: M
     folder = located.folder
     rows = _rows(described.get(ROWS), located.name, folder)
     settings = read_json(folder / "config.json")
-    family = family_of(settings.get("model_type"))
+    family = family_in(settings)
     config = family.config(settings)
     extras = read_json(folder / OURS) if (folder / OURS).is_file() else {}
     Stored.of(extras)

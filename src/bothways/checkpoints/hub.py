@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bothways.checkpoints.files import FULL_WEIGHTS, PICKLED, SHARD_INDEX, WEIGHTS, read_json, verify_checksums
 from bothways.errors import CorruptCheckpoint, InvalidInput, OfflineError, OutOfDisk, UnknownModel, nearest
-from bothways.families import FAMILIES, family_of
+from bothways.families import FAMILIES, family_in
 from bothways.progress import phase
 from bothways.reading import did_you_mean_path, read_bytes
 from bothways.storage import OUT_OF_ROOM
@@ -278,5 +278,5 @@ def open_tokenizer(
         return TextTokenizer.from_folder(alone, TRAINED), None
     folder = locate(name, revision=revision, download=download).folder
     settings = read_json(folder / "config.json")
-    family = family_of(settings.get("model_type"))
+    family = family_in(settings)
     return TextTokenizer.from_folder(folder, family.tokenizer), family.config(settings).max_length

@@ -1,5 +1,5 @@
 """The families of published encoders, as data."""
 
-from bothways.families.family import FAMILIES, CheckpointHead, Family, HeadName, Published, family_of
+from bothways.families.family import FAMILIES, CheckpointHead, Family, HeadName, Published, family_in, family_of
 
-__all__ = ["FAMILIES", "CheckpointHead", "Family", "HeadName", "Published", "family_of"]
+__all__ = ["FAMILIES", "CheckpointHead", "Family", "HeadName", "Published", "family_in", "family_of"]

@@ -44,6 +44,13 @@ ALBERT = Family(
             "num_hidden_groups": 1,
             "inner_group_num": 1,
         },
+        # Google's first files describe features that no published model has.
+        harmless={
+            **dict.fromkeys(("net_structure_type", "gap_size", "num_memory_blocks"), (0, None)),
+            "down_scale_factor": (1, None),
+            "layers_to_keep": ([], None),
+            "ln_type": ("postln", None),
+        },
     ),
     prefix="albert.",
     rows=(

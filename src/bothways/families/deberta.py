@@ -4,7 +4,7 @@ Scores between content and distance replace absolute positions. Version 2 projec
 own queries and keys, and large distances share rows; version 3 is version 2 with another pre-training.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bothways.encoder.config import (
@@ -38,23 +38,45 @@ from bothways.encoder.head_kinds import (
 from bothways.errors import UnsupportedConfig
 from bothways.families.bert import BASE_SHAPE, BERT_AFTER_QKV, BERT_EMBEDDING, LARGE_SHAPE, OUTPUT, SPAN, TOKEN
 from bothways.families.family import CheckpointHead, Family, FamilyHead, HeadBySetting, HeadName, Published
-from bothways.families.layout import HEAD_AFTER_HEAD, Fused, Ignored, Settings, SettingsReader, TensorRow, WeightRow
+from bothways.families.layout import (
+    HEAD_AFTER_HEAD,
+    Fused,
+    Ignored,
+    KnownSettings,
+    SettingsReader,
+    TensorRow,
+    WeightRow,
+)
 from bothways.text import recipes
 
-_DEFAULTS: dict[str, object] = {
-    "layer_norm_eps": 1e-7,
-    "type_vocab_size": 0,
-    "relative_attention": False,
-    "max_relative_positions": -1,
+_BOTH = KnownSettings(
+    required=(
+        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+        "max_position_embeddings",
+    ),
+    defaults={
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "cls_dropout": None,
+        "initializer_range": 0.02,
+        "layer_norm_eps": 1e-7,
+        "type_vocab_size": 0,
+        "embedding_size": None,
+        "relative_attention": False,
+        "max_relative_positions": -1,
+        "pos_att_type": None,
+        "position_biased_input": True,
+    },
+    harmless={"talking_head": (False, None), "z_steps": (0, 1, None)},
+)
+_EXTENSIONS: dict[str, object] = {
     "position_buckets": -1,
-    "position_biased_input": True,
     "share_att_key": False,
     "norm_rel_ebd": "none",
     "conv_kernel_size": 0,
     "conv_groups": 1,
     "conv_act": "tanh",
-    "pooler_hidden_act": "gelu",
-    "pooler_dropout": 0.0,
 }
 
 
@@ -70,17 +92,17 @@ class DebertaReader:
     own_keys: Literal["own", "own without bias"]
     extensions: bool
 
-    def __call__(self, settings: Settings) -> EncoderConfig:
+    @property
+    def known(self) -> KnownSettings:
+        """The settings of this version. The first ignores the extensions, and must not have any."""
+        if self.extensions:
+            return replace(_BOTH, defaults={**_BOTH.defaults, **_EXTENSIONS})
+        return replace(_BOTH, harmless={**_BOTH.harmless, **{name: (each, None) for name, each in _EXTENSIONS.items()}})
+
+    def __call__(self, reader: SettingsReader) -> EncoderConfig:
         """Return the encoder that a ``config.json`` describes."""
-        hidden_size = settings.get("hidden_size")
-        reader = SettingsReader.of(
-            settings,
-            _DEFAULTS,
-            {"talking_head": (False, None), "z_steps": (0, 1, None), "attention_head_size": (None,)}
-            | {"pooler_hidden_size": (hidden_size, None)},
-        )
         hidden = reader.integer("hidden_size")
-        width = reader.integer("embedding_size") if "embedding_size" in reader.settings else hidden
+        width = hidden if reader.settings["embedding_size"] is None else reader.integer("embedding_size")
         dropout = reader.number("hidden_dropout_prob")
         return EncoderConfig(
             vocabulary=reader.integer("vocab_size"),
@@ -126,13 +148,13 @@ class DebertaReader:
             content_to_position="c2p" in terms,
             position_to_content="p2c" in terms,
             keys="shared" if shared else self.own_keys,
-            normed=self.extensions and "layer_norm" in str(reader.settings["norm_rel_ebd"]).lower(),
+            normed=self.extensions and _normed(reader.settings["norm_rel_ebd"]),
             absolute=absolute,
         )
 
     def _convolution(self, reader: SettingsReader) -> Convolution:
-        kernel = reader.integer("conv_kernel_size")
-        if not self.extensions or not kernel:
+        kernel = reader.integer("conv_kernel_size") if self.extensions else 0
+        if not kernel:
             return NoConvolution()
         if kernel % 2 == 0:
             raise UnsupportedConfig(f"config.json sets conv_kernel_size to {kernel}; only odd numbers are supported.")
@@ -146,6 +168,14 @@ def _terms(stated: object) -> frozenset[str]:
     if terms is None or not terms <= {"c2p", "p2c"}:
         raise UnsupportedConfig(f"config.json sets pos_att_type to {stated!r}; supported are c2p, p2c and both.")
     return terms
+
+
+def _normed(stated: object) -> bool:
+    """Return True if the table of distances has a norm, given by name or as a string such as ``"none|layer_norm"``."""
+    names = {name.strip().lower() for name in stated.split("|")} if isinstance(stated, str) else None
+    if names is None or not names <= {"none", "layer_norm"}:
+        raise UnsupportedConfig(f"config.json sets norm_rel_ebd to {stated!r}; supported are none and layer_norm.")
+    return "layer_norm" in names
 
 
 def _positive(value: float) -> int | None:

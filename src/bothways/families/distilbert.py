@@ -39,6 +39,9 @@ DISTILBERT = Family(
         types=None,
         pooler=False,
         defaults={"activation": "gelu", "dropout": 0.1, "attention_dropout": 0.1, "seq_classif_dropout": 0.2},
+        # The table of positions is stored, whether it was learned or computed.
+        harmless={"layer_norm_eps": (1e-12, None), "sinusoidal_pos_embds": (False, True, None)},
+        aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
     ),
     prefix="distilbert.",
     rows=(

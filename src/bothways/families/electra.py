@@ -56,6 +56,8 @@ ELECTRA = Family(
                 "summary_type": ("first",),
                 "summary_use_proj": (True,),
                 "summary_activation": ("gelu",),
+                "summary_first_dropout": (0, 0.0, None),
+                "summary_proj_to_labels": (False, None),
             },
         ),
     },

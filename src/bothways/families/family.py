@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, get_args
 
 from bothways.choices import HeadName as HeadName
-from bothways.encoder.config import EncoderConfig
+from bothways.encoder.config import EncoderConfig, LocalGlobalAttention
 from bothways.encoder.head_kinds import (
     HeadKind,
     Labels,
@@ -18,8 +18,17 @@ from bothways.encoder.head_kinds import (
     ScoreHeadKind,
     TextsOfPair,
 )
-from bothways.errors import CorruptCheckpoint, InvalidInput, UnknownModel, UnsupportedConfig
-from bothways.families.layout import QUANTIZATION, ConfigReader, Settings, TensorRow, WeightRow, quantization_of
+from bothways.errors import CorruptCheckpoint, InvalidInput, UnknownModel, UnsupportedConfig, shown
+from bothways.families.keys import HARMLESS, NEUTRAL_NAMES, QUANTIZATION
+from bothways.families.layout import (
+    ConfigReader,
+    KnownSettings,
+    Settings,
+    SettingsReader,
+    TensorRow,
+    WeightRow,
+    quantization_of,
+)
 from bothways.lazy import imported
 from bothways.text.recipes import TokenizerRecipe
 
@@ -172,7 +181,7 @@ class Family:
         model_type: Name of the family in ``config.json``.
         title: Name of the family for readers, such as "BERT".
         paper: The publication.
-        reader: Function from the settings in its ``config.json`` to an `EncoderConfig`.
+        reader: Function from settings in its ``config.json`` to an `EncoderConfig`, with the settings that it knows.
         prefix: Prefix of the encoder's tensor names in a model with a head.
         rows: Weight rows of the encoder and its pooler, without the prefix.
         class_name: Prefix of the class names of its models in ``config.json``.
@@ -212,10 +221,42 @@ class Family:
         ends = _MODELS | {"span": self.span_model}
         return both | {f"{self.class_name}{ends[head]}": (head,) for head in self.heads if head in ends}
 
+    @property
+    def read_by_heads(self) -> frozenset[str]:
+        """Settings that only heads read."""
+        choices = {head.setting for head in self.heads.values() if isinstance(head, HeadBySetting)}
+        each = [stored for name, head in self.heads.items() for stored in variants(name, head)]
+        rates = {stored.dropout.name for stored in each if stored.dropout is not None}
+        return frozenset(choices | rates | {need for stored in each for need in stored.needs})
+
     def config(self, settings: Settings) -> EncoderConfig:
-        """Return the encoder that a ``config.json`` of this family describes."""
+        """Return the encoder that a ``config.json`` of this family describes.
+
+        Raise `UnsupportedConfig` if it has settings that may change what the encoder computes and are not supported.
+        """
         own = {} if quantization_of(settings) is None else {QUANTIZATION: None}
-        return self.reader({**settings, **own})
+        fault = _own_code(settings) or _unsupported({**settings, **own}, self.reader.known) or self._unknown(settings)
+        if fault is None:
+            config = self.reader(SettingsReader.of(settings, self.reader.known))
+            fault = _contradiction(settings, config)
+        if fault is not None:
+            other = imported("bothways.families.others:recognise")(settings)
+            raise UnsupportedConfig(f"this is {other}: not built yet. {fault}" if other else fault)
+        return config
+
+    def _unknown(self, settings: Settings) -> str | None:
+        known = self.reader.known
+        names = {*known.read, *known.harmless, *known.neutral, *known.aliases, *self.read_by_heads, *KNOWN_TO_ALL}
+        # A setting without a value sets nothing.
+        unknown = {name: value for name, value in settings.items() if value is not None and name not in names}
+        if not unknown:
+            return None
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        several = ", ".join(f"{name} to {shown(value)}" for name, value in list(unknown.items())[:5])
+        return (
+            f"config.json sets {several}{more}, which {self.title} models do not have: it may change what the model "
+            f"computes. {_COPY.format(', '.join(list(unknown)[:5]) + more)}"
+        )
 
     def head(self, name: str, settings: Settings) -> CheckpointHead:
         """Return one of the family's heads as a ``config.json`` describes it."""
@@ -266,6 +307,63 @@ def _modern(name: str) -> str:
     return name
 
 
+# --- settings ---
+
+
+def _own_code(settings: Settings) -> str | None:
+    """Return the fault of a model whose function is code in its folder or on the hub; None for others."""
+    classes = settings.get("auto_map") or {}
+    if not isinstance(classes, Mapping):
+        return f"config.json must give auto_map as an object, but it gives {shown(classes)}."
+    # Classes of settings and tokenizers, and those for TensorFlow and JAX, do not compute the model here.
+    models = {name: value for name, value in classes.items() if name.startswith("AutoModel") and value}
+    if not models:
+        return None
+    name, value = next(iter(models.items()))
+    return (
+        f"config.json names code for the model in auto_map ({name}: {shown(value)}), and bothways never runs code of a "
+        f"checkpoint. {_COPY.format('auto_map')}"
+    )
+
+
+def _unsupported(settings: Settings, known: KnownSettings) -> str | None:
+    for name, values in {**HARMLESS, **known.harmless}.items():
+        if settings.get(name) not in values:
+            return (
+                f"config.json sets {name} to {settings[name]!r:.200}, which is not supported; "
+                f"only {' or '.join(repr(value) for value in values if value is not None) or 'leaving it out'} is."
+            )
+    return None
+
+
+# Settings that repeat what others give, by the value that these give.
+IMPLIED: dict[str, Callable[[EncoderConfig], object]] = {
+    "embedding_size": lambda config: config.embedding.width,
+    "emb_size": lambda config: config.embedding.width,
+    "attention_head_size": lambda config: config.hidden // config.heads,
+    "head_dim": lambda config: config.hidden // config.heads,
+    "d_head": lambda config: config.hidden // config.heads,
+    "pooler_hidden_size": lambda config: config.hidden,
+    "sliding_window": lambda config: config.pattern.reach if isinstance(config.pattern, LocalGlobalAttention) else None,
+}
+
+
+KNOWN_TO_ALL = frozenset(("auto_map", *NEUTRAL_NAMES, *HARMLESS, *IMPLIED))
+
+
+def _contradiction(settings: Settings, config: EncoderConfig) -> str | None:
+    for name, value in IMPLIED.items():
+        if settings.get(name) is not None and settings[name] != value(config):
+            return (
+                f"config.json sets {name} to {shown(settings[name])}, which is not supported; "
+                f"its other settings give {value(config)}."
+            )
+    return None
+
+
+_COPY = "If you know that the weights are of a standard model, open a copy of the folder without {} in config.json."
+
+
 # --- the registry ---
 
 _HOMES = {
@@ -301,13 +399,21 @@ FAMILIES: Mapping[str, Family] = _Families()
 
 
 def family_of(model_type: object) -> Family:
+    """Return the family with this name in ``config.json``."""
+    return family_in({"model_type": model_type})
+
+
+def family_in(settings: Settings) -> Family:
     """Return the family that a ``config.json`` names."""
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise UnknownModel(
-            f"config.json must name one of the families {', '.join(FAMILIES)} as its model_type, "
-            f"but it names {model_type!r}."
-        )
-    return FAMILIES[model_type]
+    model_type = settings.get("model_type")
+    if isinstance(model_type, str) and model_type in FAMILIES:
+        return FAMILIES[model_type]
+    other = imported("bothways.families.others:recognise")(settings)
+    raise UnknownModel(
+        (f"this is {other}: not built yet. " if other else "")
+        + f"config.json must name one of the families {', '.join(FAMILIES)} as its model_type, but it names "
+        f"{model_type!r}."
+    )
 
 
 # Pickled by name: the weight tables hold lambdas, which cannot be pickled.

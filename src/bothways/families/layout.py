@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from bothways.encoder.config import (
     AbsolutePositions,
@@ -28,13 +28,13 @@ from bothways.encoder.config import (
     TanhPooler,
 )
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnsupportedConfig
+from bothways.families.keys import INT8_METHOD, QUANTIZATION
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 Settings = Mapping[str, object]
-ConfigReader = Callable[[Settings], EncoderConfig]
 
 ACTIVATION_NAMES: dict[str, Activation] = {
     "gelu": "gelu",
@@ -50,19 +50,42 @@ ACTIVATION_NAMES: dict[str, Activation] = {
 # Far above any published encoder; a model of these sizes, built without weights, still takes little memory.
 MOST_LAYERS, _MOST, _MOST_NUMBER = 1_000, 2**24, 2.0**40
 
-# The quantization method in config.json for layers that this package quantized to int8; other programs do not know it.
-QUANTIZATION, INT8_METHOD = "quantization_config", "bothways-int8"
 
-# Settings of unsupported features, with the values that leave the computation unchanged.
-HARMLESS: dict[str, tuple[object, ...]] = {
-    "position_embedding_type": ("absolute", None),
-    "is_decoder": (False, None),
-    "add_cross_attention": (False, None),
-    "is_encoder_decoder": (False, None),
-    "chunk_size_feed_forward": (0, None),
-    "pruned_heads": ({}, None),
-    QUANTIZATION: (None,),
-}
+@dataclass(frozen=True, slots=True)
+class KnownSettings:
+    """The settings of ``config.json`` that a family knows, besides those in `bothways.families.keys`.
+
+    Attributes:
+        required: Settings that it reads and that every file has.
+        defaults: Settings that it reads, with the values of missing ones.
+        harmless: Settings of unsupported features, with the values that leave the computation unchanged.
+        neutral: Settings that change no hidden state.
+        aliases: Other names of settings that it reads.
+    """
+
+    required: tuple[str, ...]
+    defaults: Settings = field(default_factory=dict)
+    harmless: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    neutral: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The settings that the family reads."""
+        return frozenset((*self.required, *self.defaults))
+
+
+class ConfigReader(Protocol):
+    """A family's function from settings to an `EncoderConfig`, with the settings that it knows."""
+
+    @property
+    def known(self) -> KnownSettings:
+        """The settings that it knows."""
+        ...
+
+    def __call__(self, reader: SettingsReader) -> EncoderConfig:
+        """Return the encoder that the settings describe."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +95,7 @@ class ConfigKeys:
     `padding` names the padding id if positions are numbered from there: the first ``padding id + 1`` rows of the table
     are then unused. `sharing_groups` and `sharing_inner` name the numbers of layer groups that share weights
     and of layers in a group. `always_projected` adds a projection after the embedding even for equal widths;
-    `defaults` are values of settings that old files omit.
+    `defaults` are values of settings that old files omit. For `harmless` and `aliases` see `KnownSettings`.
     """
 
     hidden: str = "hidden_size"
@@ -94,9 +117,27 @@ class ConfigKeys:
     always_projected: bool = False
     pooler: bool = True
     defaults: Settings = field(default_factory=dict)
+    harmless: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
-    def __call__(self, settings: Settings) -> EncoderConfig:
-        reader = SettingsReader.of(settings, self.defaults)
+    @property
+    def known(self) -> KnownSettings:
+        """The settings that the family knows."""
+        defaults: dict[str, object] = {
+            self.activation: "gelu",
+            self.hidden_dropout: 0.1,
+            self.attention_dropout: 0.1,
+            self.head_dropout: None,
+            self.initializer_range: 0.02,
+            **({self.eps: 1e-12} if self.eps else {}),
+            **self.defaults,
+        }
+        sizes = (self.hidden, self.layers, self.heads, self.inner, self.positions)
+        more = (self.types, self.embedding, self.sharing_groups, self.sharing_inner, self.padding)
+        required = ("vocab_size", *(name for name in (*sizes, *more) if name and name not in defaults))
+        return KnownSettings(required, defaults, self.harmless, aliases=self.aliases)
+
+    def __call__(self, reader: SettingsReader) -> EncoderConfig:
         hidden, positions = reader.integer(self.hidden), reader.integer(self.positions)
         width = reader.integer(self.embedding) if self.embedding else hidden
         offset = reader.integer(self.padding) + 1 if self.padding else 0
@@ -126,15 +167,6 @@ class ConfigKeys:
         )
 
 
-DEFAULTS: dict[str, object] = {
-    "layer_norm_eps": 1e-12,
-    "initializer_range": 0.02,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "hidden_act": "gelu",
-}
-
-
 def _sharing(keys: ConfigKeys, reader: SettingsReader) -> Sharing:
     if keys.sharing_groups is None or keys.sharing_inner is None:
         return OwnWeights()
@@ -151,20 +183,16 @@ class SettingsReader:
     settings: Settings
 
     @classmethod
-    def of(
-        cls, settings: Settings, defaults: Settings, harmless: Mapping[str, tuple[object, ...]] | None = None
-    ) -> SettingsReader:
-        """Return a reader; ``defaults`` has the values of missing settings that differ from BERT's.
-
-        Raise `UnsupportedConfig` for unsupported features; ``harmless`` has more settings with their supported values.
-        """
-        for name, values in {**HARMLESS, **(harmless or {})}.items():
-            if settings.get(name) not in values:
+    def of(cls, settings: Settings, known: KnownSettings) -> SettingsReader:
+        """Return a reader of the settings that a family reads."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        for alias, name in known.aliases.items():
+            if given.setdefault(name, given.get(alias)) != given.get(alias, given[name]):
                 raise UnsupportedConfig(
-                    f"config.json sets {name} to {settings[name]!r}, which is not supported; "
-                    f"only {' or '.join(repr(value) for value in values if value is not None) or 'leaving it out'} is."
+                    f"config.json sets {name} to {given[name]!r:.80} and {alias}, another name of it, to "
+                    f"{given[alias]!r:.80}; remove the wrong one."
                 )
-        return cls({**DEFAULTS, **defaults, **{k: v for k, v in settings.items() if v is not None}})
+        return cls({**known.defaults, **{name: given[name] for name in known.read if given.get(name) is not None}})
 
     def flag(self, name: str) -> bool:
         """Return a boolean setting."""
@@ -188,7 +216,8 @@ class SettingsReader:
 
     def number(self, name: str, default: float | None = None) -> float:
         """Return a setting that is a finite number."""
-        value = self.settings.get(name, default)
+        value = self.settings.get(name)
+        value = default if value is None else value
         # Compared before it is converted: 10**400 is no float. NaN is not below any number.
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST_NUMBER:
             raise CorruptCheckpoint(f"config.json must give {name} as a finite number, but it gives {value!r:.80}.")

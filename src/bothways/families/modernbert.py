@@ -26,64 +26,87 @@ from bothways.encoder.head_kinds import (
     SpanLogits,
     Transform,
 )
-from bothways.errors import CorruptCheckpoint, UnsupportedConfig
+from bothways.errors import CorruptCheckpoint, UnsupportedConfig, shown
 from bothways.families.bert import OUTPUT
 from bothways.families.family import CheckpointHead, DropoutSetting, Family, HeadBySetting, Published
-from bothways.families.layout import Ignored, Settings, SettingsReader, TensorRow, WeightRow
+from bothways.families.layout import Ignored, KnownSettings, SettingsReader, TensorRow, WeightRow
 from bothways.text import recipes
 
 _LOCAL, _GLOBAL = "sliding_attention", "full_attention"
-_DEFAULTS: dict[str, object] = {
-    "norm_eps": 1e-5,
-    "norm_bias": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "hidden_activation": "gelu",
-    "attention_dropout": 0.0,
-    "embedding_dropout": 0.0,
-    "mlp_dropout": 0.0,
-    "classifier_dropout": 0.0,
-    "local_attention": 128,
-    "global_attn_every_n_layers": 3,
-    "global_rope_theta": 160_000.0,
-    "local_rope_theta": 10_000.0,
-}
 
 
-def read_modernbert(settings: Settings) -> EncoderConfig:
-    """Return the encoder that a ``config.json`` of ModernBERT describes."""
-    reader = SettingsReader.of(settings, _DEFAULTS, {"rope_scaling": (None,)})
-    hidden, layers = reader.integer("hidden_size"), reader.layers("num_hidden_layers")
-    attention_dropout = reader.number("attention_dropout")
-    return EncoderConfig(
-        vocabulary=reader.integer("vocab_size"),
-        hidden=hidden,
-        layers=layers,
-        heads=reader.integer("num_attention_heads"),
-        embedding=EmbeddingConfig(width=hidden, types=0),
-        positions=RotaryPositions(
-            reader.integer("max_position_embeddings"),
-            _theta(reader, _GLOBAL, "global_rope_theta"),
-            _theta(reader, _LOCAL, "local_rope_theta"),
+class ModernBertReader:
+    """A reader of ``config.json``."""
+
+    known = KnownSettings(
+        required=(
+            *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+            "max_position_embeddings",
         ),
-        norm=PreNorm(reader.number("norm_eps"), bias=reader.flag("norm_bias")),
-        feed_forward=GatedFeedForward(
-            reader.integer("intermediate_size"), reader.activation("hidden_activation"), bias=reader.flag("mlp_bias")
+        defaults={
+            "initializer_range": 0.02,
+            "norm_eps": 1e-5,
+            "norm_bias": False,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "hidden_activation": "gelu",
+            "attention_dropout": 0.0,
+            "embedding_dropout": 0.0,
+            "mlp_dropout": 0.0,
+            "classifier_dropout": 0.0,
+            "local_attention": 128,
+            "layer_types": None,
+            "global_attn_every_n_layers": 3,
+            "rope_parameters": None,
+            "global_rope_theta": 160_000.0,
+            "local_rope_theta": 10_000.0,
+        },
+        harmless={
+            # Left from other models in the code that trained it; positions are rotary in all of them.
+            "position_embedding_type": ("absolute", "sans_pos", None),
+            **dict.fromkeys(("causal_mask", "is_causal"), (False, None)),
+        },
+        neutral=(
+            *("layer_norm_eps", "initializer_cutoff_factor", "deterministic_flash_attn", "repad_logits_with_grad"),
+            *("reference_compile", "sparse_prediction", "sparse_pred_ignore_index"),
         ),
-        pattern=LocalGlobalAttention(reader.integer("local_attention") // 2, _seen_whole(reader, layers)),
-        attention_biases="all" if reader.flag("attention_bias") else "none",
-        pooler=NoPooler(),
-        dropout=DropoutRates(
-            # There is dropout after the attention's output (below), but none after the feed-forward's.
-            hidden=0.0,
-            attention=attention_dropout,
-            head=reader.number("classifier_dropout"),
-            embedding=reader.number("embedding_dropout"),
-            inner=reader.number("mlp_dropout"),
-            attention_output=attention_dropout,
-        ),
-        initializer_range=reader.number("initializer_range"),
     )
+
+    def __call__(self, reader: SettingsReader) -> EncoderConfig:
+        """Return the encoder that a ``config.json`` of ModernBERT describes."""
+        hidden, layers = reader.integer("hidden_size"), reader.layers("num_hidden_layers")
+        attention_dropout = reader.number("attention_dropout")
+        return EncoderConfig(
+            vocabulary=reader.integer("vocab_size"),
+            hidden=hidden,
+            layers=layers,
+            heads=reader.integer("num_attention_heads"),
+            embedding=EmbeddingConfig(width=hidden, types=0),
+            positions=RotaryPositions(
+                reader.integer("max_position_embeddings"),
+                _theta(reader, _GLOBAL, "global_rope_theta"),
+                _theta(reader, _LOCAL, "local_rope_theta"),
+            ),
+            norm=PreNorm(reader.number("norm_eps"), bias=reader.flag("norm_bias")),
+            feed_forward=GatedFeedForward(
+                reader.integer("intermediate_size"),
+                reader.activation("hidden_activation"),
+                bias=reader.flag("mlp_bias"),
+            ),
+            pattern=LocalGlobalAttention(reader.integer("local_attention") // 2, _seen_whole(reader, layers)),
+            attention_biases="all" if reader.flag("attention_bias") else "none",
+            pooler=NoPooler(),
+            dropout=DropoutRates(
+                # There is dropout after the attention's output (below), but none after the feed-forward's.
+                hidden=0.0,
+                attention=attention_dropout,
+                head=reader.number("classifier_dropout"),
+                embedding=reader.number("embedding_dropout"),
+                inner=reader.number("mlp_dropout"),
+                attention_output=attention_dropout,
+            ),
+            initializer_range=reader.number("initializer_range"),
+        )
 
 
 def _seen_whole(reader: SettingsReader, layers: int) -> tuple[bool, ...]:
@@ -101,12 +124,20 @@ def _seen_whole(reader: SettingsReader, layers: int) -> tuple[bool, ...]:
 
 def _theta(reader: SettingsReader, kind: str, name: str) -> float:
     """Return the base of the rotary angles, from ``rope_parameters`` or the setting ``name`` of older files."""
-    table = reader.settings.get("rope_parameters")
-    stated = table.get(kind) if isinstance(table, Mapping) else None
-    if not isinstance(stated, Mapping):
-        return reader.number(name)
-    if stated.get("rope_type", "default") != "default":
-        raise UnsupportedConfig(f"config.json sets rope_type to {stated['rope_type']!r}; only 'default' is supported.")
+    table = reader.settings.get("rope_parameters") or {}
+    if not isinstance(table, Mapping) or not table.keys() <= {_LOCAL, _GLOBAL}:
+        raise UnsupportedConfig(
+            f"config.json sets rope_parameters to {shown(table, 200)}; it must have objects for {_GLOBAL} and {_LOCAL}."
+        )
+    stated = table.get(kind) or {}
+    others = {key: value for key, value in stated.items() if key != "rope_theta"} if isinstance(stated, Mapping) else {}
+    if not isinstance(stated, Mapping) or any(
+        value is not None and (key, value) != ("rope_type", "default") for key, value in others.items()
+    ):
+        raise UnsupportedConfig(
+            f"config.json sets {kind} in rope_parameters to {shown(stated, 200)}; only a rope_theta and the rope_type "
+            "'default' are supported."
+        )
     return SettingsReader({name: stated.get("rope_theta", reader.number(name))}).number(name)
 
 
@@ -150,7 +181,7 @@ MODERNBERT = Family(
     model_type="modernbert",
     title="ModernBERT",
     paper="Warner et al. 2024, arXiv:2412.13663",
-    reader=read_modernbert,
+    reader=ModernBertReader(),
     prefix="model.",
     rows=(
         TensorRow("embeddings.tok_embeddings.weight", "embedding.tokens.weight"),

@@ -29,7 +29,7 @@ from bothways.families.layout import (
     IN_TWO_DIMENSIONS_MORE,
     Fused,
     Ignored,
-    Settings,
+    KnownSettings,
     SettingsReader,
     TensorRow,
     WeightRow,
@@ -37,33 +37,54 @@ from bothways.families.layout import (
 from bothways.text import recipes
 
 
-def read_xlnet(settings: Settings) -> EncoderConfig:
-    """Return the encoder that a ``config.json`` of XLNet describes."""
-    reader = SettingsReader.of(
-        settings,
-        {"dropout": 0.1, "clamp_len": -1, "layer_norm_eps": 1e-12, "ff_activation": "gelu"},
-        {"attn_type": ("bi", None), "bi_data": (False, None), "same_length": (False, None), "untie_r": (True, None)},
+class XLNetReader:
+    """A reader of ``config.json``."""
+
+    known = KnownSettings(
+        required=("vocab_size", "d_model", "n_layer", "n_head", "d_inner"),
+        defaults={
+            "dropout": 0.1,
+            "clamp_len": -1,
+            "layer_norm_eps": 1e-12,
+            "ff_activation": "gelu",
+            "initializer_range": 0.02,
+        },
+        harmless={
+            "attn_type": ("bi", None),
+            "bi_data": (False, None),
+            "same_length": (False, None),
+            "untie_r": (True, None),
+        },
+        # Memories of earlier calls, and the number of answers that a head for questions searches.
+        neutral=("mem_len", "reuse_len", "use_mems_eval", "use_mems_train", "start_n_top", "end_n_top"),
+        aliases={
+            "n_token": "vocab_size",
+            "hidden_size": "d_model",
+            "num_attention_heads": "n_head",
+            "num_hidden_layers": "n_layer",
+        },
     )
-    hidden, heads, dropout = reader.integer("d_model"), reader.integer("n_head"), reader.number("dropout")
-    clamp = int(reader.number("clamp_len"))
-    if "d_head" in reader.settings and heads and reader.integer("d_head") * heads != hidden:
-        SettingsReader.of(settings, {}, {"d_head": (hidden // heads,)})
-    return EncoderConfig(
-        vocabulary=reader.integer("vocab_size"),
-        hidden=hidden,
-        layers=reader.layers("n_layer"),
-        heads=heads,
-        embedding=EmbeddingConfig(width=hidden, types=0, normed=False, blank=True),
-        positions=TransformerXLPositions(clamp=clamp if clamp > 0 else None),
-        norm=PostNorm(reader.number("layer_norm_eps")),
-        feed_forward=DenseFeedForward(reader.integer("d_inner"), reader.activation("ff_activation")),
-        attention_biases="query only",
-        pooler=NoPooler(),
-        dropout=DropoutRates(
-            hidden=dropout, attention=dropout, head=dropout, embedding=dropout, inner=dropout, output=dropout
-        ),
-        initializer_range=reader.number("initializer_range"),
-    )
+
+    def __call__(self, reader: SettingsReader) -> EncoderConfig:
+        """Return the encoder that a ``config.json`` of XLNet describes."""
+        hidden, dropout = reader.integer("d_model"), reader.number("dropout")
+        clamp = int(reader.number("clamp_len"))
+        return EncoderConfig(
+            vocabulary=reader.integer("vocab_size"),
+            hidden=hidden,
+            layers=reader.layers("n_layer"),
+            heads=reader.integer("n_head"),
+            embedding=EmbeddingConfig(width=hidden, types=0, normed=False, blank=True),
+            positions=TransformerXLPositions(clamp=clamp if clamp > 0 else None),
+            norm=PostNorm(reader.number("layer_norm_eps")),
+            feed_forward=DenseFeedForward(reader.integer("d_inner"), reader.activation("ff_activation")),
+            attention_biases="query only",
+            pooler=NoPooler(),
+            dropout=DropoutRates(
+                hidden=dropout, attention=dropout, head=dropout, embedding=dropout, inner=dropout, output=dropout
+            ),
+            initializer_range=reader.number("initializer_range"),
+        )
 
 
 _ATTENTION = "layer.{i}.rel_attn"
@@ -75,6 +96,8 @@ _SUMMARY_NEEDS: dict[str, tuple[object, ...]] = {
     "summary_type": ("last",),
     "summary_use_proj": (True,),
     "summary_activation": ("tanh",),
+    "summary_first_dropout": (0, 0.0, None),
+    "summary_proj_to_labels": (False, None),
 }
 _SUMMARY_DROPOUT = DropoutSetting("summary_last_dropout", 0.1)
 
@@ -85,7 +108,7 @@ XLNET = Family(
     model_type="xlnet",
     title="XLNet",
     paper="Yang et al. 2019, arXiv:1906.08237",
-    reader=read_xlnet,
+    reader=XLNetReader(),
     prefix="transformer.",
     rows=(
         TensorRow("word_embedding.weight", "embedding.tokens.weight"),

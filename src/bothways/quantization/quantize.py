@@ -34,7 +34,8 @@ from bothways.encoder.int8 import ANY_PAIR, SMALL_PAIR, Int8Weight, largest_pair
 from bothways.encoder.linear import hold_bfloat16, release
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.families.family import HEAD_FOLDER
-from bothways.families.layout import INT8_METHOD, QUANTIZATION, expand
+from bothways.families.keys import INT8_METHOD, QUANTIZATION
+from bothways.families.layout import expand
 from bothways.inference import TextRows
 from bothways.packing import Packed
 from bothways.products import has_bfloat16_product

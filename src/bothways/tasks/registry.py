@@ -83,10 +83,10 @@ def stored_task(folder: Path) -> str | None:
 def task_of_heads(folder: Path) -> str | None:
     """Return the task of the first architecture in ``config.json`` that has one; None if none has."""
     from bothways.checkpoints.files import read_json
-    from bothways.families import family_of
+    from bothways.families import family_in
 
     settings = read_json(folder / "config.json")
-    family, stored = family_of(settings.get("model_type")), settings.get("architectures")
+    family, stored = family_in(settings), settings.get("architectures")
     by_head = {spec.head: spec.name for spec in SPECS.values() if spec.head is not None}
     for name in stored if isinstance(stored, list) else []:
         for head in family.architectures.get(str(name), ()):
