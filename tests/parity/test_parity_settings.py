@@ -232,6 +232,24 @@ def test_every_setting_that_a_family_reads_changes_its_configuration(model_type)
     assert family.reader.known.read - effective == set()
 
 
+def outcome(family, settings):
+    """The configuration, or why there is none."""
+    try:
+        return family.config(settings)
+    except BothwaysError as error:
+        return str(error)
+
+
+@every_family
+def test_a_missing_setting_has_the_value_that_it_has_in_transformers(model_type):
+    family = FAMILIES[model_type]
+    for name in family.reader.known.defaults:
+        settings = {key: value for key, value in TINY[model_type].items() if key != name}
+        theirs = transformers.AutoConfig.for_model(model_type, **settings).to_dict()
+        if name in theirs:
+            assert outcome(family, settings) == outcome(family, settings | {name: theirs[name]}), name
+
+
 @pytest.mark.parametrize(
     ("model_type", "others"), [(model_type, others) for model_type, each in OTHERS.items() for others in each]
 )

@@ -435,7 +435,7 @@ def test_the_fingerprint_tells_models_apart_by_their_weights(base, tmp_path):
 
 
 def test_a_folder_without_a_configuration_of_its_own_keeps_its_encoder_settings(base, tmp_path):
-    edit_config(base, initializer_range=0.05, my_note="kept")
+    edit_config(base, initializer_range=0.05, finetuning_task="kept")
     SentenceEmbedder.from_pretrained(base, device="cpu").save(tmp_path / "saved")
     settings = json.loads((tmp_path / "saved" / "config.json").read_text())
-    assert (settings["initializer_range"], settings["my_note"]) == (0.05, "kept")
+    assert (settings["initializer_range"], settings["finetuning_task"]) == (0.05, "kept")

@@ -46,7 +46,8 @@ NEUTRAL: dict[str, tuple[str, ...]] = {
     ),
     "dropout rates that the family does not have; dropout changes no prediction": (
         *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "dropout", "attention_dropout"),
-        *("hidden_dropout", "embedding_dropout", "fc_dropout", "qa_dropout", "seq_classif_dropout"),
+        *("hidden_dropout", "embedding_dropout", "mlp_dropout", "fc_dropout", "activation_dropout"),
+        *("classifier_dropout_prob", "cls_dropout", "qa_dropout", "seq_classif_dropout", "pooler_dropout"),
     ),
     "generation of text": (
         *("assistant_confidence_threshold", "assistant_lookbehind", "bad_words_ids", "begin_suppress_tokens"),
