@@ -54,12 +54,14 @@ def test_parts_of_a_model_are_no_models_and_their_weights_count(found, tmp_path)
     assert found()[str(whole)].weights_mb == pytest.approx(2 * size(whole / "0"))
 
 
-@pytest.mark.parametrize("spoiled", ["decoder", "no weights", "no json"])
+@pytest.mark.parametrize("spoiled", ["decoder", "own code", "no weights", "no json"])
 def test_a_folder_that_cannot_be_loaded_is_not_listed(found, tmp_path, spoiled):
     folder = tmp_path / "here" / "model"
     write_checkpoint(folder)
     if spoiled == "decoder":
         edit_config(folder, model_type="gpt2")
+    elif spoiled == "own code":
+        edit_config(folder, auto_map={"AutoModel": "modeling_x.XModel"})
     elif spoiled == "no weights":
         (folder / "model.safetensors").unlink()
     else:

@@ -1,11 +1,16 @@
 """Settings of ``config.json``: known ones open, and all others are refused by name and value."""
 
+import contextlib
+from functools import partial
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from published_settings import OPENED, REFUSED
 
 from bothways.errors import BothwaysError, UnknownModel, UnsupportedConfig
 from bothways.families import FAMILIES, family_in
-from bothways.families.family import IMPLIED
+from bothways.families.family import IMPLIED, KNOWN_TO_ALL
 from bothways.families.keys import HARMLESS, NEUTRAL, NEUTRAL_NAMES
 from bothways.families.others import OTHER_ENCODERS, recognise
 from tiny_models import TINY, every_family
@@ -17,20 +22,20 @@ def sizes(model_type, name):
     return next((each.settings for each in published if each.name == name), published[0].settings)
 
 
-@pytest.mark.parametrize(("model_type", "name", "settings"), OPENED, ids=[name for _, name, _ in OPENED])
-def test_settings_of_published_models_are_known(model_type, name, settings):
+@pytest.mark.parametrize(("model_type", "name", "stated"), OPENED, ids=[name for _, name, _ in OPENED])
+def test_settings_of_published_models_are_known(model_type, name, stated):
     family = family_in({"model_type": model_type})
-    whole = {"model_type": model_type, **sizes(model_type, name), **settings}
+    whole = {"model_type": model_type, **sizes(model_type, name), **stated}
     config = family.config(whole)
     assert config.hidden
     for head in family.architecture_heads(whole):
         family.head(head, whole)
 
 
-@pytest.mark.parametrize(("model_type", "name", "settings", "words"), REFUSED, ids=[name for _, name, _, _ in REFUSED])
-def test_models_that_only_look_like_a_family_are_refused_and_named(model_type, name, settings, words):
+@pytest.mark.parametrize(("model_type", "name", "stated", "words"), REFUSED, ids=[name for _, name, _, _ in REFUSED])
+def test_models_that_only_look_like_a_family_are_refused_and_named(model_type, name, stated, words):
     base = sizes(model_type, name) if model_type in FAMILIES else {}
-    whole = {"model_type": model_type, **base, **settings}
+    whole = {"model_type": model_type, **base, **stated}
     with pytest.raises((UnsupportedConfig, UnknownModel), match=words):
         family_in(whole).config(whole)
 
@@ -66,34 +71,34 @@ def test_a_value_of_any_size_is_refused_in_a_short_sentence():
 
 @every_family
 def test_settings_of_unsupported_features_are_refused_unless_switched_off(model_type):
-    family, settings = FAMILIES[model_type], TINY[model_type]
-    expected = family.config(settings)
+    family, tiny = FAMILIES[model_type], TINY[model_type]
+    expected = family.config(tiny)
     for name, values in {**HARMLESS, **family.reader.known.harmless}.items():
         for value in values:
-            assert family.config(settings | {name: value}) == expected
+            assert family.config(tiny | {name: value}) == expected
         with pytest.raises(UnsupportedConfig, match=f"sets {name} to .*other.*not supported"):
-            family.config(settings | {name: ["other"]})
+            family.config(tiny | {name: ["other"]})
 
 
 @every_family
 def test_settings_that_repeat_others_must_agree_with_them(model_type):
-    family, settings = FAMILIES[model_type], TINY[model_type]
-    expected = family.config(settings)
+    family, tiny = FAMILIES[model_type], TINY[model_type]
+    expected = family.config(tiny)
     for name, implied in IMPLIED.items():
         if name in family.reader.known.read:
             continue
-        assert family.config(settings | {name: implied(expected)}) == expected
+        assert family.config(tiny | {name: implied(expected)}) == expected
         with pytest.raises(UnsupportedConfig, match=f"sets {name} to 17, .*; its other settings give"):
-            family.config(settings | {name: 17})
+            family.config(tiny | {name: 17})
 
 
 @pytest.mark.parametrize("model_type", [name for name, family in FAMILIES.items() if family.reader.known.aliases])
 def test_two_names_of_a_setting_must_agree(model_type):
-    family, settings = FAMILIES[model_type], TINY[model_type]
+    family, tiny = FAMILIES[model_type], TINY[model_type]
     for alias, name in family.reader.known.aliases.items():
-        assert family.config(settings | {alias: settings[name]}) == family.config(settings)
-        with pytest.raises(UnsupportedConfig, match=f"sets {name} to {settings[name]} and {alias}, .* to 17"):
-            family.config(settings | {alias: 17})
+        assert family.config(tiny | {alias: tiny[name]}) == family.config(tiny)
+        with pytest.raises(UnsupportedConfig, match=f"sets {name} to {tiny[name]} and {alias}, .* to 17"):
+            family.config(tiny | {alias: 17})
 
 
 @every_family
@@ -108,6 +113,35 @@ def test_a_setting_has_one_meaning(model_type):
 def test_neutral_settings_are_listed_once():
     assert sum(map(len, NEUTRAL.values())) == len(NEUTRAL_NAMES)
     assert not NEUTRAL_NAMES & {*HARMLESS, *IMPLIED}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.sampled_from(["c2p|p2c", "gelu", "", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["full_attention", "AutoModel"]), inner)
+    ),
+    max_leaves=5,
+)
+
+
+@st.composite
+def spoilt(draw):
+    """A family, and its tiny settings with other values for some settings that it knows, or for a new one."""
+    model_type = draw(st.sampled_from(sorted(FAMILIES)))
+    known = FAMILIES[model_type].reader.known
+    names = sorted({*known.read, *known.harmless, *known.aliases, *FAMILIES[model_type].read_by_heads, *KNOWN_TO_ALL})
+    changes = draw(st.dictionaries(st.sampled_from([*names, "a_new_feature"]), JSON, min_size=1, max_size=3))
+    return model_type, TINY[model_type] | changes
+
+
+@given(spoilt())
+@settings(max_examples=150)
+def test_whatever_settings_say_they_are_read_or_refused(case):
+    model_type, spoilt_settings = case
+    family = FAMILIES[model_type]
+    for read in (family.config, *(partial(family.head, name) for name in family.heads)):
+        with contextlib.suppress(BothwaysError):
+            read(spoilt_settings)
 
 
 # Code of a checkpoint
@@ -147,8 +181,8 @@ def test_an_auto_map_in_another_form_is_refused(value):
 def test_no_other_encoder_has_the_name_or_the_settings_of_a_family():
     for other in OTHER_ENCODERS:
         assert not {*other.model_types} & {*FAMILIES}
-    for model_type, _, settings in OPENED:
-        assert recognise({"model_type": model_type, **settings}) is None
+    for model_type, _, stated in OPENED:
+        assert recognise({"model_type": model_type, **stated}) is None
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,16 @@ import pytest
 import torch
 import transformers
 from oracles import CLASSES, in_memory, oracle, scaled_difference
+from transformers.models.auto import modeling_auto
 
+from bothways.checkpoints.checkpoint import DECODERS
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import BothwaysError
 from bothways.families import FAMILIES
 from bothways.families.family import KNOWN_TO_ALL
 from bothways.families.keys import NEUTRAL_NAMES
 from bothways.families.layout import ACTIVATION_NAMES
+from bothways.families.others import OTHER_ENCODERS
 from bothways.packing import pack
 from tiny_models import TINY, every_family, random_ids
 
@@ -164,6 +167,14 @@ def test_every_setting_of_transformers_is_known(model_type):
 @every_family
 def test_a_setting_that_transformers_would_add_is_noticed(model_type):
     assert "a_new_feature" not in known_names(FAMILIES[model_type])
+
+
+def test_every_masked_language_model_of_transformers_is_a_family_or_is_named():
+    named = {name for other in OTHER_ENCODERS for name in other.model_types}
+    # Of images, sounds and bytes, or with a decoder.
+    beyond_text = {"modernvbert", "ultravbert", "neomme", "perceiver", "mvp"}
+    masked = {*modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES}
+    assert masked - named - {*FAMILIES} - DECODERS - beyond_text == set()
 
 
 def changed(value):

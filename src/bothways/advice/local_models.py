@@ -76,9 +76,11 @@ def _local_model(folder: Path, name: str, commit: str | None = None, *, by_name:
     try:
         config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
         ours = read_json(folder / OURS) if (folder / OURS).is_file() else {}
+        family, task = str(config.get("model_type", "")), str(ours.get("task", ""))
+        if family in FAMILIES:
+            FAMILIES[family].config(config)  # raises for settings that are not supported
     except (BothwaysError, OSError):
         return None
-    family, task = str(config.get("model_type", "")), str(ours.get("task", ""))
     size = _weights_bytes(folder) if family in FAMILIES or (task and not family) else 0
     return LocalModel(name, family, task, commit, by_name, size / 1e6) if size else None
 

@@ -64,6 +64,7 @@ OTHER_ENCODERS = (
         {"pack_qkv": None, "unpad_inputs": None},
         (".attention.qkv_proj.", ".mlp.up_gate_proj."),
     ),
+    OtherEncoder("UltraBERT", "rotary positions, gated layers, RMSNorm", ("ultrabert",)),
     OtherEncoder("NeoBERT", "rotary positions, SwiGLU layers, RMSNorm", ("neobert",), ("NeoBERT",)),
     OtherEncoder("EuroBERT", "rotary positions, SwiGLU layers, RMSNorm", ("eurobert",), ("EuroBert",)),
     OtherEncoder(
@@ -89,10 +90,17 @@ OTHER_ENCODERS = (
     OtherEncoder("pre-norm RoBERTa", "norms before each block", ("roberta-prelayernorm", "xlm-roberta-xl")),
     OtherEncoder("LUKE", "embeddings of entities", ("luke", "mluke")),
     OtherEncoder("CANINE", "characters instead of tokens", ("canine",)),
+    OtherEncoder("data2vec", "layers of RoBERTa under other names", ("data2vec-text",)),
+    OtherEncoder("I-BERT", "RoBERTa in integers", ("ibert",)),
+    OtherEncoder("RoCBert", "embeddings of shape and pronunciation", ("roc_bert",)),
+    OtherEncoder("TAPAS", "positions in tables", ("tapas",)),
+    OtherEncoder("Reformer", "hashed attention", ("reformer",)),
+    OtherEncoder("YOSO", "hashed attention", ("yoso",)),
+    OtherEncoder("MRA", "approximate attention", ("mra",)),
     OtherEncoder("FNet", "Fourier transforms instead of attention", ("fnet",)),
     OtherEncoder("Nyströmformer", "approximate attention", ("nystromformer",)),
     OtherEncoder("LayoutLM", "positions on a page", ("layoutlm", "layoutlmv2", "layoutlmv3", "lilt")),
-    OtherEncoder("ESM", "an encoder of proteins", ("esm",)),
+    OtherEncoder("ESM", "an encoder of proteins", ("esm", "esmc")),
 )
 
 
