@@ -28,7 +28,7 @@ from benchmarks.peers import OURS, OurSide, SequencePeer
 from benchmarks.texts import Workload, workloads
 from benchmarks.trainer import BATCH, grouped_settings
 from benchmarks.workers import AbsentPeerError, Worker, in_a_process, set_torch_threads
-from bothways.checkpoints.layout import write_modules, write_pooling
+from bothways.checkpoints.sentence_transformers import SentenceSettings
 
 MIB = 2**20
 TUNED = "transformers, sorted by tokens"
@@ -133,8 +133,7 @@ def write_tiny(folder: Path) -> None:
     )  # fmt: skip
     BertModel(config).save_pretrained(folder)
     BertTokenizerFast(vocab={word: index for index, word in enumerate(vocabulary)}).save_pretrained(folder)
-    write_modules(folder, {"Pooling": "1_Pooling", "Normalize": "2_Normalize"})
-    write_pooling(folder, 32, "mean", cls_is_last=False)
+    SentenceSettings(poolings=("mean",), unit_length=True).write(folder, hidden=32, cls_is_last=False)
 
 
 def streamed(threads: int, folder: Path, count: int) -> tuple[list[dict[str, float]], dict[str, float]]:

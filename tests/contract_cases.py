@@ -2,7 +2,7 @@
 
 import torch
 
-from bothways.checkpoints.layout import write_modules, write_pooling
+from bothways.checkpoints.sentence_transformers import SentenceSettings
 from bothways.encoder.head_kinds import LastToken
 from bothways.families import FAMILIES
 from tiny_models import TINY, edit_config, write_tokenizer
@@ -96,8 +96,7 @@ def write_embedder(folder, model_type="bert", pooling="mean", normalize=True):
 
 def as_embedder(folder, pooling="mean", normalize=True):
     """Write the files of sentence-transformers into a folder."""
-    write_modules(folder, {"Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if normalize else {}))
-    write_pooling(folder, 24, pooling, cls_is_last=False)
+    SentenceSettings(poolings=(pooling,), unit_length=normalize).write(folder, hidden=24, cls_is_last=False)
 
 
 def answer(prediction):

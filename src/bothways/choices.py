@@ -2,6 +2,27 @@
 
 from typing import Literal, TypeAlias
 
+ActivationModule: TypeAlias = Literal[
+    "Identity",
+    "Tanh",
+    "ReLU",
+    "GELU",
+    "Sigmoid",
+    "SiLU",
+    "ELU",
+    "SELU",
+    "CELU",
+    "ReLU6",
+    "LeakyReLU",
+    "LogSigmoid",
+    "Mish",
+    "Softplus",
+    "Softsign",
+    "Tanhshrink",
+    "Hardtanh",
+    "Hardswish",
+    "Hardsigmoid",
+]
 AuditFormat: TypeAlias = Literal["text", "json", "sarif", "html"]
 AttributionMethod: TypeAlias = Literal["integrated-gradients", "gradient-x-input", "leave-one-out"]
 CalibrationMethod: TypeAlias = Literal["temperature", "isotonic"]
@@ -53,7 +74,7 @@ Method: TypeAlias = Literal["mean", "vote", "stacked"]
 OnEmpty: TypeAlias = Literal["error", "skip", "null"]
 Overflow: TypeAlias = Literal["window", "error", "truncate"]
 Pairing: TypeAlias = Literal["paired", "unpaired"]
-Pooling: TypeAlias = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
+Pooling: TypeAlias = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length", "first", "last"]
 TrackerName: TypeAlias = Literal["tensorboard", "mlflow", "wandb", "trackio"]
 PpiMethod: TypeAlias = Literal["ppi++", "ppi", "classical"]
 RecipeName: TypeAlias = Literal[
@@ -72,6 +93,7 @@ SeverityName: TypeAlias = Literal["info", "low", "medium", "high", "critical"]
 RecipeScale: TypeAlias = Literal["tiny", "small", "base", "published"]
 Sampling: TypeAlias = Literal["proportional", "temperature", "uniform"]
 Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
+SimilarityName: TypeAlias = Literal["cosine", "dot", "euclidean", "manhattan"]
 SpanScheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU"]
 TargetKind: TypeAlias = Literal["single", "multi", "regression"]
 TokenizerKind: TypeAlias = Literal["wordpiece", "bpe", "unigram"]

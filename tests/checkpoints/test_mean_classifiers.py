@@ -217,7 +217,9 @@ def kept_kind(folder):
     ("pooling", "change"),
     [
         *((pooling, {}) for pooling in ("cls", "mean_sqrt_length")),
-        *(("mean", {name: name == "pooling_mode_cls_token"}) for name in POOLING_MODES),
+        *(("mean", {name: True}) for name in POOLING_MODES if name != "pooling_mode_mean_tokens"),
+        ("mean", {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}),
+        ("mean", {"include_prompt": False}),
         ("mean", {"pooling_mode": "attention"}),
     ],
 )

@@ -38,7 +38,7 @@ def test_an_embedder_becomes_a_smaller_one(made, tmp_path):
     assert "spearman_with_teacher" in outcome.out
     data = ("--data", made / "texts.txt.gz", "--on-empty", "skip", "--output", tmp_path / "vectors.npy")
     ok("embed", tmp_path / "run", *data)
-    assert SentenceEmbedder.from_pretrained(tmp_path / "run", device="cpu").settings.pooling == "max"
+    assert SentenceEmbedder.from_pretrained(tmp_path / "run", device="cpu").fitted.settings.pooling == "max"
     assert not (tmp_path / "run.checkpoints").exists()
 
 

@@ -9,10 +9,9 @@ from huggingface_hub import ModelCard
 
 import bothways
 from bothways import Ensemble, MultiTask, TaskData, TextClassifier, open_trained
-from bothways.checkpoints.layout import write_modules, write_pooling
 from bothways.tasks import readme
 from bothways.tasks.registry import SPECS, task_class
-from contract_cases import rows
+from contract_cases import as_embedder, rows
 from tiny_models import write_checkpoint
 
 FROZEN = Path(__file__).parents[1] / "frozen" / "models"
@@ -83,8 +82,7 @@ def fitted(tmp_path_factory):
 def test_a_classifier_of_the_mean_has_a_card_whose_code_runs_in_sentence_transformers(kind, tmp_path, capsys):
     pytest.importorskip("sentence_transformers", reason="the oracle is not installed")
     write_checkpoint(tmp_path / "base")
-    write_modules(tmp_path / "base", {"Pooling": "1_Pooling"})
-    write_pooling(tmp_path / "base", 24, "mean", cls_is_last=False)
+    as_embedder(tmp_path / "base", normalize=False)
     model = TextClassifier.from_pretrained(tmp_path / "base", device="cpu")
     model.fit(rows("single", 18), validation=rows("single", 18), **QUICK)
     model.save(tmp_path / "a model")

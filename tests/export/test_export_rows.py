@@ -59,7 +59,7 @@ def test_rows_of_windows_and_of_tokens(model_type, what):
     encoder, head = encoder_and_head(model_type, {"features": "sequence", "tags": "token"}.get(what))
     width, layers = encoder.config.hidden, encoder.config.layers
     if head is None:
-        module = VectorModel(encoder, what)
+        module = VectorModel(encoder, (what,))
     else:
         features = layers if what == "features" else 0
         module, width = HeadModel(encoder, head, features), 3 + features * width

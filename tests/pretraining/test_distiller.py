@@ -95,8 +95,8 @@ def test_a_student_of_an_embedder_is_one_with_the_same_pooling(tmp_path):
     distiller.save(tmp_path / "student")
     teacher = distiller.teacher.embedder
     student = SentenceEmbedder.from_pretrained(tmp_path / "student", device="cpu")
-    assert student.settings == teacher.settings
-    assert student.settings.pooling == "weighted_mean"
+    assert student.fitted.settings == teacher.settings
+    assert student.fitted.settings.pooling == "weighted_mean"
     vectors = student.encode(READ)
     oracle = SentenceTransformer(str(tmp_path / "student"), device="cpu")
     np.testing.assert_allclose(vectors, oracle.encode(READ), atol=1e-5)
@@ -161,7 +161,7 @@ def test_a_narrow_student_learns_from_a_wider_teacher(tmp_path, monkeypatch, no_
     distiller.save(tmp_path / "student")
     student = SentenceEmbedder.from_pretrained(tmp_path / "student", device="cpu")
     assert student.encode(READ).shape == (2, 24)
-    assert student.settings == teacher.embedder.settings
+    assert student.fitted.settings == teacher.embedder.settings
 
 
 def test_what_cannot_be_distilled_is_refused(tmp_path):

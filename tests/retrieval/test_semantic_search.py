@@ -78,7 +78,7 @@ def test_texts_are_read_later_as_they_were_when_the_index_was_built(tiny_bert, t
     opened.add([text])
     np.testing.assert_array_equal(*opened.index.vectors_ND)
     otherwise = SemanticSearch.open(tmp_path / "index", device="cpu", max_length=12, on_overflow="window")
-    assert otherwise.embedder.settings.max_length == 12
+    assert otherwise.embedder.fitted.settings.max_length == 12
     otherwise.add([text])
     assert not np.allclose(*otherwise.index.vectors_ND)
 

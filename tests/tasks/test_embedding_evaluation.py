@@ -25,7 +25,7 @@ def ranks(columns, rows, labels=None):
         for texts, label in zip(rows, labels or [None] * len(rows), strict=True)
     ]
     vectors_PH = np.stack([vector(text) for texts in rows for text in texts])
-    return found_at(vectors_PH, RowTexts.of(read)).tolist()
+    return found_at(vectors_PH, RowTexts.of(read), "cosine").tolist()
 
 
 def test_a_text_that_is_also_the_positive_of_another_is_no_wrong_answer_to_itself():

@@ -68,6 +68,11 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     extras: Extras
 
+    @property
+    def allow_pickle(self) -> bool:
+        """True if a ``.bin`` file may be read, after a scan."""
+        return isinstance(self.tensors, FolderTensors) and self.tensors.folder.allow_pickle
+
     def build_encoder(self) -> Encoder:
         """Return the encoder with this checkpoint's weights."""
         known = known_names(self.family.rows, self.config, self.family.prefix)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from bothways.checkpoints.files import read_json, verify_checksums
 from bothways.checkpoints.hub import DESCRIPTION, ONNX_FILE, LocatedModel
 from bothways.checkpoints.schema import OURS, Extras, Stored, StoredGraph
+from bothways.checkpoints.sentence_transformers import tokenizer_of
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import CorruptCheckpoint, NotFitted
 from bothways.families import Family, family_in
@@ -71,7 +72,7 @@ def _opened(located: LocatedModel, described: Mapping[str, object], checksums: M
     config = family.config(settings)
     extras = read_json(folder / OURS) if (folder / OURS).is_file() else {}
     Stored.of(extras)
-    tokenizer = TextTokenizer.from_folder(folder, family.tokenizer)
+    tokenizer = tokenizer_of(folder, family)
     tokenizer.check_vocabulary(config.vocabulary, config.embedding.types)
     name, checksum = located.name, checksums[ONNX_FILE]
     return ExportedModel(folder, name, settings, family, config, tokenizer, extras, rows, checksum)

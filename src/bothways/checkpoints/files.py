@@ -1,11 +1,16 @@
-"""Readers of a checkpoint folder's files: JSON, safetensors (one file or shards), and scanned pickles."""
+"""Readers and writers of a checkpoint folder's files: JSON, safetensors (one file or shards), and scanned pickles."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import json
+import os
 import pickle
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +28,7 @@ from bothways.errors import (
 from bothways.families.family import HEAD_FOLDER, Family
 from bothways.families.layout import write_weights
 from bothways.reading import MIB, open_regular, parse_json, read_bytes
+from bothways.storage import give_usual_mode
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,6 +43,7 @@ INT8_WEIGHTS = "int8.safetensors"
 FULL_WEIGHTS = "float32.safetensors"
 _INT8_PARTS = {"codes": "int8", "scale": "float32", "shift": "float32", "stretch": "float32"}
 PICKLED = "pytorch_model.bin"
+MODULES_FILE = "modules.json"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 HEAD_WEIGHTS = f"{HEAD_FOLDER}/{WEIGHTS}"
 
@@ -50,8 +57,8 @@ def read_json(path: Path) -> dict[str, object]:
         content = parse_json(read_bytes(path))
     except FileNotFoundError as error:
         raise UnknownModel(
-            f"expected {path.name} in the model folder {str(path.parent)!r}, but there is none. "
-            "Give the folder that holds config.json and model.safetensors."
+            f"expected {path.name} in the model folder {str(path.parent)!r}, but there is none. Give the folder that "
+            "holds config.json and model.safetensors."
         ) from error
     except ValueError as error:
         raise CorruptCheckpoint(f"{str(path)!r} must be a JSON file: {error}.") from error
@@ -78,6 +85,40 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
     if pickled:
         return _read_pickled(folder / pickled)
     raise UnknownModel(f"expected {WEIGHTS} or {SHARD_INDEX} in the model folder {str(folder)!r}, found neither.")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModule:
+    """An entry of ``modules.json``: a class of sentence-transformers, and the folder of its settings and weights."""
+
+    kind: str
+    folder: str  # inside of the model's folder; empty for that folder itself
+
+    @property
+    def name(self) -> str:
+        """The class without its package."""
+        return self.kind.rpartition(".")[2]
+
+
+def stored_modules(folder: Path) -> tuple[StoredModule, ...] | None:
+    """Return the modules of an embedder in the layout of sentence-transformers; None if the folder lists none."""
+    path = folder / MODULES_FILE
+    if not path.is_file():
+        return None
+    try:
+        modules = tuple(
+            StoredModule(str(each["type"]), str(each.get("path", ""))) for each in parse_json(read_bytes(path))
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CorruptCheckpoint(f"{str(path)!r} must be a JSON list of modules with a type, but it is not.") from error
+    if not modules:
+        raise CorruptCheckpoint(f"{str(path)!r} must be a JSON list of modules with a type, but it lists none.")
+    for each in modules:
+        if Path(each.folder).is_absolute() or ".." in Path(each.folder).parts:
+            raise CorruptCheckpoint(
+                f"{str(path)!r} names {each.folder!r}, which is not a folder inside of the model's."
+            )
+    return modules
 
 
 def read_head_tensors(folder: Path) -> dict[str, Tensor]:
@@ -154,8 +195,9 @@ def sha256_of(path: Path) -> str:
 def fingerprint(folder: Path) -> str:
     """Return the SHA-256 of each weight file in a folder, joined by ``+``; it identifies a model."""
     names = sorted(path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
-    head = [HEAD_WEIGHTS] if (folder / HEAD_WEIGHTS).is_file() else []
-    return "+".join(sha256_of(folder / name) for name in [*names, *head])
+    layers = [each.folder for each in stored_modules(folder) or () if each.folder not in ("", HEAD_FOLDER)]
+    inside = [f"{layer}/{name}" for layer in layers for name in (WEIGHTS, PICKLED)]
+    return "+".join(sha256_of(folder / name) for name in [*names, *inside, HEAD_WEIGHTS] if (folder / name).is_file())
 
 
 def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
@@ -265,3 +307,42 @@ def _scan(path: Path) -> None:
     if result.issues_count or result.infected_files:
         found = ", ".join(sorted({f"{g.module}.{g.name}" for g in result.globals if g.safety.value != "innocuous"}))
         raise UnsafeCheckpoint(f"{str(path)!r} would run code (it calls {found}), so it was not read: do not use it.")
+
+
+# --- writing ---
+
+
+def write_json(path: Path, content: Mapping[str, object] | Sequence[object]) -> None:
+    """Write a JSON object or list, indented, in UTF-8."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write one safetensors file, or raise the operating system's OSError."""
+    from safetensors.torch import save_file
+
+    on_host = {name: value.cpu() for name, value in tensors.items()}
+    with _written(path):
+        save_file(on_host, path, metadata={"format": "pt"})
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    """Write one safetensors file of NumPy arrays, or raise the operating system's OSError."""
+    from safetensors.numpy import save_file
+
+    contiguous = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    with _written(path):
+        save_file(contiguous, path, metadata={"format": "pt"})
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Convert errors of safetensors to the operating system's error that they mention; set the usual file mode."""
+    try:
+        yield
+    except SafetensorError as error:
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        number = int(found.group(1)) if found else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
+    # The library makes it readable for its owner only.
+    give_usual_mode(path)

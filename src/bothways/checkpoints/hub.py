@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.checkpoints.files import FULL_WEIGHTS, PICKLED, SHARD_INDEX, WEIGHTS, read_json, verify_checksums
+from bothways.checkpoints.sentence_transformers import tokenizer_of
 from bothways.errors import CorruptCheckpoint, InvalidInput, OfflineError, OutOfDisk, UnknownModel, nearest
 from bothways.families import FAMILIES, family_in
 from bothways.progress import phase
@@ -19,7 +20,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 BRANCH = "main"
 # The files of an ONNX export.
 DESCRIPTION, ONNX_FILE = "export.json", "model.onnx"
-FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "1_Pooling/config.json")
+FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: 
         commit = folder.name  # the name of a snapshot's folder in the cache
         phase(f"{name}: its branch {BRANCH} is at commit {commit}, which the name refers to from now on")
     if allow_pickle and not has_weights(folder):
-        folder = _fetched(name, commit, (*FILES, PICKLED), download=download)
+        folder = _fetched(name, commit, (*FILES, PICKLED, f"*/{PICKLED}"), download=download)
     return LocatedModel(folder, name, commit)
 
 
@@ -279,4 +280,4 @@ def open_tokenizer(
     folder = locate(name, revision=revision, download=download).folder
     settings = read_json(folder / "config.json")
     family = family_in(settings)
-    return TextTokenizer.from_folder(folder, family.tokenizer), family.config(settings).max_length
+    return tokenizer_of(folder, family), family.config(settings).max_length

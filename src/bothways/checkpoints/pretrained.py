@@ -26,6 +26,7 @@ from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint, warn_of
 from bothways.checkpoints.layout import encoder_tensors, head_tensors, write_model
 from bothways.checkpoints.pickling import Whole, built_again, is_as_stored
 from bothways.checkpoints.schema import label_names, label_settings
+from bothways.checkpoints.sentence_transformers import tokenizer_of
 from bothways.devices import AUTO, inference_dtype, pick_device
 from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, ScoreHead
 from bothways.encoder.encoder import linear_weights
@@ -256,8 +257,8 @@ class PretrainedEncoder:
         known = self.family.head_name(name)
         if known not in self.heads:
             raise InvalidInput(
-                f"the {name} head was not loaded; loaded are: {', '.join(self.heads) or 'none'}. "
-                f"Open the model with load(..., heads=[{name!r}])."
+                f"the {name} head was not loaded; loaded are: {', '.join(self.heads) or 'none'}. Open the model with "
+                f"load(..., heads=[{name!r}])."
             )
         return known, self.heads[known]
 
@@ -340,7 +341,7 @@ def pretrained(
         _tell("matrix products in bfloat16 on the CPU, all else in float32")
     elif dtype == AUTO:
         _tell(f"computing in float32: this {place.type} has no instructions for bfloat16")
-    tokenizer = TextTokenizer.from_folder(checkpoint.folder, checkpoint.family.tokenizer)
+    tokenizer = tokenizer_of(checkpoint.folder, checkpoint.family)
     tokenizer.check_vocabulary(checkpoint.config.vocabulary, checkpoint.config.embedding.types)
     pooler = _pooler(checkpoint)
     names = [checkpoint.family.head_name(name) for name in ([heads] if isinstance(heads, str) else heads)]

@@ -9,7 +9,7 @@ error: `damaged`.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -39,6 +39,10 @@ MAX_MEMBERS = 100
 # Names of heads are used in file names, and as values of options on the command line.
 HEAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
+
+# One pooling, or several whose vectors are concatenated.
+_POOLING = f"({'|'.join(get_args(Pooling))})"
+PoolingNames = Annotated[str, StringConstraints(pattern=f"^{_POOLING}([+]{_POOLING})*$")]
 
 # Values must have exactly the expected JSON types: neither true, nor "1", nor NaN is a number.
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
@@ -147,7 +151,7 @@ class StoredAnswers(Stored):
 class StoredVectors(Stored):
     """The values of a sentence embedder."""
 
-    pooling: Pooling | None = Field(default=None, description="the name of a pooling")
+    pooling: PoolingNames | None = Field(default=None, description="the name of a pooling, or several joined by '+'")
     unit_length: bool | None = Field(default=None, description="true or false")
     dimensions: int | None = Field(default=None, ge=1, description="a whole number of at least 1")
 
@@ -160,7 +164,7 @@ class StoredGraph(_Part):
     size: int = Field(ge=1)  # number of the head's outputs, or of the embedding's dimensions
     # Number of values in a row: the outputs, then the input of an out-of-domain detector if there is one.
     width: int = Field(ge=1)
-    pooling: Pooling | None = None  # the pooling of tokens to an embedding
+    pooling: PoolingNames | None = None  # the pooling of tokens to an embedding
 
 
 class StoredHead(Stored):

@@ -13,8 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.files import read_arrays
-from bothways.checkpoints.layout import write_arrays
+from bothways.checkpoints.files import read_arrays, write_arrays
 from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
 from bothways.choices import CalibrationMethod, DetectorChoice
 from bothways.confidence.confidence import Confidence, ConfidenceOptions, OutOfDomain

@@ -19,8 +19,8 @@ from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain.scoring import explain_targets
 from bothways.explain.targets import ExplainTarget, Target
 from bothways.packing import Batch, Packed, pack
+from bothways.tasks.embedding.spec import ScoredPairs
 from bothways.tasks.embedding.trained import TrainedEmbedder
-from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.task import AnyTask
@@ -142,7 +142,7 @@ class Entrance:
                 made = cls(network, backend, fitted.outputs.per_token)
             case TrainedEmbedder():
                 backend = with_weights(fitted.backend, "explain by gradients")
-                vectors = VectorModel.of(backend.model, fitted.settings.pooling)
+                vectors = fitted.module(backend.model, fitted.prompt_ids(ScoredPairs()))
                 made = cls(_over_same_weights(vectors), backend, per_token=False)
             case _:
                 raise InvalidInput(

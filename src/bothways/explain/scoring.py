@@ -123,7 +123,7 @@ def _similarity(model: AnyTask, number: int, value: object, target: Target | Non
     _of_kind(target, None, model)
     match model.fitted, value:
         case TrainedEmbedder() as fitted, (str(first), str(second)):
-            return SimilarityTarget((first, second), fitted.settings.dimensions)
+            return SimilarityTarget((first, second), fitted.settings)
     raise InvalidInput(
         f"input {number + 1}: expected a tuple of two texts, since an embedder is explained by their similarity, got "
         f"{type(value).__name__}."

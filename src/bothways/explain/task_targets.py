@@ -6,16 +6,18 @@ Shapes: R rows of an input, C outputs, W words, K choices or dimensions of a vec
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways.choices import SimilarityName
 from bothways.errors import InvalidInput
 from bothways.explain.targets import AnswerSpan, ExplainTarget, Remaining, log_odds
+from bothways.tasks.embedding.settings import EmbeddingSettings, with_prompt
 from bothways.text import Places, ReadWords, Words, blanked_in_front
-from bothways.text.windows import Text
+from bothways.text.windows import NO_TEXT, Text
 
 # Index of the context in the pair of question and context.
 CONTEXT = 1
@@ -139,17 +141,43 @@ class ChoiceTarget(ExplainTarget):
         return log_odds(rows_RC[0], self.index)
 
 
+_SIMILARITIES: dict[SimilarityName, str] = {
+    "cosine": "cosine",
+    "dot": "inner product",
+    "euclidean": "negative distance",
+    "manhattan": "negative Manhattan distance",
+}
+
+
 @dataclass(frozen=True)
 class SimilarityTarget(ExplainTarget):
-    """Two texts; the score is the cosine similarity of their vectors."""
+    """Two texts; the score is the similarity of their vectors."""
 
-    dimensions: int | None  # number of leading dimensions to compare; None for all
+    settings: EmbeddingSettings  # those of the embedder
 
-    score_name: ClassVar[str] = "cosine of the two texts"
+    @property
+    def score_name(self) -> str:
+        return f"{_SIMILARITIES[self.settings.similarity]} of the two texts"
 
     @property
     def value(self) -> tuple[str, ...]:
         return self.parts
+
+    @property
+    def texts(self) -> tuple[Text, ...]:
+        return tuple(with_prompt(part, self.settings.prompt_of()) for part in self.parts)
+
+    def words_of_tokens(self, text: int, places: Places) -> NDArray[np.int64]:
+        """Return the word index of each token of a text (n); -1 for tokens outside of words, and of a prompt."""
+        before = len(self.settings.prompt_of())
+        inside_n = (places.sequences_n >= 0) & (places.ends_n > before)
+        behind = replace(
+            places,
+            begins_n=np.where(inside_n, np.maximum(places.begins_n - before, 0), 0),
+            ends_n=np.where(inside_n, places.ends_n - before, 0),
+            sequences_n=np.where(inside_n, places.sequences_n, NO_TEXT),
+        )
+        return super().words_of_tokens(text, behind)
 
     def part_of(self, text: int, sequence: int) -> int:
         del sequence
@@ -158,10 +186,21 @@ class SimilarityTarget(ExplainTarget):
     def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
         """Return the vectors (2, K)."""
         del places
-        return torch.stack(list(given))[:, : self.dimensions]
+        vectors_2K, settings = torch.stack(list(given))[:, : self.settings.dimensions], self.settings
+        vectors_2K = torch.nn.functional.normalize(vectors_2K, dim=1) if settings.unit_length else vectors_2K
+        return vectors_2K[:, : settings.truncate_dim]
 
     def score(self, rows_RC: Tensor) -> Tensor:
-        return torch.nn.functional.cosine_similarity(rows_RC[0], rows_RC[1], dim=0)
+        first_K, second_K = rows_RC[0], rows_RC[1]
+        match self.settings.similarity:
+            case "cosine":
+                return torch.nn.functional.cosine_similarity(first_K, second_K, dim=0)
+            case "dot":
+                return (first_K * second_K).sum()
+            case "euclidean":
+                return -torch.nn.functional.pairwise_distance(first_K, second_K)
+            case "manhattan":
+                return (first_K - second_K).abs().sum().neg()
 
 
 @dataclass(frozen=True)

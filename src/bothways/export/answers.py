@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder
-from bothways.checkpoints.pickling import FolderTensors
 from bothways.checkpoints.schema import StoredGraph
 from bothways.encoder import Encoder, Head, MaskedLMHead
 from bothways.errors import InvalidInput, UnsupportedConfig
@@ -18,7 +17,6 @@ from bothways.families import HeadName
 from bothways.inference.graph import ASKED
 from bothways.packing import Packed, PaddedRows, SelectedRows, to_padded
 from bothways.tasks.embedding.trained import TrainedEmbedder
-from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.masked_lm.trained import TrainedMaskedLM
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead, outputs_type
@@ -97,9 +95,10 @@ def rows_of_task(checkpoint: Checkpoint, head: HeadName | None) -> TaskRows | No
     spec, ours = _spec(checkpoint, head)
     if spec is None:
         return None
-    allowed = isinstance(checkpoint.tensors, FolderTensors) and checkpoint.tensors.folder.allow_pickle
     try:
-        task = task_class(spec).from_pretrained(checkpoint.folder, device="cpu", dtype="float32", allow_pickle=allowed)
+        task = task_class(spec).from_pretrained(
+            checkpoint.folder, device="cpu", dtype="float32", allow_pickle=checkpoint.allow_pickle
+        )
     except (InvalidInput, UnsupportedConfig):
         if ours:
             raise
@@ -119,13 +118,23 @@ def _rows(fitted: object) -> TaskRows | None:
             )
             return TaskRows(model, {name: head}, AskedTokens(model.encoder, head).eval(), stored)
         case TrainedEmbedder():
-            model, pooling = with_weights(fitted.backend, "export").model, fitted.settings.pooling
-            module = WindowRows(VectorModel.of(model, pooling), per_token=False).eval()
-            hidden = model.config.hidden
-            stored = StoredGraph(head=None, per_token=False, size=hidden, width=hidden, pooling=pooling)
-            return TaskRows(model, {}, module, stored)
+            return _rows_of_embedder(fitted)
         case _:
             return None
+
+
+def _rows_of_embedder(fitted: TrainedEmbedder) -> TaskRows:
+    model, settings = with_weights(fitted.backend, "export").model, fitted.settings
+    if not settings.include_prompt and any(settings.prompts.values()):
+        raise UnsupportedConfig(
+            f"{model.name!r} does not pool the tokens of its prompts (include_prompt: false), and an exported graph "
+            "does not know which tokens these are: use the model itself."
+        )
+    module = WindowRows(fitted.module(model), per_token=False).eval()
+    width, pooling = settings.width, settings.pooling
+    return TaskRows(
+        model, {}, module, StoredGraph(head=None, per_token=False, size=width, width=width, pooling=pooling)
+    )
 
 
 def _rows_of_head(fitted: TrainedHead) -> TaskRows:

@@ -10,11 +10,11 @@ from typing import get_args
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint
 from bothways.checkpoints.exported import ROWS
-from bothways.checkpoints.files import WEIGHTS, sha256_of
+from bothways.checkpoints.files import WEIGHTS, sha256_of, write_json
 from bothways.checkpoints.hub import DESCRIPTION, ONNX_FILE
-from bothways.checkpoints.layout import LENGTH_FILE, POOLING_FILE, write_json
 from bothways.checkpoints.pretrained import pretrained
 from bothways.checkpoints.schema import OURS, Stored, label_settings
+from bothways.checkpoints.sentence_transformers import sentence_files
 from bothways.choices import ExportFormat as ExportFormat
 from bothways.errors import InvalidInput, OutputExists
 from bothways.export.answers import TaskRows, rows_of_task
@@ -25,8 +25,6 @@ from bothways.text.files import TOKENIZER_FILE
 
 _FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 _FORMAT_VERSION = 1
-# The files in which sentence embedders store their pooling.
-SENTENCE_FILES = ("modules.json", POOLING_FILE.as_posix(), LENGTH_FILE, "config_sentence_transformers.json")
 # Entries of bothways.json that export.json omits: they describe its own files, or the training.
 _OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain")
 
@@ -160,10 +158,10 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, 
 
 
 def _write_beside(folder: Path, checkpoint: Checkpoint, rows: TaskRows) -> None:
-    """Write ``bothways.json`` and the array files that it lists, and the pooling files of an embedder."""
+    """Write ``bothways.json`` and the array files that it lists, and the settings of an embedder."""
     copied = _files_beside(checkpoint.extras)
     if rows.stored.head is None:
-        copied += [name for name in SENTENCE_FILES if (checkpoint.folder / name).is_file()]
+        copied += sentence_files(checkpoint.folder)
     for name in copied:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(checkpoint.folder / name, folder / name)

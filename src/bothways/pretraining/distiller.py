@@ -7,6 +7,7 @@ Shapes: T packed tokens, H hidden, B sequences, K numbers of a vector.
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoints.pretrained import PretrainedEncoder
+from bothways.checkpoints.vector_layers import DenseLayer
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput, NotFitted
 from bothways.families import HeadName
@@ -31,9 +33,10 @@ from bothways.pretraining.pretrainer import Pretrained
 from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options
 from bothways.storage import new_folder
 from bothways.tasks.backend import USUAL_LENGTH, OpenOptions
+from bothways.tasks.embedding.settings import EmbeddingSettings, reading_as_stored
 from bothways.tasks.embedding.spec import EMBEDDING
-from bothways.tasks.embedding.trained import EmbeddingSettings, TrainedEmbedder, open_embedder, reading_as_stored
-from bothways.tasks.embedding.vector_model import pool
+from bothways.tasks.embedding.trained import TrainedEmbedder, open_embedder
+from bothways.tasks.embedding.vector_model import placed_poolings, pool
 from bothways.tasks.opening import with_weights
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.objective import Baseline
@@ -59,7 +62,7 @@ class EmbedderTeacher:
         return with_weights(self.embedder.backend, "learn from").model
 
     def distillation(self, student: Student) -> PretrainingModel:
-        made = _pool_of(student.model, self.embedder.settings)
+        made = _pool_of(student.model, self.embedder)
         layers = student.learns_from(self.model.config)
         return StateDistillation(student.model.encoder, self.model.encoder, layers, made, self.loss)
 
@@ -135,9 +138,9 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
     backend = reading_as_stored(TorchBackend.open(name_or_path, EMBEDDING.name, **options), options)
     if backend.trained_for not in (None, EMBEDDING.name, _MASKED_LM):
         raise InvalidInput(
-            f"expected an encoder, a masked language model or a sentence embedder as a teacher, but "
-            f"{backend.model.name!r} is a model for {backend.trained_for}: TaskDistiller distils "
-            "classifiers and taggers."
+            "expected an encoder, a masked language model or a sentence embedder as a teacher, but "
+            f"{backend.model.name!r} is a model for {backend.trained_for}: TaskDistiller distils classifiers and "
+            "taggers."
         )
     if backend.trained_for == EMBEDDING.name or (backend.model.folder / "modules.json").is_file():
         return EmbedderTeacher(open_embedder(EMBEDDING, backend))
@@ -157,27 +160,36 @@ def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> 
     other = next((number for number in sorted(ours) if ours[number] != theirs.get(number)), None)
     if other is not None:
         raise InvalidInput(
-            "expected a student with its teacher's vocabulary, but the token with the id "
-            f"{other} is {ours[other]!r} in the student and {theirs.get(other)!r} in the teacher."
+            f"expected a student with its teacher's vocabulary, but the token with the id {other} is {ours[other]!r} "
+            f"in the student and {theirs.get(other)!r} in the teacher."
         )
 
 
 def _within(settings: EmbeddingSettings, student: PretrainedEncoder) -> EmbeddingSettings:
     """Return an embedder's settings, limited to the maximum length and hidden size of a student."""
-    limit, dimensions = student.config.max_length, settings.dimensions
+    limit, hidden = student.config.max_length, student.config.hidden
     length = settings.max_length if limit is None else min(limit, settings.max_length)
-    narrower = dimensions is not None and dimensions >= student.config.hidden
     stride = None if length < settings.max_length else settings.stride
-    return replace(settings, max_length=length, stride=stride, dimensions=None if narrower else dimensions)
+    width = settings.width if settings.layers else hidden * len(settings.poolings)
+    kept = [None if each is None or each >= width else each for each in (settings.dimensions, settings.truncate_dim)]
+    return replace(settings, max_length=length, stride=stride, width=width, dimensions=kept[0], truncate_dim=kept[1])
 
 
-def _pool_of(model: PretrainedEncoder, settings: EmbeddingSettings) -> Pool:
-    """Return the pooling of an embedder, without scaling to unit length."""
+def _pool_of(model: PretrainedEncoder, embedder: TrainedEmbedder) -> Pool:
+    """Return the pooling and layers of an embedder, without scaling at the end."""
+    settings, layers = embedder.settings, deepcopy(embedder.layers)
+    first = next((each.inputs for each in settings.layers if isinstance(each, DenseLayer)), None)
+    if first not in (None, model.config.hidden * len(settings.poolings)):
+        raise InvalidInput(
+            f"expected a student whose pooled vectors have {first} dimensions, which the Dense layer of its teacher "
+            f"reads, got a hidden size of {model.config.hidden}: give the student the teacher's hidden size."
+        )
+    poolings = placed_poolings(model, settings.poolings)
+    kept = min((each for each in (settings.dimensions, settings.truncate_dim) if each is not None), default=None)
 
     def pooled(hidden_TH: Tensor, packed: Packed) -> Tensor:
-        if settings.pooling == "cls" and model.tokenizer.cls_is_last:
-            return hidden_TH[packed.last_tokens_B][:, : settings.dimensions]
-        return pool(hidden_TH, packed, settings.pooling)[:, : settings.dimensions]
+        vectors_BH = torch.cat([pool(hidden_TH, packed, each) for each in poolings], dim=1)
+        return (vectors_BH if layers is None else layers(vectors_BH))[:, :kept]
 
     return pooled
 

@@ -23,10 +23,12 @@ from bothways.checkpoints.files import (
     WEIGHTS,
     int8_tensors,
     sha256_of,
+    write_json,
+    write_tensors,
 )
 from bothways.checkpoints.hub import DESCRIPTION
-from bothways.checkpoints.layout import stored_pooling, write_json, write_tensors
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS, Stored
+from bothways.checkpoints.sentence_transformers import SentenceSettings
 from bothways.encoder.encoder import linear_weights
 from bothways.encoder.head_kinds import FirstToken, LastToken, MeanOfTokens, Read, ScoreHeadKind
 from bothways.encoder.heads import read_rows
@@ -161,13 +163,16 @@ def _read(backend: TorchBackend) -> tuple[Read, str]:
         kind = checkpoint.family.head(name, checkpoint.settings).kind
         if isinstance(kind, ScoreHeadKind) and isinstance(kind.read, FirstToken | LastToken):
             return kind.read, "first token" if isinstance(kind.read, FirstToken) else "last token"
-    try:
-        pooling = checkpoint.extras.get("pooling") or stored_pooling(
-            backend.model.folder, cls_is_last=tokenizer.cls_is_last
-        )
-    except UnsupportedConfig:  # a pooling that is not supported
-        pooling = None
-    if pooling != "cls":
+    poolings: object = checkpoint.extras.get("pooling")
+    if poolings is None:
+        try:
+            stored = SentenceSettings.read(
+                backend.model.folder, hidden=backend.config.hidden, cls_is_last=tokenizer.cls_is_last
+            )
+            poolings = "+".join(stored.poolings or ())
+        except UnsupportedConfig:  # modules or settings that are not supported
+            poolings = None
+    if poolings != "cls":
         return MeanOfTokens(), "mean of tokens"
     return (LastToken(), "last token") if tokenizer.cls_is_last else (FirstToken(), "first token")
 

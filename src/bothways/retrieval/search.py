@@ -15,7 +15,7 @@ from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.retrieval.ranking import Dense, Fields, Filter, Hit, Hybrid, Lexical, Mode
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.representation import DenseVectors
-from bothways.tasks.embedding.trained import check_pooling
+from bothways.tasks.embedding.settings import check_pooling
 from bothways.text import Overflow
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def identity_of(embedder: SentenceEmbedder, *, fingerprint: str | None = None) -
     ``fingerprint`` is the SHA-256 of its weights, if already known; computing it reads all of them.
     """
     name = embedder.model.name
-    settings = embedder.settings
+    settings = embedder.fitted.settings
     return EncoderIdentity(
         name=str(Path(name).resolve()) if Path(name).is_dir() else name,
         fingerprint=fingerprint or embedder.fitted.fingerprint(),

@@ -368,26 +368,6 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         report: Report = outcomes.report(resamples=resamples, seed=seed)
         return replace(report, baseline=training_baseline(self.card))
 
-    def fit_threshold(self, others: Source, *, show_progress: bool | None = None) -> None:
-        """Set the out-of-domain threshold to the value that best separates held-out rows from out-of-domain rows.
-
-        Args:
-            others: Out-of-domain rows, in the columns of the training; their labels are not read.
-            show_progress: Force the progress bar on or off.
-
-        Raises:
-            NotCalibrated: The model has no detector.
-            InvalidInput: The data are not usable.
-
-        Warns:
-            TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
-        """
-        from bothways.tasks.card import with_threshold
-
-        scores = scores_of_others(self.fitted, self.name, others, show_progress)
-        warn_of_cut(texts_read(each.read for each in scores))
-        self._fitted = with_threshold(self.fitted, self.name, scores)
-
     @property
     def confidence(self) -> Confidence:
         """Calibration, coverage and out-of-domain detection; empty before a fit."""
@@ -439,6 +419,17 @@ HeadTask: TypeAlias = Task[Any, Any, TrainedHead[Any]]
 
 AnyTask: TypeAlias = Task[Any, Any, Any]
 """A model of any task, an ensemble, or a model of several tasks."""
+
+
+def with_fitted_threshold(
+    task: Task[InputT, PredictionT, TrainedT], others: Source, show_progress: bool | None
+) -> TrainedT:
+    """Return a model with the out-of-domain threshold that best separates held-out rows from ``others``."""
+    from bothways.tasks.card import with_threshold
+
+    scores = scores_of_others(task.fitted, task.name, others, show_progress)
+    warn_of_cut(texts_read(each.read for each in scores))
+    return with_threshold(task.fitted, task.name, scores)
 
 
 def split_fit_options(task: AnyTask, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:

@@ -18,8 +18,9 @@ from typing_extensions import override
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint
 from bothways.checkpoints.hub import LocatedModel
-from bothways.checkpoints.layout import embeds_mean, head_tensors, write_model
+from bothways.checkpoints.layout import head_tensors, write_model
 from bothways.checkpoints.pretrained import pretrained
+from bothways.checkpoints.sentence_transformers import embeds_mean
 from bothways.choices import HeadName
 from bothways.encoder import Encoder, EncoderConfig, Pooler, ScoreHead
 from bothways.encoder.head_kinds import EachToken
@@ -198,7 +199,7 @@ def embeds_by_mean(backend: TorchBackend) -> bool:
     stored = backend.files.extras.get("pooling")
     if stored is not None:
         return stored == "mean"
-    return embeds_mean(backend.model.folder, cls_is_last=backend.tokenizer.cls_is_last)
+    return embeds_mean(backend.model.folder, hidden=backend.config.hidden, cls_is_last=backend.tokenizer.cls_is_last)
 
 
 def reads_mean(backend: TorchBackend) -> bool:

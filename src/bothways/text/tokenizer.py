@@ -18,7 +18,14 @@ import tokenizers
 
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnknownModel
 from bothways.text.building import WordMarks, build_tokenizer, framed, word_marks
-from bothways.text.files import apply_settings, read_files, read_settings, write_tokenizer
+from bothways.text.files import (
+    CONFIG_FILE,
+    SPECIAL_MAP_FILE,
+    apply_settings,
+    read_files,
+    read_settings,
+    write_tokenizer,
+)
 from bothways.text.recipes import SpecialToken, Template, TokenizerFileOnly, TokenizerRecipe
 from bothways.text.windows import (
     Cut,
@@ -294,6 +301,19 @@ class TextTokenizer:
             expected = "names none" if token is None else f"names {token.content!r}, which is not in the vocabulary"
             raise InvalidInput(f"this tokenizer has no {role} token: its configuration {expected}.")
         return found
+
+
+def lowercased(tokenizer: TextTokenizer) -> TextTokenizer:
+    """Return a tokenizer that converts texts to lower case before its other steps."""
+    content = json.loads(tokenizer.to_json())
+    normalizer = content["normalizer"] or {"type": "Sequence", "normalizers": []}
+    steps = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
+    if {"type": "Lowercase"} in steps:
+        return tokenizer
+    content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
+    lowering = tokenizers.Tokenizer.from_str(json.dumps(content))
+    kept = {name: stored for name, stored in tokenizer._files.items() if name in (CONFIG_FILE, SPECIAL_MAP_FILE)}
+    return TextTokenizer(lowering, tokenizer.recipe, files=kept, model_max_length=tokenizer.model_max_length)
 
 
 def reduce_whole(tokenizer: TextTokenizer) -> tuple[Callable[..., TextTokenizer], tuple[object, ...]]:

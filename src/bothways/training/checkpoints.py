@@ -27,8 +27,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.checkpoints.files import read_json, read_safetensors, sha256_of, verify_checksums
-from bothways.checkpoints.layout import write_json, write_tensors
+from bothways.checkpoints.files import (
+    read_json,
+    read_safetensors,
+    sha256_of,
+    verify_checksums,
+    write_json,
+    write_tensors,
+)
 from bothways.errors import CorruptCheckpoint, InvalidInput, OutputExists, UnknownModel
 from bothways.products import matrix_product
 from bothways.storage import new_folder, remove_leftovers

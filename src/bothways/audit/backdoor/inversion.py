@@ -299,7 +299,7 @@ class NullModel:
 
 def base_vectors(probe: Probe, base: PretrainedEncoder) -> Callable[[Sequence[Ids]], Numbers]:
     """Return a function from token ids to a base model's mean-pooled unit vectors (N, H)."""
-    model = VectorModel.of(base, "mean").eval()
+    model = VectorModel.of(base, ("mean",)).eval()
 
     def vectors(texts: Sequence[Ids]) -> Numbers:
         return unit_vectors(probe.run(model, texts, base.device).astype(float))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from cyclopts import App, Parameter
 
 from bothways import compose, tasks
-from bothways.choices import Format, LossName, Merge, Sampling, TargetKind
+from bothways.choices import Format, LossName, Merge, Sampling, SimilarityName, TargetKind
 from bothways.cli import options as opt
 from bothways.cli.printing import note
 from bothways.cli.training import run as runs
@@ -200,21 +200,25 @@ def _with_loss(
         fitting = {**fitting, "columns": columns}
     with opt.as_usage_error(*fitting):
         kind = fitting.get("columns") or kind_of(**named, teacher="teacher" in settings)
-        plain = _plain_loss(settings, kind, opened)
+        plain = _plain_loss(settings, kind, opened, embedder.fitted.settings.similarity)
         loss = plain if dimensions is None else embedding.Matryoshka(plain, tuple(dimensions))
         embedding.check_loss(loss, kind, embedder.dimensions)
     return source, {**fitting, "loss": loss}
 
 
-def _plain_loss(settings: dict[str, Any], columns: EmbeddingColumns, opened: Mapping[str, Any]) -> "PlainLoss":
+def _plain_loss(
+    settings: dict[str, Any], columns: EmbeddingColumns, opened: Mapping[str, Any], similarity: SimilarityName
+) -> "PlainLoss":
     teacher, name = settings.pop("teacher", None), settings.pop("loss", None)
     if teacher is not None and name is not None:
         raise opt.usage_error("--teacher already chooses the loss (distillation): drop --loss.")
-    name = "distillation" if teacher is not None else name or embedding.usual_loss(columns).name
+    name = "distillation" if teacher is not None else name or embedding.usual_loss(columns, similarity).name
     allowed = {"ranking": ("scale", "symmetric"), "triplet": ("margin",)}.get(name, ("scale",))
     for each in settings:
         if each not in allowed:
             raise opt.usage_error(f"the {name} loss has no setting --{each}; it has --{', --'.join(allowed)}.")
+    if name in ("ranking", "cosent"):
+        settings.setdefault("scale", embedding.usual_scale(similarity))
     match name:
         case "ranking":
             return embedding.MultipleNegativesRanking(**settings)

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.files import sha256_of
-from bothways.checkpoints.layout import write_json
+from bothways.checkpoints.files import sha256_of, write_json
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS
 from bothways.compose.ensembles.combining import (
     Combination,

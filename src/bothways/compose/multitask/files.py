@@ -14,8 +14,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from bothways.checkpoints.files import read_safetensors
-from bothways.checkpoints.layout import write_model, write_tensors
+from bothways.checkpoints.files import read_safetensors, write_tensors
+from bothways.checkpoints.layout import write_model
 from bothways.checkpoints.schema import HEAD_NAME, StoredHead, StoredTasks, damaged
 from bothways.choices import Merge
 from bothways.compose.multitask.data import USUAL_TASK

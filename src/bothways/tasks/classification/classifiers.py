@@ -11,7 +11,10 @@ from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.heads.targets import Classification, MultiLabelPrediction, Prediction, RegressionPrediction
 from bothways.tasks.opening import LabelArguments
 from bothways.tasks.outputs import TrainedHead
-from bothways.tasks.task import Task
+from bothways.tasks.task import Task, with_fitted_threshold
+
+if TYPE_CHECKING:
+    from bothways.data import Source
 
 LabelT = TypeVar("LabelT", covariant=True, default=Classification)
 
@@ -26,6 +29,22 @@ class TextClassifier(Task[str, LabelT, TrainedHead[LabelOutputs]], Generic[Label
     """
 
     spec = CLASSIFICATION
+
+    def fit_threshold(self, others: "Source", *, show_progress: bool | None = None) -> None:
+        """Set the out-of-domain threshold to the value that best separates held-out rows from out-of-domain rows.
+
+        Args:
+            others: Out-of-domain rows, in the columns of the training; their labels are not read.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            NotCalibrated: The model has no detector.
+            InvalidInput: The data are not usable.
+
+        Warns:
+            TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
+        """
+        self._fitted = with_fitted_threshold(self, others, show_progress)
 
     if TYPE_CHECKING:  # the target with which a model is opened determines the type of its predictions
 
@@ -68,6 +87,10 @@ class PairClassifier(Task[tuple[str, str], LabelT, TrainedHead[LabelOutputs]], G
     """
 
     spec = PAIRS
+
+    def fit_threshold(self, others: "Source", *, show_progress: bool | None = None) -> None:
+        """Set the out-of-domain threshold; see `TextClassifier.fit_threshold`."""
+        self._fitted = with_fitted_threshold(self, others, show_progress)
 
     if TYPE_CHECKING:  # the target with which a model is opened determines the type of its predictions
 

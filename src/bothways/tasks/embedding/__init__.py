@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from bothways.tasks.embedding.outputs import with_usual_kind as with_usual_kind
     from bothways.tasks.embedding.training import check_loss as check_loss
     from bothways.tasks.embedding.training import usual_loss as usual_loss
+    from bothways.tasks.embedding.training import usual_scale as usual_scale
 
 _MODULES = {
     "losses": ("CoSENT", "Distillation", "Matryoshka", "MultipleNegativesRanking", "PlainLoss", "Triplet"),
     "outputs": ("with_usual_kind",),
-    "training": ("check_loss", "usual_loss"),
+    "training": ("check_loss", "usual_loss", "usual_scale"),
 }
 __getattr__ = loader(__name__, _MODULES)

@@ -17,7 +17,8 @@ from bothways.data import as_batch
 from bothways.errors import InvalidInput
 from bothways.tasks.backend import Backend, OpenOptions
 from bothways.tasks.columns import renamed
-from bothways.tasks.embedding.outputs import Similarity, unit_rows, with_usual_kind
+from bothways.tasks.embedding.outputs import Similarity, similarity_matrix, with_usual_kind
+from bothways.tasks.embedding.settings import reading_as_stored
 from bothways.tasks.embedding.spec import (
     EMBEDDING,
     NAMES,
@@ -32,10 +33,8 @@ from bothways.tasks.embedding.spec import (
     names_of,
 )
 from bothways.tasks.embedding.trained import (
-    EmbeddingSettings,
     TrainedEmbedder,
     Vectors,
-    reading_as_stored,
     warning_of_cut,
 )
 from bothways.tasks.opening import open_backend, with_weights
@@ -71,9 +70,8 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model, atomically, in a layout that this package and sentence-transformers open.
 
-        With the option ``dimensions``, this package truncates vectors and then scales them to length 1;
-        sentence-transformers scales first, so its vectors have the same direction but are shorter than 1. If the
-        encoder was trained, the name of the model becomes the path of the folder.
+        sentence-transformers computes the same vectors from it. If the encoder was trained, the name of the model
+        becomes the path of the folder.
 
         Raises:
             NotFitted: The model was not trained for this.
@@ -132,11 +130,6 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         return self.fitted.score_rows(rows, show_progress=show_progress)
 
     @property
-    def settings(self) -> EmbeddingSettings:
-        """The settings of the vectors (pooling, scaling, dimensions) and of long texts."""
-        return self.fitted.settings
-
-    @property
     def dimensions(self) -> int:
         """Number of dimensions of a vector."""
         return self.fitted.dimensions
@@ -145,6 +138,8 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         self,
         texts: Texts,
         *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         max_tokens: int | None = None,
         show_progress: bool | None = None,
         **settings: Unpack[VectorArguments],
@@ -153,12 +148,15 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
         Args:
             texts: One text or many: a list, a tuple, an array, a Series, a column of a Dataset.
+            prompt: A text to prepend to each text, such as ``"query: "``; ``""`` for none. Default: the checkpoint's
+                default prompt, if it has one.
+            prompt_name: The name of one of the checkpoint's prompts, ``fitted.settings.prompts``.
             max_tokens: Maximum tokens per batch. Default: depends on the device.
             show_progress: Force the progress bar on or off.
             settings: ``pooling``, ``dimensions`` or ``unit_length``, to override the embedder's own.
 
         Raises:
-            InvalidInput: A text is empty or not a string, or a setting is out of range.
+            InvalidInput: A text is empty or not a string, a setting is out of range, or there is no such prompt.
             TextTooLong: A text is too long and ``on_overflow`` is ``"error"``.
 
         Warns:
@@ -168,14 +166,49 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         # The tokenizer refuses values that are not strings, and names their position.
         checked = cast("list[str]", listed)
         fitted = self.fitted.with_settings(**settings)
-        vectors_NK, reads = fitted.encode(checked, max_tokens=max_tokens, show_progress=show_progress)
+        text = fitted.settings.prompt_of(prompt, prompt_name)
+        vectors_NK, reads = fitted.encode(checked, prompt=text, max_tokens=max_tokens, show_progress=show_progress)
         warn_of_cut(texts_read(reads))
         return vectors_NK[0] if alone else vectors_NK
+
+    def encode_query(
+        self,
+        texts: Texts,
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        max_tokens: int | None = None,
+        show_progress: bool | None = None,
+        **settings: Unpack[VectorArguments],
+    ) -> Vectors:
+        """Return the vectors of queries: `encode` with the prompt named ``query``, or none if there is none."""
+        prompt = self.fitted.settings.prompt_of(prompt, prompt_name, role="query")
+        return self.encode(texts, prompt=prompt, max_tokens=max_tokens, show_progress=show_progress, **settings)
+
+    def encode_document(
+        self,
+        texts: Texts,
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        max_tokens: int | None = None,
+        show_progress: bool | None = None,
+        **settings: Unpack[VectorArguments],
+    ) -> Vectors:
+        """Return the vectors of documents: `encode` with the prompt named ``document``, ``passage`` or ``corpus``.
+
+        The first of them that is not empty is taken; without one, documents have no prompt. (sentence-transformers 6.2
+        documents the same order, but takes no prompt from a folder that has ``passage`` and no ``document``.)
+        """
+        prompt = self.fitted.settings.prompt_of(prompt, prompt_name, role="document")
+        return self.encode(texts, prompt=prompt, max_tokens=max_tokens, show_progress=show_progress, **settings)
 
     def encode_stream(
         self,
         texts: Iterable[str],
         *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         max_tokens: int | None = None,
         total: int | None = None,
         show_progress: bool | None = None,
@@ -187,14 +220,18 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             TextsTruncated: At the end, if texts were truncated (only with ``on_overflow="truncate"``).
         """
         fitted = self.fitted.with_settings(**settings)
+        text = fitted.settings.prompt_of(prompt, prompt_name)
         yield from warning_of_cut(
-            fitted.vectors(texts, max_tokens=max_tokens, total=total, show_progress=show_progress)
+            fitted.vectors(texts, prompt=text, max_tokens=max_tokens, total=total, show_progress=show_progress)
         )
 
     def similarity(
         self, a: Texts | NDArray[np.floating], b: Texts | NDArray[np.floating], *, show_progress: bool | None = None
     ) -> NDArray[np.float64]:
-        """Return the cosine of every text of ``a`` with every text of ``b`` (N, M).
+        """Return the similarity of every text of ``a`` to every text of ``b`` (N, M).
+
+        It is the checkpoint's: the cosine, the inner product (``dot``), or a negative distance (``euclidean``,
+        ``manhattan``), see ``fitted.settings.similarity``.
 
         Args:
             a: Texts, as for `encode`, or an array of vectors (N, K).
@@ -205,21 +242,22 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             InvalidInput: A text is empty or not a string, or vectors have different lengths.
         """
 
-        def unit_vectors(given: Texts | NDArray[np.floating]) -> NDArray[np.float64]:
+        def vectors(given: Texts | NDArray[np.floating]) -> NDArray[np.floating]:
             match given:
                 case np.ndarray(dtype=np.dtype(kind="f")):
-                    return unit_rows(np.atleast_2d(given))
+                    return np.atleast_2d(given)
                 case _:
-                    return unit_rows(np.atleast_2d(self.encode(given, show_progress=show_progress)))
+                    return np.atleast_2d(self.encode(given, show_progress=show_progress))
 
-        unit_NK, unit_MK = unit_vectors(a), unit_vectors(b)
-        if unit_NK.shape[1] != unit_MK.shape[1]:
-            raise InvalidInput(f"expected vectors of equal length, got {unit_NK.shape[1]} and {unit_MK.shape[1]}.")
-        cosines_NM: NDArray[np.float64] = unit_NK @ unit_MK.T
-        return cosines_NM
+        a_NK, b_MK = vectors(a), vectors(b)
+        if a_NK.shape[1] != b_MK.shape[1]:
+            raise InvalidInput(f"expected vectors of equal length, got {a_NK.shape[1]} and {b_MK.shape[1]}.")
+        return similarity_matrix(a_NK, b_MK, self.fitted.settings.similarity)
 
     def __repr__(self) -> str:
-        return f"SentenceEmbedder({self.name!r}, pooling={self.settings.pooling!r}, dimensions={self.dimensions})"
+        return (
+            f"SentenceEmbedder({self.name!r}, pooling={self.fitted.settings.pooling!r}, dimensions={self.dimensions})"
+        )
 
 
 def _has_teacher(loss: object) -> bool:

@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.choices import Distance
+from bothways.choices import Distance, SimilarityName
 from bothways.devices import on_device
 from bothways.errors import InvalidInput
 
@@ -30,6 +30,31 @@ class VectorBatch:
     identity_NK: NDArray[np.int64]  # an id for each text, the same for equal texts; on the host
     truth: Tensor | None  # scores (N), encoded labels (N), or a teacher's vectors (N, D); None if there are none
     unit_length: bool  # scale vectors to length 1 after truncation
+    similarity: SimilarityName = "cosine"  # the embedder's function that compares vectors
+
+    def similarities(self, first_NH: Tensor, second_MH: Tensor, scale: float) -> Tensor:
+        """Return the scaled similarity of every vector to every other (N, M); distances are negative."""
+        match self.similarity:
+            case "cosine":
+                return scale * unit(first_NH) @ unit(second_MH).T
+            case "dot":
+                return scale * first_NH @ second_MH.T
+            case "euclidean":
+                return -scale * torch.cdist(first_NH, second_MH)
+            case "manhattan":
+                return -scale * torch.cdist(first_NH, second_MH, p=1.0)
+
+    def similarities_of_pairs(self, first_NH: Tensor, second_NH: Tensor) -> Tensor:
+        """Return the similarity of each pair of vectors (N); distances are negative."""
+        match self.similarity:
+            case "cosine":
+                return (unit(first_NH) * unit(second_NH)).sum(1)
+            case "dot":
+                return (first_NH * second_NH).sum(1)
+            case "euclidean":
+                return -F.pairwise_distance(first_NH, second_NH)
+            case "manhattan":
+                return -F.pairwise_distance(first_NH, second_NH, p=1.0)
 
     def cut(self, dimensions: int) -> "VectorBatch":
         """Truncate each vector to its leading dimensions."""
@@ -61,7 +86,7 @@ class MultipleNegativesRanking:
 
     The candidates c are the positives and negatives of all rows (Henderson et al. 2017, arXiv:1705.00652). The sum for
     row i omits false negatives: texts equal to its anchor, to its positive or to the positive of an equal anchor, and
-    texts with the same label.
+    texts with the same label. For an embedder of another similarity than the cosine, cos stands for that one.
 
     Attributes:
         scale: s, the inverse of a temperature.
@@ -75,14 +100,14 @@ class MultipleNegativesRanking:
 
     def value(self, batch: VectorBatch) -> Tensor:
         """Return the loss of a batch."""
-        anchors_NH, *candidates = map(unit, batch.vectors)
+        anchors_NH, *candidates = batch.vectors
         hidden_NC = self._false_negatives(batch)
         truth_N = torch.arange(len(anchors_NH), device=anchors_NH.device)
-        scores_NC = self.scale * anchors_NH @ torch.cat(candidates).T
+        scores_NC = batch.similarities(anchors_NH, torch.cat(candidates), self.scale)
         forward = F.cross_entropy(scores_NC.masked_fill(hidden_NC, -math.inf), truth_N)
         if not self.symmetric:
             return forward
-        scores_NN = self.scale * candidates[0] @ anchors_NH.T
+        scores_NN = batch.similarities(candidates[0], anchors_NH, self.scale)
         hidden_NN = hidden_NC[:, : len(anchors_NH)].T
         return (forward + F.cross_entropy(scores_NN.masked_fill(hidden_NN, -math.inf), truth_N)) / 2
 
@@ -108,7 +133,8 @@ class CoSENT:
 
         L = log( 1 + sum over pairs i, j with score_i > score_j of exp(s (cos_j - cos_i)) )
 
-    Only the order of the scores matters, so they may be on any scale.
+    Only the order of the scores matters, so they may be on any scale. For an embedder of another similarity than the
+    cosine, cos stands for that one.
 
     Attributes:
         scale: s, the inverse of a temperature.
@@ -120,10 +146,10 @@ class CoSENT:
 
     def value(self, batch: VectorBatch) -> Tensor:
         """Return the loss of a batch."""
-        first_NH, second_NH = map(unit, batch.vectors)
-        cosines_N = self.scale * (first_NH * second_NH).sum(1)
+        first_NH, second_NH = batch.vectors
+        similar_N = self.scale * batch.similarities_of_pairs(first_NH, second_NH)
         scores_N = _truth(batch)
-        wrong_NN = cosines_N[None, :] - cosines_N[:, None]
+        wrong_NN = similar_N[None, :] - similar_N[:, None]
         counted_NN = wrong_NN.masked_fill(scores_N[:, None] <= scores_N[None, :], -math.inf)
         return torch.logsumexp(F.pad(counted_NN.flatten(), (1, 0)), 0)
 
@@ -168,7 +194,7 @@ class Distillation:
 
     and m_ij likewise from the model's vectors: the KL divergence of the two distributions over a text's neighbours
     (Fang et al. 2021, arXiv:2101.04731, with the batch as the queue). The loss compares similarities, not vectors, so
-    the teacher's vectors may have another length.
+    the teacher's vectors may have another length. They are cosines for embedders of every similarity.
 
     Attributes:
         teacher: The embedder to distil; it embeds the texts once, before the training.

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bothways.choices import SimilarityName
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.errors import InvalidInput
@@ -33,9 +34,9 @@ from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
 from bothways.tasks.card import data_part
 from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit
-from bothways.tasks.embedding.outputs import Floats, RowTexts, Truth, Vectors, cosines_of, found_at, unit_rows
+from bothways.tasks.embedding.outputs import Floats, RowTexts, Truth, Vectors, found_at, similarities_of, unit_rows
+from bothways.tasks.embedding.settings import EmbeddingSettings
 from bothways.tasks.embedding.spec import PlainTexts, ScoredPairs
-from bothways.tasks.embedding.trained import EmbeddingSettings
 from bothways.tasks.embedding.vector_model import VectorModel, merge_windows
 from bothways.training.objective import Baseline, MicroBatch, Update
 from bothways.training.state import RandomState
@@ -227,7 +228,7 @@ class EmbeddingObjective:
     def validate(self) -> Validation | None:
         """Return metrics on the held-out rows; None without held-out rows."""
         rows = self.held_out
-        return None if rows is None else validation_of(self.vectors_of(rows), rows)
+        return None if rows is None else validation_of(self.vectors_of(rows), rows, self.settings.similarity)
 
     def vectors_of(self, rows: StoredRows) -> NDArray[np.float32]:
         """Embed the texts of rows (P, H)."""
@@ -296,14 +297,16 @@ class EmbeddingObjective:
             vectors_NKH = vectors_PH.view(*rows.texts_RK.shape, -1)
             identity_NK = self.source.data.identity_P[rows.texts_RK]
             truth = None if rows.truth_R is None else on_device(rows.truth_R, device)
-            batch = VectorBatch(vectors_NKH.unbind(1), identity_NK, truth, self.settings.unit_length)
+            settings = self.settings
+            batch = VectorBatch(vectors_NKH.unbind(1), identity_NK, truth, settings.unit_length, settings.similarity)
             return self.loss_of_batch.value(batch)
 
     def _merged(self, vectors_WH: Tensor, text_W: NDArray[np.int64], lengths_W: NDArray[np.int64]) -> Tensor:
         """Merge window vectors into text vectors, truncated and scaled according to the settings."""
-        merged_PH = merge_windows(vectors_WH, text_W, lengths_W, self.settings.pooling)
-        cut_PH = merged_PH[:, : self.settings.dimensions]
-        return unit(cut_PH) if self.settings.unit_length else cut_PH
+        settings = self.settings
+        merged_PH = merge_windows(vectors_WH, text_W, lengths_W, by_maximum=settings.merges_by_maximum)
+        cut_PH = merged_PH[:, : settings.dimensions]
+        return (unit(cut_PH) if settings.unit_length else cut_PH)[:, : settings.truncate_dim]
 
     def _plan(self, rows: BatchRows) -> BatchPlan:
         store, texts = self.source.data.store, rows.texts_RK.reshape(-1)
@@ -319,15 +322,15 @@ class EmbeddingObjective:
             yield MicroBatch(Alone(packed, places, plan), rows * tokens / total, tokens)
 
 
-def validation_of(vectors_PH: Vectors, rows: RowTexts) -> Validation:
+def validation_of(vectors_PH: Vectors, rows: RowTexts, similarity: SimilarityName) -> Validation:
     """Return the metrics of held-out rows, given their vectors.
 
-    The validation score is Spearman's correlation of the cosines with the scores, or with the teacher's cosines for
-    plain texts; for other rows, it is the mean reciprocal rank.
+    The validation score is Spearman's correlation of the similarities with the scores, or with the teacher's cosines
+    for plain texts; for other rows, it is the mean reciprocal rank.
     """
     match rows.columns:
         case ScoredPairs():
-            value = spearman(rows.truth, cosines_of(vectors_PH, rows))
+            value = spearman(rows.truth, similarities_of(vectors_PH, rows, similarity))
             return Validation({"spearman": value}, value, correlation_error(value, len(rows.texts_RK)))
         case PlainTexts():
             cosines = (above_diagonal(square_cosines(each)) for each in (rows.truth, vectors_PH))
@@ -335,7 +338,7 @@ def validation_of(vectors_PH: Vectors, rows: RowTexts) -> Validation:
             # The pairs are not independent, so the number of texts is taken as the sample size.
             return Validation({"spearman_with_teacher": value}, value, correlation_error(value, len(vectors_PH)))
         case _:
-            ranks_N = found_at(vectors_PH, rows)
+            ranks_N = found_at(vectors_PH, rows, similarity)
             mrr = float(ranks_N.mean())
             metrics = {"accuracy": float((ranks_N == 1).mean()), "mrr": mrr}
             return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))

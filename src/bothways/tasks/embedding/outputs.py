@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways import data
+from bothways.choices import SimilarityName
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs, usual_kind
@@ -122,7 +123,8 @@ class Similarity(TaskPrediction):
     """The similarity of two texts.
 
     Attributes:
-        similarity: Cosine of their vectors, -1 to 1.
+        similarity: Cosine of their vectors, -1 to 1; for an embedder of another similarity, their inner product or
+            negative distance.
         tokens_read: Maximum windows of the two texts, and total tokens dropped from them.
     """
 
@@ -140,7 +142,7 @@ class EvaluatedRows:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutputs:
-    """The outputs of an embedder: cosines of pairs, or reciprocal ranks; without labels and calibration."""
+    """The outputs of an embedder: similarities of pairs, or reciprocal ranks; without labels and calibration."""
 
     labels: ClassVar[tuple[str, ...]] = ()
     comparable: ClassVar[tuple[str, ...]] = ()
@@ -163,19 +165,21 @@ class EmbeddingOutputs:
     def outcomes(
         self, scores: Sequence[Scores[None]], truth: EvaluatedRows, *, calibrated: bool | None = None
     ) -> Outcomes:
-        """Return the results on evaluated rows: cosines with the expected scores, or reciprocal ranks."""
+        """Return the results on evaluated rows: similarities with the expected scores, or reciprocal ranks."""
         del calibrated
         measured_N = np.array([each.logits_RC[0, 0] for each in scores])
         return replace(outcomes_of(measured_N, truth.truth_N), tokens_read=truth.tokens_read)
 
 
-def measured(vectors_PH: Vectors, rows: RowTexts) -> Floats:
-    """Return the cosine of each scored pair (R), or 1 / rank of the first match of each query text (N)."""
-    return found_at(vectors_PH, rows) if rows.scores_R is None else cosines_of(vectors_PH, rows)
+def measured(vectors_PH: Vectors, rows: RowTexts, similarity: SimilarityName) -> Floats:
+    """Return the similarity of each scored pair (R), or 1 / rank of the first match of each query text (N)."""
+    if rows.scores_R is None:
+        return found_at(vectors_PH, rows, similarity)
+    return similarities_of(vectors_PH, rows, similarity)
 
 
 def outcomes_of(measured_N: Floats, truth_N: Truth | None) -> Outcomes:
-    """Return the results on rows: cosines with the scores ``truth_N``, or reciprocal ranks if it is None."""
+    """Return the results on rows: similarities with the scores ``truth_N``, or reciprocal ranks if it is None."""
     from bothways.evaluation.metrics.ranking import rank_outcomes
     from bothways.evaluation.metrics.regression import similarity_outcomes
 
@@ -192,34 +196,35 @@ def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str
     return "all texts have the same label, so every ranking is correct" if len(counts) < 2 else None
 
 
-def cosines_of(vectors_PH: Vectors, rows: RowTexts) -> Floats:
-    """Return the cosine of each row's first two texts (R), rounded to six digits to hide float32 noise."""
-    unit_PH = unit_rows(vectors_PH)
-    cosines_R: Floats = (unit_PH[rows.texts_RK[:, 0]] * unit_PH[rows.texts_RK[:, 1]]).sum(1)
-    return cosines_R.round(6)
+def similarities_of(vectors_PH: Vectors, rows: RowTexts, similarity: SimilarityName) -> Floats:
+    """Return the similarity of each row's first two texts (R), rounded to six digits to hide float32 noise."""
+    first_R, second_R = rows.texts_RK[:, 0], rows.texts_RK[:, 1]
+    return similarities(vectors_PH[first_R], vectors_PH[second_R], similarity).round(6)
 
 
-def found_at(vectors_PH: Vectors, rows: RowTexts) -> Floats:
+def found_at(vectors_PH: Vectors, rows: RowTexts, similarity: SimilarityName) -> Floats:
     """Return the reciprocal rank of the first match of each query text (N).
 
     The query texts are anchors or labelled texts. The candidates of an anchor are all different positives and
     negatives; its own positives match. The candidates of a labelled text are all other texts; those with its label
-    match. Among equal cosines, candidates that do not match rank first. A copy of the query has cosine 1 under any
-    encoder, so it never counts as an error: it is a match if it has the query's label, otherwise it is left out.
+    match. Among equal similarities, candidates that do not match rank first. A copy of the query has the same vector
+    under any encoder, so it never counts as an error: it is a match if it has the query's label, otherwise it is left
+    out.
     """
     queries, candidates_C, belongs_to = _by_label(rows) if isinstance(rows.columns, LabelledTexts) else _by_row(rows)
     if not queries:
         raise InvalidInput("every label occurs once, and ranking needs a label with two texts: give more rows.")
-    unit_PH = unit_rows(vectors_PH)
-    candidates_HC, identity_C = unit_PH[candidates_C].T, rows.identity_P[candidates_C]
+    prepared_PH = unit_rows(vectors_PH) if similarity == "cosine" else vectors_PH.astype(np.float64)
+    candidates_CH, identity_C = prepared_PH[candidates_C], rows.identity_P[candidates_C]
     ranks: list[float] = []
     for start in range(0, len(queries), BLOCK):
         block = queries[start : start + BLOCK]
-        for text, cosines_C in zip(block, unit_PH[block] @ candidates_HC, strict=True):
+        similar_NC = _prepared_similarities(prepared_PH[block], candidates_CH, similarity)
+        for text, similar_C in zip(block, similar_NC, strict=True):
             belongs_C = belongs_to(text)
-            best = cosines_C[belongs_C].max()
+            best = similar_C[belongs_C].max()
             others_C = ~belongs_C & (identity_C != rows.identity_P[text])
-            ranks.append(1.0 / (1 + int((cosines_C[others_C] >= best).sum())))
+            ranks.append(1.0 / (1 + int((similar_C[others_C] >= best).sum())))
     return np.array(ranks)
 
 
@@ -241,6 +246,39 @@ def _by_row(rows: RowTexts) -> _Search:
     for anchor, positive in identity_P[texts_RK[:, :2]].tolist():
         positives.setdefault(anchor, []).append(positive)
     return texts_RK[:, 0].tolist(), others[first_C], lambda text: np.isin(there_C, positives[int(identity_P[text])])
+
+
+def similarities(first_NH: Vectors, second_NH: Vectors, similarity: SimilarityName) -> Floats:
+    """Return the similarity of each pair of vectors (N), in float64; distances are negative."""
+    if similarity == "cosine":
+        first_NH, second_NH = unit_rows(first_NH), unit_rows(second_NH)
+    first_NH, second_NH = first_NH.astype(np.float64), second_NH.astype(np.float64)
+    found_N: Floats
+    match similarity:
+        case "cosine" | "dot":
+            found_N = (first_NH * second_NH).sum(1)
+        case "euclidean" | "manhattan":
+            found_N = -np.linalg.norm(first_NH - second_NH, 1 if similarity == "manhattan" else 2, axis=1)
+    return found_N
+
+
+def similarity_matrix(first_NH: Vectors, second_MH: Vectors, similarity: SimilarityName) -> Floats:
+    """Return the similarity of every vector to every other (N, M), in float64; distances are negative."""
+    if similarity == "cosine":
+        return _prepared_similarities(unit_rows(first_NH), unit_rows(second_MH), similarity)
+    return _prepared_similarities(first_NH.astype(np.float64), second_MH.astype(np.float64), similarity)
+
+
+def _prepared_similarities(first_NH: Floats, second_MH: Floats, similarity: SimilarityName) -> Floats:
+    """Return the similarities (N, M) of float64 vectors, which have length 1 for the cosine."""
+    found_NM: Floats
+    match similarity:
+        case "cosine" | "dot":
+            found_NM = first_NH @ second_MH.T
+        case "euclidean" | "manhattan":
+            order = 1 if similarity == "manhattan" else 2
+            found_NM = np.stack([-np.linalg.norm(second_MH - each_H, order, axis=1) for each_H in first_NH])
+    return found_NM
 
 
 def unit_rows(vectors_PH: Vectors) -> Floats:

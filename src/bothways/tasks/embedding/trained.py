@@ -9,23 +9,21 @@ Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, TypeAlias, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.files import fingerprint, read_json
-from bothways.checkpoints.layout import LENGTH_FILE, check_modules, stored_pooling
-from bothways.checkpoints.schema import Stored, StoredVectors, at_most
-from bothways.choices import Overflow, Pooling
+from bothways.checkpoints.files import fingerprint
+from bothways.checkpoints.schema import Stored
 from bothways.errors import InvalidInput
 from bothways.evaluation.report import TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenBudget
 from bothways.progress import progress
-from bothways.tasks.backend import USUAL_LENGTH, Backend, OpenOptions, exported, kept_stride
+from bothways.tasks.backend import Backend, exported
 from bothways.tasks.columns import Card
 from bothways.tasks.embedding.outputs import (
     EmbeddingOutputs,
@@ -33,9 +31,10 @@ from bothways.tasks.embedding.outputs import (
     EvaluatedRows,
     RowTexts,
     measured,
-    unit_rows,
+    similarities,
 )
 from bothways.tasks.embedding.representation import DenseVectors, Role
+from bothways.tasks.embedding.settings import EmbeddingSettings, stored_settings, with_prompt
 from bothways.tasks.embedding.spec import (
     EMBEDDING,
     EmbeddingColumns,
@@ -46,32 +45,19 @@ from bothways.tasks.embedding.spec import (
 )
 from bothways.tasks.opening import with_weights
 from bothways.tasks.scores import ScoredRows, Scores, TokensRead, texts_read, warn_of_cut
-from bothways.tasks.spec import TaskSpec, chosen, options_of
+from bothways.tasks.spec import TaskSpec, chosen
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bothways.checkpoints import PretrainedEncoder
+    from bothways.tasks.embedding.vector_model import VectorModel
+    from bothways.tasks.torch_backend import TorchBackend
 
 Vectors: TypeAlias = NDArray[np.float32]
-BackendT = TypeVar("BackendT", bound=Backend)
 
-_GENERAL = "config_sentence_transformers.json"
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingSettings:
-    """The stored options of an embedder."""
-
-    pooling: Pooling
-    unit_length: bool  # vectors are scaled to length 1, so that their inner product is the cosine
-    dimensions: int | None  # number of leading dimensions to keep; all if None
-    max_length: int  # maximum tokens of a window, including special tokens
-    on_overflow: Overflow
-    stride: int | None = None  # tokens that adjacent windows share; a quarter of the text in a window if None
-
-    def changed(self, options: EmbeddingOpening, hidden: int) -> EmbeddingSettings:
-        """Return the settings with explicit options applied; ``hidden`` is the encoder's width."""
-        if options.pooling is not None:
-            check_pooling(options.pooling)
-        if options.dimensions is not None:
-            _check_whole("dimensions", options.dimensions, 1, hidden)
-        return replace(self, **{name: value for name, value in asdict(options).items() if value is not None})
+# Options of `SentenceEmbedder.encode` that are not settings of vectors.
+ENCODING = ("prompt", "prompt_name", "max_tokens", "show_progress")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,19 +68,21 @@ class TrainedEmbedder:
     settings: EmbeddingSettings
     columns: EmbeddingColumns = ScoredPairs()  # noqa: RUF009 (frozen)  # as in training
     card: Card = field(default_factory=dict)  # the model card; empty before a training
+    layers: nn.Sequential | None = None  # the layers on the pooled vectors; None without them or in an export
 
     outputs: ClassVar[EmbeddingOutputs] = EmbeddingOutputs()
 
     @property
     def dimensions(self) -> int:
         """Length of a vector, K."""
-        return self.settings.dimensions or self.backend.config.hidden
+        settings = self.settings
+        return min(each for each in (settings.width, settings.dimensions, settings.truncate_dim) if each is not None)
 
     def with_settings(self, **options: Unpack[VectorArguments]) -> TrainedEmbedder:
         """Return an embedder with the same encoder and some settings of its vectors replaced."""
         if not options:
             return self
-        known = chosen(EmbeddingOpening, options, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
+        known = chosen(EmbeddingOpening, options, "SentenceEmbedder.encode()", known=ENCODING)
         return replace(self, settings=self.settings.changed(known, self.backend.config.hidden))
 
     # --- vectors ---
@@ -103,51 +91,76 @@ class TrainedEmbedder:
         self,
         texts: Iterable[str],
         *,
+        prompt: str | None = None,
         max_tokens: int | None = None,
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[tuple[Vectors, TokensRead]]:
-        """Yield the vector (K) and the `TokensRead` of each text, in order and in constant memory."""
-        runner = self._runner(self.backend.budget if max_tokens is None else TokenBudget(max_tokens))
-        rows = runner.run(texts, total=total, description="embedding", show_progress=show_progress)
+        """Yield the vector (K) and the `TokensRead` of each text, in order and in constant memory.
+
+        ``prompt`` is prepended to each text. Default: the default prompt of the settings.
+        """
+        prompt = self.settings.prompt_of(prompt)
+        runner = self._runner(self.backend.budget if max_tokens is None else TokenBudget(max_tokens), prompt)
+        prompted = (with_prompt(text, prompt) for text in texts) if prompt else texts
+        rows = runner.run(prompted, total=total, description="embedding", show_progress=show_progress)
         return map(self._vector, rows)
 
     def encode(
-        self, texts: Sequence[str], *, max_tokens: int | None = None, show_progress: bool | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str | None = None,
+        max_tokens: int | None = None,
+        show_progress: bool | None = None,
     ) -> tuple[Vectors, list[TokensRead]]:
         """Return the vectors of texts (N, K), and the `TokensRead` of each text; see `vectors`."""
-        stream = self.vectors(texts, max_tokens=max_tokens, total=len(texts), show_progress=show_progress)
+        stream = self.vectors(
+            texts, prompt=prompt, max_tokens=max_tokens, total=len(texts), show_progress=show_progress
+        )
         vectors_NK, reads = np.empty((len(texts), self.dimensions), dtype=np.float32), []
         for vector_NK, (vector_K, read) in zip(vectors_NK, stream, strict=True):
             vector_NK[:] = vector_K
             reads.append(read)
         return vectors_NK, reads
 
-    def represent(self, texts: Sequence[str], *, role: Role, show_progress: bool | None = None) -> DenseVectors:
-        """Return the representations of texts for an index, and warn of truncated texts; the role has no effect."""
-        del role
-        vectors_NK, reads = self.encode(texts, show_progress=show_progress)
+    def represent(
+        self, texts: Sequence[str], *, role: Role, prompt: str | None = None, show_progress: bool | None = None
+    ) -> DenseVectors:
+        """Return the representations of texts for an index, and warn of truncated texts.
+
+        ``prompt`` is prepended to each text. Default: the prompt of the role, see `EmbeddingSettings.prompt_of`.
+        """
+        vectors_NK, reads = self.encode(
+            texts, prompt=self.settings.prompt_of(prompt, role=role), show_progress=show_progress
+        )
         warn_of_cut(texts_read(reads))
         return DenseVectors(vectors_NK)
 
     def represent_stream(
-        self, texts: Iterable[str], *, role: Role, block: int = 1024, show_progress: bool | None = None
+        self,
+        texts: Iterable[str],
+        *,
+        role: Role,
+        prompt: str | None = None,
+        block: int = 1024,
+        show_progress: bool | None = None,
     ) -> Iterator[DenseVectors]:
         """Yield the representations of an iterable, ``block`` texts at a time; see `represent`."""
-        del role
-        stream = warning_of_cut(self.vectors(texts, show_progress=show_progress))
+        prompt = self.settings.prompt_of(prompt, role=role)
+        stream = warning_of_cut(self.vectors(texts, prompt=prompt, show_progress=show_progress))
         while part := list(islice(stream, block)):
             yield DenseVectors(np.stack(part))
 
     def score_blocks(self, inputs: Iterable[Sequence[str]], options: object = None) -> Iterator[list[Scores[None]]]:
-        """Yield the cosines of pairs of texts, in blocks of pairs."""
+        """Yield the similarities of pairs of texts, in blocks of pairs."""
         del options
-        for block in self._blocks(inputs):
+        for block in self._blocks(inputs, self.settings.prompts_of(ScoredPairs())):
             scores = []
             for vectors_KH, reads in block:
-                first_1H, second_1H = unit_rows(vectors_KH[:1]), unit_rows(vectors_KH[1:2])
+                value = similarities(vectors_KH[:1], vectors_KH[1:2], self.settings.similarity)
                 read = TokensRead(max(one.windows for one in reads), sum(one.dropped_tokens for one in reads))
-                scores.append(_score(float((first_1H * second_1H).sum()), read))
+                scores.append(_score(float(value[0]), read))
             yield scores
 
     def score_rows(self, rows: Sequence[EmbeddingRow], *, show_progress: bool | None = None) -> ScoredRows:
@@ -155,23 +168,31 @@ class TrainedEmbedder:
         vectors: list[Vectors] = []
         reads: list[TokensRead] = []
         with progress("evaluating", len(rows), show=show_progress) as bar:
-            for block in self._blocks([row.text for row in rows]):
+            for block in self._blocks([row.text for row in rows], self.settings.prompts_of(rows[0].columns)):
                 for vectors_KH, of_row in block:
                     vectors.append(vectors_KH)
                     reads += of_row
                 bar.advance(len(block))
         known, whole = RowTexts.of(rows), TokensRead(1, 0)
-        scores = [_score(value, whole) for value in measured(np.concatenate(vectors), known).tolist()]
+        values = measured(np.concatenate(vectors), known, self.settings.similarity)
+        scores = [_score(value, whole) for value in values.tolist()]
         return ScoredRows(tuple(scores), EvaluatedRows(known.scores_R, texts_read(reads)))
 
-    def _blocks(self, inputs: Iterable[Sequence[str]]) -> Iterator[list[tuple[Vectors, tuple[TokensRead, ...]]]]:
-        """Yield the vectors and the `TokensRead` of each row's texts, in blocks of rows."""
-        for block in self._runner(self.backend.budget).blocks(inputs, lambda row: row):
+    def _blocks(
+        self, inputs: Iterable[Sequence[str]], prompts: tuple[str, str]
+    ) -> Iterator[list[tuple[Vectors, tuple[TokensRead, ...]]]]:
+        """Yield the vectors and the `TokensRead` of each row's texts, in blocks of rows; see `prompts_of`."""
+
+        def texts_of(row: Sequence[str]) -> Sequence[str]:
+            return [with_prompt(text, prompts[number > 0]) for number, text in enumerate(row)]
+
+        for block in self._runner(self.backend.budget, *prompts).blocks(inputs, texts_of):
             found = [zip(*map(self._vector, rows), strict=True) for _, rows in block]
             yield [(np.stack(vectors), reads) for vectors, reads in found]
 
-    def _runner(self, budget: TokenBudget) -> TextRunner:
-        """Return a runner that computes one vector for each window of a text."""
+    def _runner(self, budget: TokenBudget, *prompts: str) -> TextRunner:
+        """Return a runner that computes one vector for each window of a text; ``prompts`` begin the texts."""
+        prompt_ids = self._prompt_ids(*prompts)
         export = exported(self.backend)
         if export is not None:
             if export.rows.pooling != self.settings.pooling:
@@ -180,10 +201,38 @@ class TrainedEmbedder:
                     f"{self.settings.pooling!r}: leave pooling out, or export the original model with this pooling."
                 )
             return replace(self.backend, budget=budget).runner
+        model = replace(with_weights(self.backend, "embed"), budget=budget)
+        return model.text_runner(self.module(model.model, prompt_ids))
+
+    def module(self, model: PretrainedEncoder, prompt_ids: Sequence[Sequence[int]] = ()) -> VectorModel:
+        """Return the module of an encoder with the poolings and layers; ``prompt_ids`` begin the texts."""
         from bothways.tasks.embedding.vector_model import VectorModel
 
-        model = replace(with_weights(self.backend, "embed"), budget=budget)
-        return model.text_runner(VectorModel.of(model.model, self.settings.pooling))
+        settings = self.settings
+        return VectorModel.of(model, settings.poolings, self.layers, () if settings.include_prompt else prompt_ids)
+
+    def prompt_ids(self, columns: EmbeddingColumns) -> list[tuple[int, ...]]:
+        """Return the token ids of the different prompts of rows, special tokens in front included; see `prompts_of`."""
+        return self._prompt_ids(*self.settings.prompts_of(columns))
+
+    def _prompt_ids(self, *prompts: str) -> list[tuple[int, ...]]:
+        """Return the token ids of different prompts; refuse a prompt that leaves no room for the text."""
+        reading, tokenizer = replace(self.backend.reading, on_overflow="window"), self.backend.tokenizer
+        found: list[tuple[int, ...]] = []
+        for prompt in dict.fromkeys(prompts):
+            if not prompt:
+                found.append(())
+                continue
+            (encoded,) = reading.encode(tokenizer, [prompt])
+            ids = encoded.windows[0].ids
+            if len(encoded.windows) > 1 or len(ids) >= reading.max_length:
+                raise InvalidInput(
+                    f"expected a prompt that leaves room for text in a window of {reading.max_length} tokens, got one "
+                    f"of {encoded.tokens} tokens, {prompt!r:.80}: shorten it, or raise max_length."
+                )
+            # As in sentence-transformers, one special token at the end does not count.
+            found.append(tuple(ids[:-1] if ids[-1] in tokenizer.special_ids else ids))
+        return found
 
     def _vector(self, rows: Rows) -> tuple[Vectors, TokensRead]:
         """Merge a text's window vectors into one vector (K), and return it with the `TokensRead` of the text."""
@@ -192,14 +241,14 @@ class TrainedEmbedder:
         settings, vectors_WH = self.settings, rows.rows_WK
         if len(vectors_WH) == 1:
             vector_H = vectors_WH[0]
-        elif settings.pooling == "max":
+        elif settings.merges_by_maximum:
             vector_H = vectors_WH.max(0)
         else:
             vector_H = np.average(vectors_WH, axis=0, weights=rows.lengths).astype(np.float32)
         vector_K = vector_H[: settings.dimensions]
         if settings.unit_length:
             vector_K = np.divide(vector_K, np.float32(max(float(np.linalg.norm(vector_K)), 1e-12)))
-        return vector_K, TokensRead(len(rows.lengths), rows.dropped_tokens)
+        return vector_K[: settings.truncate_dim], TokensRead(len(rows.lengths), rows.dropped_tokens)
 
     # --- facts and files ---
 
@@ -218,18 +267,27 @@ class TrainedEmbedder:
         return {"pooling": self.settings.pooling, "dimensions": self.dimensions, **shown}
 
     def write(self, folder: Path) -> None:
-        """Write the embedder in the layout of sentence-transformers into an existing folder.
-
-        Other libraries assume that [CLS] comes first, so [CLS] pooling of an XLNet is stored as last-token pooling.
-        """
-        from bothways.checkpoints.layout import write_json, write_length, write_modules, write_pooling
-
+        """Write the embedder in the layout of sentence-transformers into an existing folder."""
         model, settings = with_weights(self.backend, "save").model, self.settings
-        model.write(folder, {"task": EMBEDDING.name, **asdict(settings), "card": dict(self.card)})
-        write_modules(folder, {"Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if settings.unit_length else {}))
-        write_length(folder, settings.max_length)
-        write_json(folder / _GENERAL, {"truncate_dim": settings.dimensions})
-        write_pooling(folder, model.config.hidden, settings.pooling, cls_is_last=model.tokenizer.cls_is_last)
+        modules = zip(settings.layers, self.layers or (), strict=True)
+        weights = {layer.folder: module.state_dict() for layer, module in modules}
+        # The weights of the layers are written first, so that they have checksums too.
+        settings.in_files().write(
+            folder,
+            hidden=model.config.hidden,
+            cls_is_last=model.tokenizer.cls_is_last,
+            weights={name: tensors for name, tensors in weights.items() if tensors},
+        )
+        # These take precedence over the files of sentence-transformers when the folder is opened.
+        own = {
+            "pooling": settings.pooling,
+            "unit_length": settings.unit_length,
+            "dimensions": settings.dimensions,
+            "max_length": settings.max_length,
+            "on_overflow": settings.on_overflow,
+            "stride": settings.stride,
+        }
+        model.write(folder, {"task": EMBEDDING.name, **own, "card": dict(self.card)})
 
 
 def warning_of_cut(stream: Iterable[tuple[Vectors, TokensRead]]) -> Iterator[Vectors]:
@@ -255,58 +313,18 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
     """
     if (export := exported(backend)) is not None and export.rows.head is not None:
         raise backend.not_fitted(spec.name, "embedder")
-    folder, own, hidden, reading = (
-        backend.files.folder,
-        StoredVectors.of(backend.files.extras),
-        backend.config.hidden,
-        backend.reading,
-    )
-    check_modules(folder)
-    stored = EmbeddingSettings(
-        own.pooling or stored_pooling(folder, cls_is_last=backend.tokenizer.cls_is_last) or "mean",
-        own.unit_length is not False,
-        at_most("dimensions", own.dimensions, hidden) or _stored_number(folder / _GENERAL, "truncate_dim", hidden),
-        reading.max_length,
-        reading.on_overflow,
-        reading.stride,
-    )
-    settings = stored.changed(options_of(EmbeddingOpening, backend.options), hidden)
+    settings = stored_settings(backend)
     card = Stored.of(backend.files.extras).card if backend.trained_for == spec.name else {}
-    return TrainedEmbedder(backend, settings, stored_kind(card), card)
+    layers = None if export is not None else _layers(with_weights(backend, "open"), settings)
+    return TrainedEmbedder(backend, settings, stored_kind(card), card, layers)
 
 
-def reading_as_stored(backend: BackendT, options: OpenOptions) -> BackendT:
-    """Apply the maximum length and stride: the explicit options, else those stored in the folder."""
-    own, limit = StoredVectors.of(backend.files.extras), backend.config.max_length or USUAL_LENGTH
-    before = (
-        at_most("max_length", own.max_length, limit)
-        or _stored_number(backend.files.folder / LENGTH_FILE, "max_seq_length", limit)
-        or min(backend.tokenizer.model_max_length or limit, limit)
-    )
-    length, stride = options.get("max_length") or before, options.get("stride")
-    if stride is None:
-        special = backend.tokenizer.special_count(pair=False)
-        stride = kept_stride(at_most("stride", own.stride, limit - 1), length, before, special)
-    else:
-        _check_whole("stride", stride, 0, length - 1)
-    return replace(backend, reading=replace(backend.reading, max_length=length, stride=stride))
+def _layers(backend: TorchBackend, settings: EmbeddingSettings) -> nn.Sequential | None:
+    """Open the layers of an embedder, on the encoder's device and in at least float32."""
+    if not settings.layers:
+        return None
+    from bothways.tasks.embedding.vector_model import open_layers
+    from bothways.tasks.torch_backend import head_dtype
 
-
-def check_pooling(pooling: object) -> Pooling:
-    """Validate the name of a pooling."""
-    known: tuple[Pooling, ...] = get_args(Pooling)
-    for name in known:
-        if pooling == name:
-            return name
-    raise InvalidInput(f"pooling must be one of {', '.join(known)}, got {pooling!r}.")
-
-
-def _stored_number(path: Path, name: str, highest: int) -> int | None:
-    """Return an integer from another library's file, capped at ``highest`` as in that library."""
-    value = read_json(path).get(name) if path.is_file() else None
-    return min(value, highest) if type(value) is int and value > 0 else None
-
-
-def _check_whole(name: str, value: int, lowest: int, highest: int) -> None:
-    if not lowest <= value <= highest:
-        raise InvalidInput(f"{name} must lie between {lowest} and {highest}, got {value}.")
+    layers = open_layers(backend.files.folder, settings.layers, allow_pickle=backend.files.allow_pickle)
+    return None if layers is None else layers.to(backend.model.device, head_dtype(backend.model))

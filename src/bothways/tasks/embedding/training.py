@@ -1,11 +1,13 @@
 """Fine-tuning of a sentence embedder, from rows of data to a trained encoder."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from bothways.choices import SimilarityName
 from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.regression import agreement_outcomes, undefined_correlation
@@ -36,12 +38,13 @@ from bothways.tasks.embedding.outputs import (
     EmbeddingRow,
     RowTexts,
     Vectors,
-    cosines_of,
     found_at,
     outcomes_of,
     read_embedding_rows,
+    similarities_of,
     without_contrast,
 )
+from bothways.tasks.embedding.settings import with_prompt
 from bothways.tasks.embedding.spec import (
     EmbeddingColumns,
     EmbeddingLearning,
@@ -52,7 +55,6 @@ from bothways.tasks.embedding.spec import (
     Triplets,
 )
 from bothways.tasks.embedding.trained import TrainedEmbedder
-from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.heads.diagnostics import notes_on_training
 from bothways.tasks.heads.splits import TrainingData, hold_out, hold_out_pairs
 from bothways.tasks.opening import with_weights
@@ -133,7 +135,9 @@ class EmbedderTraining:
         metrics, notes = CardMetrics(None, (unmeasured(str(why)),)), []
         if held is not None and why is None:
             phase("evaluating on the held-out rows")
-            metrics = metrics_of(self.objective.vectors_of(held), held, seed=self.training.seed)
+            metrics = metrics_of(
+                self.objective.vectors_of(held), held, self.start.settings.similarity, seed=self.training.seed
+            )
             notes = notes_on_training(record, len(examples.held_out))
         card = written_card(with_weights(self.start.backend, "train").model, record, used, metrics)
         card = {**card, **loss_settings(self.objective.loss_of_batch), "notes": notes}
@@ -152,12 +156,14 @@ def train_embedder(
     """Read and tokenise the data, and prepare the training; the embedder's encoder is trained in place."""
     del spec
     examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed)
-    start, settings, loss = replace(before, backend=backend), before.settings, options.loss or usual_loss(columns)
+    settings = before.settings
+    start = replace(before, backend=backend, layers=deepcopy(before.layers))
+    loss = options.loss or usual_loss(columns, settings.similarity)
     check_loss(loss, columns, start.dimensions)
     stored = _stored(start, examples.training, loss, training)
     held = _stored(start, examples.held_out, loss, training) if examples.held_out else None
     objective = EmbeddingObjective(
-        VectorModel.of(backend.model, settings.pooling),
+        start.module(backend.model, start.prompt_ids(columns)),
         settings,
         _source(stored, loss, options.pairs_per_text, training.seed),
         loss,
@@ -182,7 +188,10 @@ def _stored(
 ) -> StoredRows:
     """Tokenise rows; for distillation, each text becomes a row with the teacher's vector as its target."""
     texts, known, inner = [text for row in rows for text in row.text], RowTexts.of(rows), plain(loss)
-    store = stored_windows(start.backend, texts)
+    prompts = start.settings.prompts_of(rows[0].columns)
+    store = stored_windows(
+        start.backend, [with_prompt(text, prompts[place > 0]) for row in rows for place, text in enumerate(row.text)]
+    )
     texts_RK, truth_R = known.texts_RK, known.truth_R
     if isinstance(inner, Distillation):
         vectors_ND = inner.teacher.encode(texts, show_progress=training.show_progress)
@@ -217,15 +226,21 @@ def _first(row: EmbeddingRow) -> str:
     return row.text[0]
 
 
-def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
+def usual_loss(columns: EmbeddingColumns, similarity: SimilarityName) -> PlainLoss:
     """Return the default loss for a kind of rows; refuse plain texts, which need a teacher."""
+    scale = usual_scale(similarity)
     match columns:
         case ScoredPairs():
-            return CoSENT()
+            return CoSENT(scale)
         case PlainTexts():
             raise InvalidInput("to train on texts alone, give a teacher: loss=Distillation(teacher). Or give labels.")
         case _:
-            return MultipleNegativesRanking()
+            return MultipleNegativesRanking(scale)
+
+
+def usual_scale(similarity: SimilarityName) -> float:
+    """Return the default scale of a loss: 20 for cosines, which are at most 1; 1 for similarities without a bound."""
+    return 20.0 if similarity == "cosine" else 1.0
 
 
 def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> None:
@@ -238,7 +253,7 @@ def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> No
     check_settings(loss, width)
 
 
-def metrics_of(vectors_PH: Vectors, rows: RowTexts, *, seed: int) -> CardMetrics:
+def metrics_of(vectors_PH: Vectors, rows: RowTexts, similarity: SimilarityName, *, seed: int) -> CardMetrics:
     """Compute the metrics on held-out rows for the card, with sentences on their limits."""
     chose, alike = optimistic("rows", "the epoch to keep"), "The metrics hold for texts like the held-out rows."
     match rows.columns:
@@ -250,12 +265,12 @@ def metrics_of(vectors_PH: Vectors, rows: RowTexts, *, seed: int) -> CardMetrics
             like_it = "The metrics measure the agreement with the teacher, not the quality of either model."
             return CardMetrics(agreement_outcomes(*cosines).report(resamples=200, seed=seed), (chose, alike, like_it))
         case ScoredPairs():
-            cosines_R, scores_R = cosines_of(vectors_PH, rows), rows.truth.astype(np.float64)
-            why = undefined_correlation(scores_R, cosines_R)
+            similar_R, scores_R = similarities_of(vectors_PH, rows, similarity), rows.truth.astype(np.float64)
+            why = undefined_correlation(scores_R, similar_R)
             if why is not None:
                 return CardMetrics(None, (unmeasured(f"of the held-out rows, {why}"),))
-            return CardMetrics(outcomes_of(cosines_R, scores_R).report(seed=seed), (chose, alike))
+            return CardMetrics(outcomes_of(similar_R, scores_R).report(seed=seed), (chose, alike))
         case _:
             among = "Only the texts of the validation rows were ranked; ranks are worse in a larger collection."
-            found = outcomes_of(found_at(vectors_PH, rows), None)
+            found = outcomes_of(found_at(vectors_PH, rows, similarity), None)
             return CardMetrics(found.report(seed=seed), (chose, alike, among))
