@@ -100,3 +100,11 @@ def test_a_head_is_refused_where_the_encoder_ignores_its_settings(tmp_path):
     checkpoint.build_encoder()
     with pytest.raises(UnsupportedConfig, match=r"sets summary_type to 'mean', .*for this head; only 'last' is"):
         checkpoint.build_head("sequence")
+
+
+@pytest.mark.parametrize("problem", ["multi_task", "", 3, ["regression"]])
+def test_a_classifier_of_an_unknown_kind_is_refused_by_name(tmp_path, problem):
+    write_checkpoint(tmp_path, architecture="BertForSequenceClassification")
+    edit_config(tmp_path, problem_type=problem)
+    with pytest.raises(UnsupportedConfig, match=r"sets problem_type to .*, which is not supported; only single_label"):
+        bothways.TextClassifier.from_pretrained(str(tmp_path))

@@ -5,18 +5,29 @@ from dataclasses import fields
 import pytest
 import torch
 import transformers
-from oracles import CLASSES, in_memory, oracle, scaled_difference
+from oracles import (
+    CHOICES,
+    CLASSES,
+    every_architecture,
+    head_answers,
+    head_inputs,
+    in_memory,
+    oracle,
+    real_answers,
+    scaled_difference,
+)
 from transformers.models.auto import modeling_auto
 
 from bothways.checkpoints.checkpoint import DECODERS
 from bothways.encoder.config import EncoderConfig
-from bothways.errors import BothwaysError
+from bothways.encoder.heads import head_logits
+from bothways.errors import BothwaysError, UnsupportedConfig
 from bothways.families import FAMILIES
-from bothways.families.family import KNOWN_TO_ALL
+from bothways.families.family import HEAD_POOLING, HEAD_TOKENS, KNOWN_TO_ALL
 from bothways.families.keys import NEUTRAL_NAMES
 from bothways.families.layout import ACTIVATION_NAMES
 from bothways.families.others import OTHER_ENCODERS
-from bothways.packing import pack
+from bothways.packing import pack, unpad
 from tiny_models import TINY, every_family, random_ids
 
 TOLERANCE = 1e-5
@@ -211,19 +222,97 @@ SPECIAL = {
 CHOSEN = {"model_type", *(name for name in NEUTRAL_NAMES if name.endswith(("implementation", "internal")))}
 
 
+def other_values(model_type, names):
+    """Another value for each of these settings."""
+    settings = TINY[model_type]
+    defaults = transformers.AutoConfig.for_model(model_type, **settings).to_dict()
+    return {name: SPECIAL.get(name, changed(settings.get(name, defaults.get(name)))) for name in names}
+
+
 @every_family
 def test_neutral_settings_change_no_hidden_state_of_transformers(model_type):
     family, settings = FAMILIES[model_type], TINY[model_type]
     known = family.reader.known
-    defaults = transformers.AutoConfig.for_model(model_type, **settings).to_dict()
-    names = (NEUTRAL_NAMES | {*known.neutral} | family.read_by_heads) - known.read - CHOSEN
-    others = {name: SPECIAL.get(name, changed(settings.get(name, defaults.get(name)))) for name in names}
+    others = other_values(model_type, (NEUTRAL_NAMES | {*known.neutral} | family.read_by_heads) - known.read - CHOSEN)
     expected = oracle(model_type, "encoder", settings)
     model = oracle(model_type, "encoder", settings | others)
     model.load_state_dict(expected.state_dict())
     assert len(others) > 80
     assert torch.equal(states(model), states(expected))
     assert family.config(settings | others) == family.config(settings)
+
+
+# The oracle sets the labels; a tied head and the heads of this package say so; the answers are read by their names.
+OF_HEADS = {"id2label", "label2id", "num_labels", "tie_word_embeddings", HEAD_POOLING, *HEAD_TOKENS}
+OF_CALLS = {"return_dict", "output_attentions", "output_hidden_states"}
+
+
+@every_architecture
+def test_neutral_settings_change_no_head_of_transformers(model_type, architecture):
+    family, settings = FAMILIES[model_type], TINY[model_type]
+    known = family.reader.known
+    names = (NEUTRAL_NAMES | {*known.neutral}) - known.read - family.read_by_heads - CHOSEN - OF_HEADS - OF_CALLS
+    heads = family.architectures[architecture]
+    models = [oracle(model_type, architecture, settings | each) for each in ({}, other_values(model_type, names))]
+    inputs = head_inputs(models[0], model_type, family.head(heads[0], settings).kind)
+    with torch.no_grad():
+        expected, found = (head_answers(heads, model(**inputs)) for model in models)
+    assert all(map(torch.equal, found, expected))
+
+
+HEAD_SETTINGS = {
+    "summary_type": ("first", "last", "mean"),
+    "summary_use_proj": (False,),
+    "summary_activation": ("gelu", "tanh"),
+    "summary_first_dropout": (0.2,),
+    "summary_last_dropout": (0.2,),
+    "summary_proj_to_labels": (True,),
+    "pooler_hidden_act": ("gelu", "relu"),
+    "pooler_dropout": (0.2,),
+    "qa_dropout": (0.2,),
+    "legacy": (True, False),
+    "classifier_pooling": ("cls", "mean"),
+    "classifier_activation": ("gelu", "relu"),
+    "classifier_bias": (True,),
+    "classifier_dropout": (0.2,),
+    "decoder_bias": (False,),
+    "norm_bias": (True,),
+}
+
+
+def refused(family, heads, settings):
+    """Why the family refuses heads with these settings; None if it has them."""
+    try:
+        for name in heads:
+            family.head(name, settings)
+    except UnsupportedConfig as error:
+        return str(error)
+
+
+@every_architecture
+def test_settings_of_heads_have_their_effect_or_are_refused(model_type, architecture):
+    family, heads = FAMILIES[model_type], FAMILIES[model_type].architectures[architecture]
+    assert family.read_by_heads <= HEAD_SETTINGS.keys()
+    for name in sorted(family.read_by_heads):
+        for value in HEAD_SETTINGS[name]:
+            settings = TINY[model_type] | {name: value}
+            if (refusal := refused(family, heads, settings)) is not None:
+                assert f"sets {name} to {value!r}" in refusal
+                continue
+            model = oracle(model_type, architecture, settings)
+            checkpoint = in_memory(model_type, settings, model)
+            inputs = head_inputs(model, model_type, family.head(heads[0], settings).kind)
+            mask = inputs["attention_mask"]
+            packed = unpad(**{f"{each}_BS": value.flatten(0, -2) for each, value in inputs.items()})
+            with torch.no_grad():
+                encoder, theirs = checkpoint.build_encoder(), head_answers(heads, model(**inputs))
+                for head, answer in zip(heads, theirs, strict=True):
+                    built = checkpoint.build_head(head)
+                    ours = head_logits(built, encoder, packed, choices=CHOICES if mask.dim() == 3 else 1)
+                    assert scaled_difference(real_answers(ours, mask), real_answers(answer, mask)) < TOLERANCE, (
+                        name,
+                        value,
+                    )
 
 
 @every_family

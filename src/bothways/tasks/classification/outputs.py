@@ -20,7 +20,7 @@ from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_guarantee
 from bothways.confidence.fitting import open_confidence, write_confidence
 from bothways.data import Example, Source, read_examples
-from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed
+from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed, UnsupportedConfig, shown
 from bothways.evaluation.calibration import LabelSets
 from bothways.evaluation.detectors import DetectorInput
 from bothways.evaluation.outcomes import Outcomes
@@ -246,6 +246,11 @@ def stored_target(
     ``named`` is True if a user chose names such as LABEL_0; otherwise these names mean that the labels have no names.
     """
     problem = settings.get("problem_type")
+    if problem not in (None, *(kind.problem_type for kind in (SingleLabel, MultiLabel, Regression))):
+        raise UnsupportedConfig(
+            f"config.json sets problem_type to {shown(problem)}, which is not supported; only "
+            f"{SingleLabel.problem_type}, {MultiLabel.problem_type} and {Regression.problem_type} are."
+        )
     if problem == Regression.problem_type or (problem is None and classes == 1):
         if classes != 1:
             raise CorruptCheckpoint(f"expected 1 output of the regression head, got {classes}: correct config.json.")
