@@ -52,6 +52,7 @@ FamilyName: TypeAlias = Literal[
     "modernbert",
 ]
 Format: TypeAlias = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll", "conllu"]
+GoldenSource: TypeAlias = Literal["validation", "neutral"]
 GuaranteeKind: TypeAlias = Literal["least_ambiguous", "interval"]
 HeadName: TypeAlias = Literal[
     "masked_lm",

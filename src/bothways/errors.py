@@ -15,6 +15,7 @@ Each message says what was expected, what came, and what to do about it::
     ├── CorruptCheckpoint       a file is truncated or altered, or its content does not match its name
     ├── IncompatibleWeights     tensors are missing, unexpected or of another shape
     ├── ExportMismatch          an exported model and its original differ in their outputs; nothing was written
+    ├── AnswersChanged          a model's answers, tokens, weights or settings differ from its golden answers
     ├── MissingOutput           an output was requested that was not computed
     ├── NotFitted               a task was used before it was trained
     ├── TrainingDiverged        a loss, gradient or score was not finite; the last kept weights were restored
@@ -107,6 +108,10 @@ class IncompatibleWeights(BothwaysError):
 
 class ExportMismatch(BothwaysError):
     """An exported model and its original differ in their outputs; the export was discarded."""
+
+
+class AnswersChanged(BothwaysError):
+    """A model's answers, tokens, weights or settings differ from its golden answers; the message lists the causes."""
 
 
 class MissingOutput(BothwaysError):

@@ -145,7 +145,7 @@ def test_an_ensemble_is_calibrated_on_the_held_out_rows_and_comes_back_the_same(
     assert ensemble.temperature is not None
     assert ensemble.card["calibration_rows"] == len(HELD)
     ensemble.save(tmp_path / "ens")
-    assert {path.name for path in (tmp_path / "ens").iterdir()} == {"bothways.json", "README.md"}
+    assert {path.name for path in (tmp_path / "ens").iterdir()} == {"bothways.json", "README.md", "golden.json"}
     again = open_trained(tmp_path / "ens", device="cpu")
     assert isinstance(again, Ensemble)
     assert again.combination == ensemble.combination

@@ -95,13 +95,16 @@ from bothways.data import read_rows
 from bothways.tasks.registry import SPECS, task_class
 
 answers = {}
-for name, (folder, asked, data) in json.load(sys.stdin).items():
+rows = json.load(sys.stdin)
+for name, (folder, asked, data) in rows.items():
     model = task_class(SPECS[name]).from_pretrained(Path(folder))
     predictions = [each.to_dict() for each in model.predict_stream(read_rows(asked))]
     answers[name] = predictions, model.evaluate(data, resamples=20).to_dict()
 print(json.dumps(answers))
 from bothways.cli import main
 main(["predict", *sys.argv[1:]])
+for name, (folder, *_) in rows.items():
+    main(["check", folder, "--json"])
 assert not ABSENT & set(sys.modules)
 """
 
@@ -114,7 +117,9 @@ def test_every_task_answers_and_is_evaluated_where_torch_is_not_installed(export
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found, *printed = map(json.loads, done.stdout.splitlines())
+    printed, checked = printed[:2], printed[2:]
     assert [each["label"] for each in printed] == [each.label for each in model.predict(["w5 w6", LONG])]
+    assert [(each["ok"], each["task"]) for each in checked] == [(True, name) for name in names]
     for name, (_, questions, data) in asked.items():
         model = exports(name)[0]
         expected = answers(model, questions), model.evaluate(data, resamples=20).to_dict()

@@ -170,5 +170,7 @@ def test_parts_of_several_tasks_have_sections_of_their_own(tmp_path):
         "## animal: classification",
         "## names: tagging",
         "## amount: classification",
+        "## Golden answers",
     ]
+    assert "`golden.json` has the answers to 16 neutral texts." in text
     assert "TextTagger" in (tmp_path / "names" / "README.md").read_text()

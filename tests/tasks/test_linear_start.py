@@ -15,11 +15,10 @@ from bothways.tasks.classification.outputs import LabelOutputs
 from bothways.tasks.heads import linear_start
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, fit_linear, start_head
 from bothways.tasks.heads.objective import StoredInputs
-from bothways.tasks.heads.splits import TrainingData
+from bothways.tasks.heads.splits import TrainingData, split_fit_options
 from bothways.tasks.heads.target_training import TextLoss
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.tasks.heads.training import LINEAR, train_head
-from bothways.tasks.task import split_fit_options
 from bothways.tasks.torch_backend import HeadModel
 from bothways.training.options import TrainingOptions
 from bothways.training.state import seeded

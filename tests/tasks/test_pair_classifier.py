@@ -11,8 +11,7 @@ from bothways.tasks.backend import stored_windows
 from bothways.tasks.classification.learner import LabelLearner
 from bothways.tasks.classification.spec import LabelFitting
 from bothways.tasks.columns import PairColumns
-from bothways.tasks.heads.splits import TrainingData
-from bothways.tasks.task import split_fit_options
+from bothways.tasks.heads.splits import TrainingData, split_fit_options
 from classifier_cases import scored as logits_of
 from pair_cases import pairs, scored
 

@@ -22,11 +22,10 @@ from bothways.evaluation.temperature import apply_temperature, fit_adaptive_temp
 from bothways.tasks import TextClassifier
 from bothways.tasks.classification.learner import LabelLearner
 from bothways.tasks.heads.objective import WindowObjective
-from bothways.tasks.heads.splits import TrainingData
+from bothways.tasks.heads.splits import TrainingData, split_fit_options
 from bothways.tasks.heads.target_training import TextLoss
 from bothways.tasks.heads.targets import Regression
 from bothways.tasks.heads.training import train_head
-from bothways.tasks.task import split_fit_options
 from bothways.tasks.torch_backend import HeadModel
 from bothways.text import EncodedText, Window
 from bothways.training.optimizers import Stepper

@@ -14,11 +14,10 @@ from bothways.errors import InvalidInput, NotCalibrated, TextsTruncated
 from bothways.evaluation.tag_schemes import converted
 from bothways.evaluation.temperature import Temperature, apply_temperature
 from bothways.packing import pack
-from bothways.tasks.heads.splits import TrainingData
+from bothways.tasks.heads.splits import TrainingData, split_fit_options
 from bothways.tasks.heads.training import CONTINUED, train_head
 from bothways.tasks.tagging.outputs import word_scores
 from bothways.tasks.tagging.tag_set import TagSet
-from bothways.tasks.task import split_fit_options
 from bothways.text import ReadWords, Words, WordStarts
 from bothways.training.options import AdamW, TrainingOptions
 from classifier_cases import FILLER, OF_WORD, plant_words, without_dropout

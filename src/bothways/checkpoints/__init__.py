@@ -11,17 +11,22 @@ if TYPE_CHECKING:
     from bothways.checkpoints.calls import EncoderOutput, HeadOutput
     from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint
     from bothways.checkpoints.files import fingerprint
+    from bothways.checkpoints.golden import ModelAnswer, stored_inputs, write_golden
+    from bothways.checkpoints.golden_check import check_folder
     from bothways.checkpoints.hub import MINILM, has_weights, is_installed, locate, open_tokenizer
     from bothways.checkpoints.pretrained import PretrainedEncoder, load
-    from bothways.checkpoints.schema import OURS
+    from bothways.checkpoints.schema import GOLDEN_FILE, OURS
 
 __all__ = [
+    "GOLDEN_FILE",
     "MINILM",
     "OURS",
     "Checkpoint",
     "EncoderOutput",
     "HeadOutput",
+    "ModelAnswer",
     "PretrainedEncoder",
+    "check_folder",
     "fingerprint",
     "has_weights",
     "is_installed",
@@ -29,14 +34,18 @@ __all__ = [
     "locate",
     "open_checkpoint",
     "open_tokenizer",
+    "stored_inputs",
+    "write_golden",
 ]
 
 _MODULES = {
     "calls": ("EncoderOutput", "HeadOutput"),
     "checkpoint": ("Checkpoint", "open_checkpoint"),
     "files": ("fingerprint",),
+    "golden": ("ModelAnswer", "stored_inputs", "write_golden"),
+    "golden_check": ("check_folder",),
     "hub": ("MINILM", "has_weights", "is_installed", "locate", "open_tokenizer"),
     "pretrained": ("PretrainedEncoder", "load"),
-    "schema": ("OURS",),
+    "schema": ("GOLDEN_FILE", "OURS"),
 }
 __getattr__ = loader(__name__, _MODULES)

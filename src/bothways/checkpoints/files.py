@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from bothways.errors import (
     MissingDependency,
     UnknownModel,
     UnsafeCheckpoint,
+    UnsupportedConfig,
 )
 from bothways.families.family import HEAD_FOLDER, Family
 from bothways.families.layout import write_weights
@@ -47,6 +48,9 @@ MODULES_FILE = "modules.json"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 HEAD_WEIGHTS = f"{HEAD_FOLDER}/{WEIGHTS}"
 
+Known: TypeAlias = Mapping[str, tuple[object, ...] | None]
+"""The settings of a file: those without effect on vectors (None), and those of which only these values are known."""
+
 # The header of a model of 1,000 layers has 2 MiB, that of a million tensors 60 MiB.
 _MAX_HEADER = 4 * MIB
 
@@ -65,6 +69,33 @@ def read_json(path: Path) -> dict[str, object]:
     if not isinstance(content, dict):
         raise CorruptCheckpoint(f"{str(path)!r} must hold a JSON object, but it holds a {type(content).__name__}.")
     return content
+
+
+def read_known(path: Path, known: Known) -> dict[str, object]:
+    """Return the settings of a file, without nulls; empty without the file; refuse settings that are not supported."""
+    if not path.is_file():
+        return {}
+    stored = read_json(path)
+    for name, value in stored.items():
+        values = known.get(name, ())
+        if value is not None and values is not None and value not in values:
+            only = " or ".join(map(repr, values)) or "leaving it out"
+            raise UnsupportedConfig(
+                f"{str(path)!r} sets {name} to {value!r:.200}, which is not supported; only {only} is."
+            )
+    return {name: value for name, value in stored.items() if value is not None}
+
+
+def read_count(path: Path, settings: Mapping[str, object], name: str) -> int | None:
+    """Return a setting that is a number of at least 1; None if it is missing."""
+    value = settings.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:
+        raise CorruptCheckpoint(
+            f"{str(path)!r} must give {name} as a whole number of at least 1, but it is {value!r:.80}."
+        )
+    return value
 
 
 def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tensor]:

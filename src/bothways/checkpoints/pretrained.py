@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar, cast
 
 import torch
@@ -27,6 +28,7 @@ from bothways.checkpoints.layout import encoder_tensors, head_tensors, write_mod
 from bothways.checkpoints.pickling import Whole, built_again, is_as_stored
 from bothways.checkpoints.schema import label_names, label_settings
 from bothways.checkpoints.sentence_transformers import tokenizer_of
+from bothways.choices import GoldenSource
 from bothways.devices import AUTO, inference_dtype, pick_device
 from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, ScoreHead
 from bothways.encoder.encoder import linear_weights
@@ -209,12 +211,15 @@ class PretrainedEncoder:
             return label_names(self.settings, module.output.out_features)
         return ()
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, folder: str | Path, *, overwrite: bool = False, golden: GoldenSource | None = "validation") -> None:
         """Write the encoder, the loaded heads and the tokenizer for use with transformers, whole or not at all.
 
         Heads that were not loaded are not written. A pooler is written if a head reads it or, without heads, if it was
         trained: in a family without a trained pooler (such as RoBERTa) the checkpoint's pooler is left out, and
         ``transformers`` then initialises a random one.
+
+        ``golden`` chooses the inputs of the golden answers (`bothways.checkpoints.golden`): by default those of the
+        folder that the encoder was loaded from, else neutral ones; ``"neutral"``; or None for no golden answers.
 
         Raises:
             InvalidInput: transformers has no model with just these heads; the message lists the possible sets.
@@ -223,6 +228,12 @@ class PretrainedEncoder:
         """
         with new_folder(folder, overwrite=overwrite) as new:
             self.write(new)
+            self.write_golden(new, golden)
+
+    def write_golden(self, folder: Path, golden: GoldenSource | None) -> None:
+        """Write the golden answers of the encoder into its folder."""
+        module = golden_encoder()
+        module.write_golden(folder, module.AnsweringEncoder(self), golden)
 
     def write(self, folder: Path, extras: Mapping[str, object] | None = None) -> None:
         """Write the files of `save`, and ``bothways.json`` if there are extras, into an existing folder."""
@@ -282,6 +293,13 @@ class PretrainedEncoder:
         )
 
 
+def golden_encoder() -> ModuleType:
+    """Return the module for golden answers of encoders, which predictions do not need."""
+    from bothways.checkpoints import golden_encoder
+
+    return golden_encoder
+
+
 @loading()
 def load(
     name_or_path: str | Path,
@@ -292,6 +310,7 @@ def load(
     dtype: str | torch.dtype | None = "float32",
     download: bool = False,
     allow_pickle: bool = False,
+    check: bool = False,
 ) -> PretrainedEncoder:
     """Load a pretrained encoder, its tokenizer and, if requested, its heads.
 
@@ -308,8 +327,10 @@ def load(
             a GPU multiplies float32 in TF32 is torch's setting, ``torch.set_float32_matmul_precision``.
         download: Allow a download from the hub.
         allow_pickle: Read a ``.bin`` file if there is nothing else, after a scan.
+        check: Compare the encoder with the golden answers in its folder, if these are of an encoder.
 
     Raises:
+        AnswersChanged: With ``check``, the encoder differs from its golden answers.
         UnknownModel: There is no such model, a file is missing, or its family is unknown or consists of decoders.
         UnsafeCheckpoint: Its weights are a pickle, which is not allowed or holds code.
         CorruptCheckpoint: A file is truncated or was changed.
@@ -320,7 +341,11 @@ def load(
         OfflineError: It needs a download that is not allowed or failed.
     """
     checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
-    return pretrained(checkpoint, heads=heads, device=device, dtype=dtype)
+    model = pretrained(checkpoint, heads=heads, device=device, dtype=dtype)
+    if check:
+        module = golden_encoder()
+        module.check_folder(module.AnsweringEncoder(model), checkpoint.folder, checkpoint.name)
+    return model
 
 
 def pretrained(

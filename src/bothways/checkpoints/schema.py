@@ -28,6 +28,7 @@ from bothways.choices import (
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnsupportedConfig
 
 OURS = "bothways.json"
+GOLDEN_FILE = "golden.json"
 FORMAT_VERSION = 1
 
 Extras = Mapping[str, object]

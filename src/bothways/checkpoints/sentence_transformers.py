@@ -19,8 +19,11 @@ import numpy as np
 from bothways.checkpoints.files import (
     MODULES_FILE,
     WEIGHTS,
+    Known,
     StoredModule,
+    read_count,
     read_json,
+    read_known,
     stored_modules,
     write_arrays,
     write_json,
@@ -29,12 +32,9 @@ from bothways.checkpoints.files import (
 from bothways.checkpoints.vector_layers import (
     LAYERS,
     DenseLayer,
-    Known,
     NormalizeLayer,
     VectorLayer,
     layer_settings,
-    read_count,
-    read_known,
     read_layer,
     width_after,
 )
@@ -150,7 +150,8 @@ class SentenceSettings:
         listed = _USUAL if modules is None else _in_order(folder, modules)
         poolings, include_prompt = _pooling(folder / listed[1].folder / "config.json", hidden, cls_is_last=cls_is_last)
         layers = [read_layer(folder, module) for module in listed[2:]]
-        width_after(folder, layers, hidden * len(poolings or ("mean",)))
+        if layers:
+            width_after(folder, layers, hidden * len(poolings or ("mean",)))
         unit_length, dimensions = bool(layers) and isinstance(layers[-1], NormalizeLayer), None
         if unit_length:
             del layers[-1]

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, get_args
 
-from bothways.checkpoints.files import StoredModule, read_json
+from bothways.checkpoints.files import Known, StoredModule, read_count, read_known
 from bothways.choices import ActivationModule
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
-
-# The settings of a file: those without effect on vectors (None), and those of which only these values are supported.
-Known: TypeAlias = Mapping[str, tuple[object, ...] | None]
 
 _ACTIVATIONS: tuple[ActivationModule, ...] = get_args(ActivationModule)
 _ON_VECTORS: Known = {
@@ -148,33 +145,6 @@ def width_after(folder: Path, layers: Sequence[VectorLayer], width: int) -> int:
             )
         width = layer.outputs if isinstance(layer, DenseLayer) else width
     return width
-
-
-def read_known(path: Path, known: Known) -> dict[str, object]:
-    """Return the settings of a file, without nulls; empty without the file; refuse settings that are not supported."""
-    if not path.is_file():
-        return {}
-    stored = read_json(path)
-    for name, value in stored.items():
-        values = known.get(name, ())
-        if value is not None and values is not None and value not in values:
-            only = " or ".join(map(repr, values)) or "leaving it out"
-            raise UnsupportedConfig(
-                f"{str(path)!r} sets {name} to {value!r:.200}, which is not supported; only {only} is."
-            )
-    return {name: value for name, value in stored.items() if value is not None}
-
-
-def read_count(path: Path, settings: Mapping[str, object], name: str) -> int | None:
-    """Return a setting that is a number of at least 1; None if it is missing."""
-    value = settings.get(name)
-    if value is None:
-        return None
-    if type(value) is not int or value < 1:
-        raise CorruptCheckpoint(
-            f"{str(path)!r} must give {name} as a whole number of at least 1, but it is {value!r:.80}."
-        )
-    return value
 
 
 def _needed(path: Path, settings: Mapping[str, object], name: str) -> int:

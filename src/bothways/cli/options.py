@@ -19,7 +19,7 @@ from cyclopts.validators import Number
 
 import bothways.data
 from bothways import compose, tasks
-from bothways.choices import Dtype, Format, Overflow
+from bothways.choices import Dtype, Format, GoldenSource, Overflow
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import column_names
@@ -70,6 +70,13 @@ Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default
 # Options that mean the same in every command.
 FileFormat = Annotated[Format | None, Parameter(help="Format of the data. Default: by the file name; jsonl for '-'.")]
 Json = Annotated[bool, Parameter(show_default=False, help="Print the results as one JSON object.")]
+Golden = Annotated[
+    Literal["validation", "neutral", "none"],
+    Parameter(
+        help="Inputs of the golden answers (see bothways check): held-out rows, which are quoted in golden.json of the "
+        "model, neutral texts, which quote no data, or none."
+    ),
+]
 Quiet = Annotated[bool, Parameter(show_default=False, help="Show no progress and fewer notes.")]
 Threads = Annotated[
     PositiveInt | None,
@@ -145,6 +152,11 @@ class WindowOptions:
 
 ANY_MODEL = ModelOptions()
 ANY_WINDOWS = WindowOptions()
+
+
+def golden_source(golden: Golden) -> GoldenSource | None:
+    """Return the inputs of golden answers for the library, where None stands for none."""
+    return None if golden == "none" else golden
 
 
 def usage_error(message: str) -> CycloptsError:
@@ -350,6 +362,7 @@ def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
         "max_length": reading.max_length,
         "on_overflow": reading.on_overflow,
         "stride": reading.stride,
+        "check": False,
         **model.arguments(),
     }
 

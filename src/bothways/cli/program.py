@@ -74,6 +74,7 @@ COMMANDS = {
     "Share": {
         "share:export": "Export a model to ONNX or a transformers checkpoint.",
         "share:quantize": "Quantize a model to int8, to run faster on CPUs.",
+        "share:check": "Check that a model answers as recorded.",
         "share:sign": "Write the checksums of a model's files, and sign them.",
         "share:verify": "Verify a model's files against their checksums and signature.",
     },

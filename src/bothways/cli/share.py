@@ -1,10 +1,11 @@
-"""``bothways export``, ``quantize``, ``sign`` and ``verify``: models for other programs and other people."""
+"""``bothways export``, ``quantize``, ``check``, ``sign`` and ``verify``: models for other programs and other people."""
 
 import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways import audit
+from bothways import audit, checkpoints, compose
 from bothways import export as exporting
 from bothways.audit.finding import FAILING
 from bothways.choices import ExportFormat, HeadName
@@ -13,9 +14,13 @@ from bothways.cli.printing import FAILED, counted, note, print_json
 from bothways.data import read_rows
 
 if TYPE_CHECKING:
+    from bothways.checkpoints.golden_check import GoldenReport
     from bothways.quantization.quantize import Quantization
 
 _FEW_TEXTS = 200
+
+# Causes of differences from golden answers, in the order of the report.
+_CAUSES = ("tokenizer", "weights", "settings", "arithmetic", "answers")
 
 _EXPORT_EXAMPLE = """\
 Examples:
@@ -32,6 +37,7 @@ def export(
     output: str,
     head: HeadName | None = None,
     overwrite: opt.Flag = False,
+    golden: opt.Golden = "validation",
     json: opt.Json = False,
     quiet: opt.Quiet = False,
     opening: opt.ModelOptions = opt.ANY_MODEL,
@@ -59,6 +65,7 @@ def export(
         head=head,
         dtype=dtype,
         overwrite=overwrite,
+        golden=opt.golden_source(golden),
         revision=opening.revision,
         download=opening.download,
         allow_pickle=opening.allow_pickle,
@@ -70,6 +77,7 @@ def export(
     elif not quiet:
         checked = "" if difference is None else f"; outputs differ from the model's by at most {difference:.1e}"
         note(f"{' and '.join(('the encoder', *written.heads))} in {output}{checked}")
+        _note_quotes(Path(output), "--golden neutral")
 
 
 _QUANTIZE_EXAMPLE = """\
@@ -93,6 +101,7 @@ def quantize(
     text: opt.TextColumns = opt.TEXT,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     overwrite: opt.Flag = False,
+    golden: opt.Golden = "validation",
     json: opt.Json = False,
     quiet: opt.Quiet = False,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
@@ -130,6 +139,7 @@ def quantize(
         seed=seed,
         portable=portable,
         overwrite=overwrite,
+        golden=opt.golden_source(golden),
         show_progress=False if quiet else None,
         **opt.open_options(reading, opening),
     )
@@ -152,6 +162,83 @@ def _describe(result: "Quantization", output: str) -> None:
     note(f"the model is in {output}")
 
 
+_CHECK_EXAMPLE = """\
+Examples:
+  bothways check runs/news
+  bothways check intfloat/e5-small-v2 --record e5.golden.json
+  bothways check intfloat/e5-small-v2 --against e5.golden.json
+  bothways check runs/news --record news.json --data inputs.jsonl
+
+Exit code: 0 if the model answers as recorded; 1 if its tokens, weights,
+settings or answers differ, or there is nothing to compare with."""
+
+
+@opt.command(_CHECK_EXAMPLE)
+def check(
+    model: str,
+    /,
+    *,
+    against: Path | None = None,
+    record: Path | None = None,
+    data: opt.File | None = None,
+    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    json: opt.Json = False,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
+) -> int:
+    """Check that a model answers as recorded.
+
+    Compares token ids, weights, settings and answers with the golden answers in golden.json, which every saved model
+    has, or in another file. Names each cause of a difference, and the versions then and now.
+
+    Args:
+        model: Folder or name of a model.
+        against: File of golden answers to compare with. Default: golden.json in the model's folder.
+        record: Write golden answers into this file instead of comparing.
+        data: File with inputs to record, in the columns of the model's training; for an embedder, in the column text.
+            Default: 16 neutral texts in several languages.
+    """
+    if record is None:
+        if data is not None:
+            raise opt.usage_error("--data needs --record: without it, the inputs come from the golden answers.")
+        report = compose.check(model, against=against, **opening.arguments())
+        if json:
+            print_json(report.to_dict())
+        else:
+            print("\n".join(_lines_of(report)))
+        return 0 if report.ok else FAILED
+    if against is not None:
+        raise opt.usage_error("expected --record or --against, got both: drop one.")
+    rows = None if data is None else list(read_rows(data, format=format))
+    count = compose.record_answers(model, record, data=rows, **opening.arguments())
+    if json:
+        print_json({"output": str(record), "inputs": count})
+    else:
+        note(f"golden answers to {counted(count, 'input')} in {record}")
+    return 0
+
+
+def _lines_of(report: "GoldenReport") -> Iterator[str]:
+    yield f"model        {report.model}: {report.task}, {counted(report.inputs, f'{report.source} input')}"
+    yield f"recorded     {_made(report.recorded)}"
+    yield f"now          {_made(report.now)}"
+    found = {cause: [each.detail for each in report.differences if each.cause == cause] for cause in _CAUSES}
+    if not found["answers"] + found["arithmetic"] and report.largest_difference is not None:
+        apart = f"numbers differ by at most {report.largest_difference:.1e} of the largest"
+        found["answers"] = [f"ok: {apart} (tolerance {report.tolerance:.0e})"]
+    for cause, details in found.items():
+        shown = details or ["ok"] * (cause not in ("answers", "arithmetic"))
+        yield from (f"{cause if not row else '':<12} {each}" for row, each in enumerate(shown))
+    if report.ties:
+        yield f"note         {counted(report.ties, 'prediction')} changed between candidates of equal scores"
+
+
+def _made(made: Mapping[str, object]) -> str:
+    match made:
+        case {"precision": precision, "device": device, "versions": {**versions}}:
+            return f"{precision} on {device}; {', '.join(f'{name} {version}' for name, version in versions.items())}"
+    return ""
+
+
 _SIGN_EXAMPLE = """\
 Examples:
   openssl ecparam -name prime256v1 -genkey -noout -out key.pem
@@ -171,9 +258,21 @@ def sign(run: Path, /, *, key: Path | None = None) -> None:
         key: File of a private elliptic-curve key, as PEM. Default: write no signature.
     """
     print(f"manifest     {audit.write_manifest(run)}")
+    name = shlex.quote(str(run))
+    _note_quotes(
+        run, f"bothways check {name} --record {shlex.quote(str(run / checkpoints.GOLDEN_FILE))}, then sign again"
+    )
     if key is not None:
         print(f"signature    {audit.sign(run, key)}")
-        note(f"next: bothways verify {shlex.quote(str(run))} --public-key public.pem")
+        note(f"next: bothways verify {name} --public-key public.pem")
+
+
+def _note_quotes(folder: Path, instead: str) -> None:
+    """Note that the golden answers of a folder quote data, if they do; ``instead`` replaces them by neutral ones."""
+    golden = checkpoints.stored_inputs(folder)
+    if golden is not None and golden.source != "neutral":
+        quoted = counted(len(golden.values), f"{golden.source} input")
+        note(f"{checkpoints.GOLDEN_FILE} quotes up to {quoted}; to publish the model without them: {instead}")
 
 
 _VERIFY_EXAMPLE = """\

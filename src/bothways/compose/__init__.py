@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
+    from bothways.compose.checking import check as check
+    from bothways.compose.checking import record_answers as record_answers
     from bothways.compose.ensembles.ensemble import Ensemble as Ensemble
     from bothways.compose.multitask.data import Proportional as Proportional
     from bothways.compose.multitask.data import TaggingData as TaggingData
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from bothways.compose.schemas import schemas_of as schemas_of
 
 _MODULES = {
+    "checking": ("check", "record_answers"),
     "ensembles.ensemble": ("Ensemble",),
     "multitask.data": ("Proportional", "TaggingData", "TaskData", "Tempered", "Uniform"),
     "multitask.files": ("check_names",),

@@ -16,11 +16,13 @@ from bothways.checkpoints.pretrained import pretrained
 from bothways.checkpoints.schema import OURS, Stored, label_settings
 from bothways.checkpoints.sentence_transformers import sentence_files
 from bothways.choices import ExportFormat as ExportFormat
+from bothways.choices import GoldenSource
 from bothways.errors import InvalidInput, OutputExists
 from bothways.export.answers import TaskRows, rows_of_task
 from bothways.export.graph import OPSET, EncoderGraph, Port, check_onnx, require_packages, versions, write_onnx
 from bothways.families import HeadName
 from bothways.storage import check_folder_free, new_folder
+from bothways.tasks.registry import write_golden_of
 from bothways.text.files import TOKENIZER_FILE
 
 _FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
@@ -48,6 +50,7 @@ def export(
     head: str | None = None,
     dtype: str = "float32",
     overwrite: bool = False,
+    golden: GoldenSource | None = "validation",
     revision: str | None = None,
     download: bool = False,
     allow_pickle: bool = False,
@@ -62,6 +65,8 @@ def export(
         head: The only head to export. Default: for safetensors, the heads that ``config.json`` names; for ONNX, none.
         dtype: Precision of the weights; ONNX files are written in float32.
         overwrite: Replace an earlier export at the output.
+        golden: Inputs of the golden answers: those of the original model, else neutral ones; ``"neutral"``, or None for
+            no golden answers. An ONNX export without a task has none.
         revision: The commit of a hub name. Default: the cached commit of ``main``.
         download: Allow a download from the hub.
         allow_pickle: Allow reading a ``.bin`` file, after a scan, if the checkpoint has no safetensors file.
@@ -92,6 +97,8 @@ def export(
         else:
             difference = None
             _write_safetensors(new, checkpoint, model, whole=heads == held)
+        if chosen == "safetensors" or rows is not None:
+            write_golden_of(new, checkpoint.folder, golden)
     return Export(Path(folder), chosen, heads, difference)
 
 

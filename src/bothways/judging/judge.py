@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.choices import CalibrationChoice, ClassWeights, DetectorChoice, JudgeDimension, Merge, Negatives
+from bothways.choices import (
+    CalibrationChoice,
+    ClassWeights,
+    DetectorChoice,
+    GoldenSource,
+    JudgeDimension,
+    Merge,
+    Negatives,
+)
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.judging.labels import JudgeReport, judge_report
 from bothways.judging.training_rows import prepare
@@ -166,14 +174,14 @@ class Judge:
             )
         return cls(classifier, DIMENSIONS[name])
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, folder: str | Path, *, overwrite: bool = False, golden: GoldenSource | None = "validation") -> None:
         """Save the judge atomically, like `PairClassifier.save`.
 
         Raises:
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing is left behind.
         """
-        self.classifier.save(folder, overwrite=overwrite)
+        self.classifier.save(folder, overwrite=overwrite, golden=golden)
 
     def probabilities(self, triples: Sequence[Triple], *, show_progress: bool | None = None) -> NDArray[np.float64]:
         """Return the probability (N) that each triple is good, calibrated if the judge has a calibration.

@@ -16,8 +16,10 @@ from typing import ClassVar, Self, TypeAlias, Unpack
 import torch
 from torch import Tensor
 
+from bothways.checkpoints.golden import write_golden
 from bothways.checkpoints.pretrained import PretrainedEncoder
 from bothways.checkpoints.vector_layers import DenseLayer
+from bothways.choices import GoldenSource
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput, NotFitted
 from bothways.families import HeadName
@@ -33,6 +35,7 @@ from bothways.pretraining.pretrainer import Pretrained
 from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options
 from bothways.storage import new_folder
 from bothways.tasks.backend import USUAL_LENGTH, OpenOptions
+from bothways.tasks.embedding.embedder import AnsweringEmbedder
 from bothways.tasks.embedding.settings import EmbeddingSettings, reading_as_stored
 from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.embedding.trained import TrainedEmbedder, open_embedder
@@ -71,9 +74,16 @@ class EmbedderTeacher:
         return Unmasked()
 
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
+        replace(self._with(student), card=card).write(folder)
+
+    def write_golden(self, student: PretrainedEncoder, folder: Path, golden: GoldenSource | None) -> None:
+        write_golden(folder, AnsweringEmbedder(EMBEDDING.name, self._with(student)), golden)
+
+    def _with(self, student: PretrainedEncoder) -> TrainedEmbedder:
+        """Return the student as an embedder with the teacher's settings."""
         backend = replace(with_weights(self.embedder.backend, "learn from"), model=student)
         settings = _within(self.embedder.settings, student)
-        replace(self.embedder, backend=backend, settings=settings, card=card).write(folder)
+        return replace(self.embedder, backend=backend, settings=settings, golden_inputs=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,10 @@ class MaskedLMTeacher:
         """Write a student in the format of its teacher."""
         student.write(folder, {"card": dict(card)})
 
+    def write_golden(self, student: PretrainedEncoder, folder: Path, golden: GoldenSource | None) -> None:
+        """Write the student's golden answers into its folder."""
+        student.write_golden(folder, golden)
+
 
 @dataclass(frozen=True, slots=True)
 class EncoderTeacher:
@@ -127,6 +141,9 @@ class EncoderTeacher:
 
     def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
         student.write(folder, {"card": dict(card)})
+
+    def write_golden(self, student: PretrainedEncoder, folder: Path, golden: GoldenSource | None) -> None:
+        student.write_golden(folder, golden)
 
 
 Teacher: TypeAlias = EmbedderTeacher | MaskedLMTeacher | EncoderTeacher
@@ -324,8 +341,10 @@ class Distiller:
     def facts(self) -> dict[str, object]:
         return self.student.facts(self.teacher.model)
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, folder: str | Path, *, overwrite: bool = False, golden: GoldenSource | None = "validation") -> None:
         """Write the student in its teacher's format: a sentence embedder, a model with its head, or a bare encoder.
+
+        The inputs of the golden answers are neutral ones, since a corpus is not quoted; None saves no golden answers.
 
         Raises:
             NotFitted: The student is not trained yet.
@@ -335,3 +354,4 @@ class Distiller:
         fitted = self.fitted
         with new_folder(folder, overwrite=overwrite) as new:
             self.teacher.write(fitted.model, new, fitted.card)
+            self.teacher.write_golden(fitted.model, new, golden and "neutral")

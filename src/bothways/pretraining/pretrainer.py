@@ -8,6 +8,7 @@ from typing import Unpack
 import torch
 
 from bothways.checkpoints.pretrained import PretrainedEncoder
+from bothways.choices import GoldenSource
 from bothways.data.shards import TokenCorpus
 from bothways.devices import pick_device
 from bothways.encoder.heads import Head, ScoreHead, new_head
@@ -246,8 +247,10 @@ class Pretrainer:
     def facts(self) -> dict[str, object]:
         return {"recipe": self.recipe.recipe.name, "parameters": parameters(self.fitted.model)}
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, folder: str | Path, *, overwrite: bool = False, golden: GoldenSource | None = "validation") -> None:
         """Write encoder, heads and tokenizer in the layout of transformers, and a generator in a subfolder.
+
+        The inputs of the golden answers are neutral ones, since a corpus is not quoted; None saves no golden answers.
 
         Raises:
             NotFitted: No model is pre-trained yet.
@@ -260,3 +263,4 @@ class Pretrainer:
             if fitted.generator is not None:
                 (new / GENERATOR).mkdir()
                 fitted.generator.write(new / GENERATOR, {"card": dict(fitted.card)})
+            fitted.model.write_golden(new, golden and "neutral")

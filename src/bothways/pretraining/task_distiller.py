@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
 from bothways.checkpoints.hub import locate
+from bothways.choices import GoldenSource
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.families.family import beside_settings
@@ -146,8 +147,8 @@ class TaskDistiller:
     def facts(self) -> dict[str, object]:
         return {**self.student.facts(self.teacher.model), **self.model.facts()}
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        self.model.save(folder, overwrite=overwrite)
+    def save(self, folder: str | Path, *, overwrite: bool = False, golden: GoldenSource | None = "validation") -> None:
+        self.model.save(folder, overwrite=overwrite, golden=golden)
 
 
 def task_to_distill(folder: Path, name: str) -> str | None:

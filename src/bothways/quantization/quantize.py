@@ -27,8 +27,9 @@ from bothways.checkpoints.files import (
     write_tensors,
 )
 from bothways.checkpoints.hub import DESCRIPTION
-from bothways.checkpoints.schema import FORMAT_VERSION, OURS, Stored
+from bothways.checkpoints.schema import FORMAT_VERSION, GOLDEN_FILE, OURS, Stored
 from bothways.checkpoints.sentence_transformers import SentenceSettings
+from bothways.choices import GoldenSource
 from bothways.encoder.encoder import linear_weights
 from bothways.encoder.head_kinds import FirstToken, LastToken, MeanOfTokens, Read, ScoreHeadKind
 from bothways.encoder.heads import read_rows
@@ -46,6 +47,7 @@ from bothways.quantization.rounding import Choice, RoundedLayer, Vectors, choose
 from bothways.storage import check_folder_free, new_folder
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.readme import README
+from bothways.tasks.registry import write_golden_of
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text.windows import check_text
 from bothways.threads import calling_thread_alone
@@ -97,6 +99,7 @@ def quantize(
     seed: int = 0,
     portable: bool = False,
     overwrite: bool = False,
+    golden: GoldenSource | None = "validation",
     show_progress: bool | None = None,
     **options: Unpack[OpenOptions],
 ) -> Quantization:
@@ -115,6 +118,8 @@ def quantize(
         portable: Let processors without VNNI multiply in int8 too: weights are rounded more coarsely, and fewer layers
             become int8.
         overwrite: Replace an existing folder.
+        golden: Inputs of the golden answers: those of the original model, else neutral ones; ``"neutral"``, or None for
+            no golden answers.
         show_progress: Force the progress bar on or off.
         options: Options to open the model, see `bothways.load`; the work is done on the CPU in float32.
 
@@ -141,6 +146,7 @@ def quantize(
     maps = {name: candidates[name].as_int8 for name in choice.names}
     with new_folder(folder, overwrite=overwrite) as new:
         write_int8_folder(new, backend.files, maps, found.to_dict())
+        write_golden_of(new, backend.files.folder, golden)
     return found
 
 
@@ -267,7 +273,7 @@ float32 is at least {min_cosine:.5f} and {mean_cosine:.5f} on average. Only `bot
 
 # Files that would not match the new weights: weights for other programs, checksums and signatures.
 _OTHERS = {".bin", ".onnx", ".data", ".h5", ".msgpack", ".ot", ".xml", ".pt", ".ckpt", ".gguf", ".pkl", ".sig"}
-_LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA256SUMS", DESCRIPTION}
+_LEFT = {WEIGHTS, PICKLED, PICKLED_INDEX, SHARD_INDEX, OURS, "config.json", "SHA256SUMS", DESCRIPTION, GOLDEN_FILE}
 
 
 def write_int8_folder(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
     from bothways.tasks.embedding.embedder import SentenceEmbedder
     from bothways.tasks.evaluate import check_class, compare, operating_points, out_of_domain, predict_or_none
+    from bothways.tasks.heads.splits import split_fit_options
     from bothways.tasks.heads.targets import Regression
     from bothways.tasks.masked_lm.fill_mask import FillMask
     from bothways.tasks.masked_lm.pseudo_likelihood import PseudoLikelihood
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.schemas import DIALECT, Schemas
     from bothways.tasks.tagging.tagger import TextTagger
-    from bothways.tasks.task import split_fit_options
 
 __all__ = [
     "DIALECT",
@@ -49,6 +49,7 @@ _MODULES = {
     "classification.classifiers": ("PairClassifier", "TextClassifier"),
     "embedding.embedder": ("SentenceEmbedder",),
     "evaluate": ("check_class", "compare", "operating_points", "out_of_domain", "predict_or_none"),
+    "heads.splits": ("split_fit_options",),
     "heads.targets": ("Regression",),
     "masked_lm.fill_mask": ("FillMask",),
     "masked_lm.pseudo_likelihood": ("PseudoLikelihood",),
@@ -57,6 +58,5 @@ _MODULES = {
     "question_answering.answerer": ("QuestionAnswerer",),
     "schemas": ("DIALECT", "Schemas"),
     "tagging.tagger": ("TextTagger",),
-    "task": ("split_fit_options",),
 }
 __getattr__ = loader(__name__, _MODULES)

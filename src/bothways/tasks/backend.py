@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 
@@ -51,6 +51,8 @@ class OpenOptions(TypedDict, total=False):
             for float32.
         download: Whether the model may be downloaded from the hub.
         allow_pickle: Whether a ``.bin`` file may be read, after a scan.
+        check: Compare the model with the golden answers in its folder, and raise `AnswersChanged` if it differs. Only
+            options for finding the model, its device and its precision can be given then.
     """
 
     max_length: int | None
@@ -61,6 +63,22 @@ class OpenOptions(TypedDict, total=False):
     dtype: str | torch.dtype | None
     download: bool
     allow_pickle: bool
+    check: bool
+
+
+# Options that do not change the model's default way of answering.
+_NEUTRAL = ("revision", "device", "dtype", "download", "allow_pickle", "check")
+
+
+def check_requested(options: Mapping[str, object]) -> bool:
+    """Return the option ``check``; refuse it beside options that change the model's answers."""
+    others = [name for name, value in options.items() if name not in _NEUTRAL and value is not None]
+    if options.get("check") and others:
+        raise InvalidInput(
+            f"check=True compares the model's default answers, which {' and '.join(others)} may change: leave out "
+            "one or the other."
+        )
+    return bool(options.get("check"))
 
 
 @dataclass(frozen=True)
@@ -92,6 +110,11 @@ class Backend(ABC):
     @abstractmethod
     def tokenizer(self) -> TextTokenizer:
         """The tokenizer."""
+
+    @property
+    @abstractmethod
+    def arithmetic(self) -> tuple[str, str]:
+        """The precision and the device of the matrix products, such as ``("float32", "cpu")``."""
 
     @property
     @abstractmethod

@@ -58,6 +58,11 @@ class OnnxBackend(Backend):
     def tokenizer(self) -> TextTokenizer:
         return self.files.tokenizer
 
+    @property
+    @override
+    def arithmetic(self) -> tuple[str, str]:
+        return "float32", "cpu"
+
     @cached_property
     @override
     def runner(self) -> TextRunner:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.checkpoints.hub import LocatedModel, is_exported, no_weights
+from bothways.checkpoints.hub import LocatedModel, is_exported, locate, no_weights
 from bothways.choices import Merge, Pooling, Scheme, TargetKind
+from bothways.lazy import require_torch
 from bothways.tasks.backend import Backend, OpenOptions
+from bothways.threads import loading
 
 if TYPE_CHECKING:
     from bothways.tasks.torch_backend import TorchBackend
@@ -33,6 +37,28 @@ class OpenArguments(OpenOptions, total=False):
     pooling: Pooling | None
     unit_length: bool | None
     dimensions: int | None
+
+
+def find_model(name_or_path: str | Path, options: OpenOptions) -> LocatedModel:
+    """Find a model, see `bothways.checkpoints.hub.locate`."""
+    return locate(
+        name_or_path,
+        revision=options.get("revision"),
+        download=options.get("download", False),
+        allow_pickle=options.get("allow_pickle", False),
+    )
+
+
+@contextmanager
+def located_model(name_or_path: str | Path, options: OpenOptions) -> Iterator[LocatedModel]:
+    """Find a model, which is opened in the block."""
+    located = find_model(name_or_path, options)
+    if is_exported(located.folder):  # an export is opened without torch
+        yield located
+        return
+    require_torch("opening a model with weights")
+    with loading():
+        yield located
 
 
 def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Backend:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
-from bothways import data
+from bothways import checkpoints, data
 from bothways.checkpoints.schema import Stored
 from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence
@@ -25,18 +25,20 @@ from bothways.inference import Rows
 from bothways.lazy import imported
 from bothways.progress import progress
 from bothways.tasks.backend import Backend
-from bothways.tasks.columns import AnyColumns, Card, stored_columns
+from bothways.tasks.columns import AnyColumns, Card, inputs_of, stored_columns
 from bothways.tasks.opening import with_weights
 from bothways.tasks.scores import ScoredRows, Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.text.windows import Text
 
 if TYPE_CHECKING:
+    from bothways.checkpoints import ModelAnswer
     from bothways.choices import HeadName
-    from bothways.data import Example, Source
+    from bothways.data import Example, Row, Source
     from bothways.evaluation.outcomes import Outcomes
     from bothways.tasks.heads.diagnostics import LabelIssue
     from bothways.tasks.heads.targets import Target
+    from bothways.text import EncodedText, TextTokenizer
 
 InputT = TypeVar("InputT")
 TruthT = TypeVar("TruthT")
@@ -155,7 +157,7 @@ class TrainedModel(Protocol):
     """A trained model of one task, an ensemble, or several tasks on one encoder: an immutable value that predicts.
 
     The ``backend`` of an ensemble is that of its first member. The ``card`` is the record of the training, as JSON
-    values.
+    values. ``golden_inputs`` are held-out inputs for golden answers; a model that was opened has none.
     """
 
     @property
@@ -169,6 +171,12 @@ class TrainedModel(Protocol):
 
     @property
     def card(self) -> Card: ...
+
+    @property
+    def golden_inputs(self) -> tuple[object, ...]: ...
+
+    def read_texts(self, value: object) -> Iterable[tuple[Backend, Sequence[Text]]]:
+        """Yield each model that reads an input, with the texts that it reads."""
 
     def score_blocks(self, inputs: Iterable[Any], options: object = None) -> Iterator[Sequence[Scores[object]]]:
         """Yield the scores of any number of inputs, block by block."""
@@ -246,6 +254,7 @@ class TrainedHead(Generic[OutputsT]):
         columns: Names of the columns to read.
         card: The model's record of its training.
         issues: Confident predictions that contradict held-out labels; not saved, as they quote the data.
+        golden_inputs: Held-out inputs for golden answers.
     """
 
     spec: TaskSpec
@@ -254,6 +263,11 @@ class TrainedHead(Generic[OutputsT]):
     columns: AnyColumns
     card: Card = field(default_factory=dict)
     issues: tuple[LabelIssue, ...] = ()
+    golden_inputs: tuple[object, ...] = ()
+
+    def read_texts(self, value: object) -> tuple[tuple[Backend, Sequence[Text]], ...]:
+        """Return the backend with the texts that it reads of an input."""
+        return ((self.backend, self.outputs.texts(value)),)
 
     def score_blocks(self, inputs: Iterable[InputT], options: object = None) -> Iterator[list[Scores[object]]]:
         """Yield the scores of any number of inputs, block by block; this runs the model."""
@@ -289,6 +303,85 @@ def open_head(spec: TaskSpec, backend: Backend) -> TrainedHead | None:
     card = Stored.of(backend.files.extras).card if ours else {}
     ready = backend.with_trained_head(spec.name, kind.head, outputs.layers, per_token=kind.per_token)
     return TrainedHead(spec, ready, outputs, stored_columns(card, spec.columns), card)
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweringTask:
+    """A trained model of a task as its golden answers see it, see `bothways.checkpoints.golden.Answering`."""
+
+    task: str
+    fitted: TrainedModel
+    source: Path | None = None  # a folder whose golden inputs are kept
+
+    @property
+    def architecture(self) -> dict[str, object]:
+        """The family and the size of the encoder."""
+        backend = self.fitted.backend
+        model_type = backend.files.settings.get("model_type")
+        return {"model_type": model_type, "hidden": backend.config.hidden, "layers": backend.config.layers}
+
+    @property
+    def arithmetic(self) -> tuple[str, str]:
+        """The precision and the device."""
+        return self.fitted.backend.arithmetic
+
+    @property
+    def runtime(self) -> str:
+        """The package that computes."""
+        return "torch" if self.fitted.backend.has_weights else "onnxruntime"
+
+    @property
+    def held_out(self) -> tuple[object, ...]:
+        """Held-out inputs of the training."""
+        return self.fitted.golden_inputs
+
+    @property
+    def opened_from(self) -> Path | None:
+        """The folder with these weights; None after a training, whose rows may include the inputs recorded there."""
+        backend = self.fitted.backend
+        if self.source is not None or not backend.has_weights:
+            return self.source or backend.files.folder
+        model = with_weights(backend, "save").model
+        return None if model.trainings else model.folder
+
+    def inputs_of(self, values: Sequence[object]) -> list[object]:
+        """Return JSON values as checked inputs."""
+        return list(inputs_of(self.fitted.columns, values))
+
+    @property
+    def columns(self) -> AnyColumns:
+        """Columns of a row."""
+        columns: AnyColumns = self.fitted.columns
+        return columns
+
+    def read(self, rows: Iterable[Row]) -> list[object]:
+        """Return the inputs in rows."""
+        return [self.columns.read(row) for row in rows]
+
+    def neutral(self, texts: Sequence[str]) -> list[object]:
+        """Return inputs made of the fewest texts each that the task reads."""
+        for count in range(1, len(texts)):
+            parts = [[texts[(place + more) % len(texts)] for more in range(count)] for place in range(len(texts))]
+            try:
+                rows = [row for part in parts for row in self.columns.rows_of(part)]
+            except InvalidInput:
+                continue
+            return self.read(data.Row(number, row, f"text {number}") for number, row in enumerate(rows, start=1))
+        raise InvalidInput(f"no input of {self.task} can be made of texts.")
+
+    def answers(self, inputs: Sequence[object]) -> Iterator[ModelAnswer]:
+        """Yield the tokens, the logits and the prediction of each input."""
+        fitted, left = self.fitted, iter(inputs)
+        for scores in fitted.score_blocks(inputs):
+            for each, prediction in zip(scores, fitted.outputs.decide(scores), strict=True):
+                yield checkpoints.ModelAnswer(list(tokens_of(fitted, next(left))), each.numbers, prediction.to_dict())
+
+
+def tokens_of(fitted: TrainedModel, value: object) -> Iterator[tuple[TextTokenizer, EncodedText]]:
+    """Yield the windows of the texts of an input, with the tokenizer that made them."""
+    for backend, texts in fitted.read_texts(value):
+        for text in backend.reading.encode(backend.tokenizer, texts):
+            yield backend.tokenizer, text
 
 
 # --- the windows of a text ---

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from bothways.checkpoints.files import read_json
+from bothways.checkpoints.golden import stored_inputs
 from bothways.checkpoints.schema import OURS
 from bothways.families.family import HEAD_POOLING, PAIR
 from bothways.tasks.card import training_baseline
@@ -82,6 +83,7 @@ def write_readme(folder: Path, kind: str, spec: TaskSpec) -> None:
         parts += [f"## {task}: {specs[task].name.replace('_', ' ')}"] if task else []
         for title, lines in _sections(specs[task], part, cards[task]):
             parts += [f"{'###' if task else '##'} {title}", "\n".join(lines)]
+    parts += _golden(folder)
     (folder / README).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
@@ -127,6 +129,19 @@ def _on_hub(name: object) -> bool:
     """Return True for a name on the hub, False for a path that looks like one."""
     pattern = r"[A-Za-z0-9][\w.-]*/[\w.-]+"
     return isinstance(name, str) and re.fullmatch(pattern, name, re.ASCII) is not None and not Path(name).exists()
+
+
+def _golden(folder: Path) -> list[str]:
+    """Return a section on the golden answers; empty without them."""
+    golden = stored_inputs(folder)
+    if golden is None:
+        return []
+    whose = "neutral texts" if golden.source == "neutral" else f"inputs, which quote {golden.source} data"
+    return [
+        "## Golden answers",
+        f"`golden.json` has the answers to {len(golden.values)} {whose}. `bothways check {PLACE}` notices an upgrade "
+        "that changes them.",
+    ]
 
 
 def _summary(folder: Path, content: Mapping[str, object], kind: str, specs: Mapping[str, TaskSpec]) -> str:

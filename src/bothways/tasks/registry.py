@@ -4,12 +4,15 @@ To add a task, add its spec to `SPECS`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InvalidInput
+from bothways import checkpoints
+from bothways.choices import GoldenSource
+from bothways.errors import BothwaysError, InvalidInput
 from bothways.lazy import imported
+from bothways.progress import phase
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.masked_lm.spec import MASKED_LM
@@ -69,6 +72,28 @@ def models(specs: Iterable[TaskSpec]) -> str:
 def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)
     """Import the class of a task."""
     return imported(spec.home)
+
+
+def write_golden_of(folder: Path, source: Path, golden: GoldenSource | None) -> None:
+    """Write the golden answers of a model that was converted, with the inputs in the folder of the original, if any."""
+    if golden is None:
+        return
+    name = task_of(folder)
+    try:
+        if name in SPECS:
+            answering = replace(
+                task_class(SPECS[name]).from_pretrained(folder, device="cpu")._answering(), source=source
+            )
+            checkpoints.write_golden(folder, answering, golden)
+        else:
+            checkpoints.load(folder, device="cpu").write_golden(folder, golden)
+    except BothwaysError as error:
+        phase(f"no golden answers were recorded: {error}")
+
+
+def task_of(folder: Path) -> str:
+    """Return the task of the model in a folder; embedding if it has none, since any encoder embeds texts."""
+    return stored_task(folder) or task_of_heads(folder) or EMBEDDING.name
 
 
 def stored_task(folder: Path) -> str | None:

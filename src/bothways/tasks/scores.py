@@ -7,7 +7,7 @@ hidden.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -15,7 +15,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from bothways.errors import TextsTruncated
+from bothways.errors import InvalidInput, TextsTruncated
 from bothways.evaluation.report import TextsRead
 
 if TYPE_CHECKING:
@@ -63,6 +63,18 @@ class Classified(Protocol):
     def probabilities(self) -> Mapping[str, float]: ...
 
 
+def label_probabilities(predictions: Iterable[object], labels: Sequence[str], model: str) -> NDArray[np.float64]:
+    """Return the label probabilities of predictions (N, C); refuse predictions without them, of a class ``model``."""
+    rows: list[list[float]] = []
+    for each in predictions:
+        match each:
+            case Classified(probabilities={**found}):
+                rows.append([found[label] for label in labels])
+            case _:
+                raise InvalidInput(f"expected a model with label probabilities, got a {model}: use predict.")
+    return np.array(rows).reshape(-1, len(labels))
+
+
 def _json_object(part: "DataclassInstance") -> dict[str, object]:
     found, read = dict[str, object](), dict[str, object]()
     for each in fields(part):
@@ -104,6 +116,11 @@ class Scores(Generic[PlacesT]):
     read: TokensRead
     features_LH: NDArray[np.float64] | None = None
     votes: float | None = None
+
+    @property
+    def numbers(self) -> NDArray[np.float64]:
+        """The logits of all rows as one row, for golden answers."""
+        return self.logits_RC.ravel()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,6 @@ Predictions are made by an immutable value (`TrainedModel`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -18,19 +17,28 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
-from bothways.checkpoints.hub import LocatedModel, is_exported, locate
+from bothways import checkpoints
+from bothways.checkpoints.hub import LocatedModel
+from bothways.choices import GoldenSource
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
-from bothways.lazy import imported, require_torch
+from bothways.lazy import imported
 from bothways.progress import progress, reporting
 from bothways.storage import new_folder
-from bothways.tasks.backend import Backend, OpenOptions
-from bothways.tasks.columns import AnyColumns, column_names, inputs_of, parse, renamed
-from bothways.tasks.opening import OpenArguments, open_backend, with_weights
-from bothways.tasks.outputs import TrainedHead, TrainedModel, outputs_type, score_blocks, score_rows, scores_of_others
-from bothways.tasks.scores import Classified, ScoredRows, texts_read, warn_of_cut
+from bothways.tasks.backend import Backend, OpenOptions, check_requested
+from bothways.tasks.columns import column_names, inputs_of, parse, renamed
+from bothways.tasks.opening import OpenArguments, located_model, open_backend, with_weights
+from bothways.tasks.outputs import (
+    AnsweringTask,
+    TrainedHead,
+    TrainedModel,
+    outputs_type,
+    score_blocks,
+    score_rows,
+    scores_of_others,
+)
+from bothways.tasks.scores import ScoredRows, label_probabilities, texts_read, warn_of_cut
 from bothways.tasks.spec import DataArguments, PredictArguments, PredictOptions, TaskSpec, chosen
-from bothways.threads import loading
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
@@ -38,7 +46,6 @@ if TYPE_CHECKING:
     from bothways.evaluation.report import Report
     from bothways.tasks.heads.splits import TaskTraining
     from bothways.tasks.spec import FitArguments
-    from bothways.training.options import TrainingOptions
     from bothways.training.state import TrainingRecord
 
 TrainedT = TypeVar("TrainedT", bound=TrainedModel, default=TrainedHead)
@@ -121,25 +128,21 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
         Raises:
             InvalidInput: An option is out of its range, or a trained head has no label names.
+            AnswersChanged: With ``check=True``, the model differs from its golden answers.
             CorruptCheckpoint: A file is damaged. Also raises everything that `bothways.load` raises.
         """
         opening: OpenOptions = options
+        check = check_requested(options)
         known = tuple(OpenOptions.__annotations__)
         own = {name: value for name, value in options.items() if name not in known}
         given: object = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=known)
-        located = locate(
-            name_or_path,
-            revision=opening.get("revision"),
-            download=opening.get("download", False),
-            allow_pickle=opening.get("allow_pickle", False),
-        )
-        exported = is_exported(located.folder)
-        if not exported:  # an export is opened without torch
-            require_torch("opening a model with weights")
-        with nullcontext() if exported else loading():
+        with located_model(name_or_path, opening) as located:
             backend = cls._backend(located, opening)
             backend = replace(backend, reading=replace(backend.reading, cut=cls.spec.cut), options=given)
-            return cls(backend, imported(cls.spec.opener)(cls.spec, backend))
+            model = cls(backend, imported(cls.spec.opener)(cls.spec, backend))
+            if check:
+                checkpoints.check_folder(model._answering(), located.folder, model.name)
+            return model
 
     def fit(
         self,
@@ -167,7 +170,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             InvalidInput: The data or an option is not usable; the message names the row.
             TypeError: An option is unknown.
         """
-        from bothways.tasks.heads.splits import TrainingData
+        from bothways.tasks.heads.splits import TrainingData, split_fit_options
         from bothways.training.loop import train  # only training needs the loop
 
         backend = with_weights(self.backend, "train")
@@ -183,8 +186,14 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             self._opened = fitted.backend  # frees the memory of the previous model
         return record
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, folder: str | Path, *, overwrite: bool = False, golden: GoldenSource | None = "validation") -> None:
         """Save the model in the layout of transformers and sentence-transformers; a failed save leaves no files.
+
+        Args:
+            folder: The folder.
+            overwrite: Replace an existing folder.
+            golden: Inputs of the golden answers: up to 16 held-out inputs, or neutral ones if there are none. With
+                ``"neutral"``, no data are quoted; None saves no golden answers.
 
         Raises:
             NotFitted: The model was not trained for this task.
@@ -196,7 +205,12 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         with_weights(self.backend, "save")
         with new_folder(folder, overwrite=overwrite) as new:
             self.fitted.write(new)
+            checkpoints.write_golden(new, self._answering(), golden)
             write_readme(new, type(self).__name__, self.spec)
+
+    def _answering(self) -> AnsweringTask:
+        """Return the model as its golden answers see it."""
+        return AnsweringTask(self.spec.name, self.fitted)
 
     # --- predict ---
 
@@ -273,15 +287,8 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         if options.pop("top", None) is not None:
             raise InvalidInput("predict_proba gives the probabilities of all labels: leave top out, or use predict.")
         listed, _ = parse(self.fitted.columns, inputs)
-        rows: list[list[float]] = []
-        for each in self._predictions(listed, len(listed), show_progress, options) if labels else [None]:
-            match each:
-                case Classified(probabilities={**found}):
-                    rows.append([found[label] for label in labels])
-                case _:
-                    kind = type(self).__name__
-                    raise InvalidInput(f"expected a model with label probabilities, got a {kind}: use predict.")
-        return np.array(rows).reshape(-1, len(labels))
+        predictions = self._predictions(listed, len(listed), show_progress, options) if labels else [None]
+        return label_probabilities(predictions, labels, type(self).__name__)
 
     def _predict_options(self, options: Mapping[str, object]) -> PredictOptions:
         """Return the options of a prediction as a value, after checking that the model supports them."""
@@ -430,12 +437,3 @@ def with_fitted_threshold(
     scores = scores_of_others(task.fitted, task.name, others, show_progress)
     warn_of_cut(texts_read(each.read for each in scores))
     return with_threshold(task.fitted, task.name, scores)
-
-
-def split_fit_options(task: AnyTask, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:
-    """Split the arguments of ``task.fit`` into columns, the task's own options, and training options."""
-    from bothways.tasks.heads.splits import as_regression, training_options
-
-    columns, rest = task._columns_of(task.spec.columns, as_regression(task.spec, options))
-    own, training = training_options(task.spec, columns, rest, f"{type(task).__name__}.fit()")
-    return columns, own, training

@@ -110,6 +110,11 @@ class TorchBackend(Backend):
     def score_count(self, head: HeadName) -> int | None:
         return self.files.score_count(head)
 
+    @property
+    @override
+    def arithmetic(self) -> tuple[str, str]:
+        return self.model.precision, self.model.device.type
+
     @cached_property
     @override
     def runner(self) -> TextRunner:

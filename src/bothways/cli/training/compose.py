@@ -31,6 +31,7 @@ def ensemble(
     calibrate: opt.File | None = None,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     overwrite: opt.Flag = False,
+    golden: opt.Golden = "validation",
     json: opt.Json = False,
     quiet: opt.Quiet = False,
     columns: object = None,
@@ -60,7 +61,7 @@ def ensemble(
     if (
         overwrite
         and output.is_dir()
-        and any(path.name not in (checkpoints.OURS, "README.md") for path in output.iterdir())
+        and any(path.name not in (checkpoints.OURS, checkpoints.GOLDEN_FILE, "README.md") for path in output.iterdir())
     ):
         # Replacing a folder deletes its content: do not delete a trained model or other files.
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
@@ -76,7 +77,7 @@ def ensemble(
     except UnreadColumn as error:
         raise opt.usage_error(str(error)) from error
     with opt.as_usage_error():
-        made.save(output, overwrite=overwrite)
+        made.save(output, overwrite=overwrite, golden=opt.golden_source(golden))
     if json:
         print_json({"output": str(output), **made.facts()})
         return

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -76,6 +77,7 @@ class RunOptions:
     """Replace a trained model at the output; an unfinished run there is kept until this run's first checkpoint."""
     resume: opt.Flag = False
     """Continue an interrupted run, or start a new one if there is none."""
+    golden: opt.Golden = "validation"
     json: opt.Json = False
     quiet: opt.Quiet = False
 
@@ -158,7 +160,8 @@ def _run(
         try:
             options = {**options, "log": folders.log, "checkpoints": folders.unfinished if checkpoints else None}
             task, record = fit({**options, "show_progress": False if run.quiet else None})
-            return _conclude(task, record, folders, next_step, json=run.json)
+            save = partial(task.save, golden=opt.golden_source(run.golden))
+            return _conclude(task, record, folders, next_step, save, json=run.json)
         except KeyboardInterrupt:
             # The interruption came outside of the training loop, which handles interruptions itself.
             if folders.resumable:
@@ -171,6 +174,7 @@ def _conclude(
     record: "TrainingRecord",
     folders: RunFolders,
     next_step: "NextStep",
+    save: "Callable[[Path], None]",
     *,
     json: bool,
 ) -> int:
@@ -184,7 +188,7 @@ def _conclude(
     finished = not (interrupted and folders.resumable)
     with reporting(record.settings.show_progress):
         phase(f"saving to {folders.output}")
-    saved = folders.save(task.save, finished=finished)
+    saved = folders.save(save, finished=finished)
     if saved != folders.output:
         complain(
             f"{str(folders.output)!r} appeared or changed during the training and was not replaced: the model is in "

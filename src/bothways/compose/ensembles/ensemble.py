@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import NoReturn, Self, Unpack
 
 import numpy as np
+from typing_extensions import override
 
+from bothways.checkpoints.golden import choose_inputs
+from bothways.checkpoints.golden_check import check_folder
 from bothways.checkpoints.schema import MAX_MEMBERS, StoredEnsemble, damaged
 from bothways.compose.ensembles.combining import (
     Combination,
@@ -28,11 +31,11 @@ from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.evaluation.temperature import Temperature
 from bothways.progress import phase, reporting
-from bothways.tasks.backend import OpenOptions
+from bothways.tasks.backend import OpenOptions, check_requested
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
 from bothways.tasks.columns import AnyColumns, stored_columns
 from bothways.tasks.opening import OpenArguments
-from bothways.tasks.outputs import score_inputs
+from bothways.tasks.outputs import AnsweringTask, score_inputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import AnyTask, Task
 
@@ -118,8 +121,11 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         Raises:
             UnknownModel: The folder of a member is missing.
             CorruptCheckpoint: The files of a member have changed, or ``bothways.json`` is damaged.
+            AnswersChanged: With ``check=True``, the ensemble differs from its golden answers.
         """
         given: OpenOptions = options
+        check = check_requested(options)
+        given.pop("check", None)  # members have no answers of their own here
         stored, folders = read_ensemble(Path(name_or_path))
         read = stored.reading
         # Treat long texts as in the calibration, unless the caller gives other options.
@@ -132,7 +138,10 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         combination = stored_combination(stored, len(folders), size)
         outputs = replace(fitted.outputs, combiner=combiner.restored(stored), combination=combination)
         fitted = replace(fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored.card)
-        return cls(models, fitted)
+        made = cls(models, replace(fitted, folder=Path(name_or_path)))
+        if check:
+            check_folder(made._answering(), Path(name_or_path), str(name_or_path))
+        return made
 
     @property
     def name(self) -> str:
@@ -190,7 +199,29 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         limits = (*outputs.combiner.limits(chose), *_detector_limits(self.members))
         part = outputs.combiner.data_facts([each[0] for each in inputs], truth)
         card = {**_card(method, members, CardMetrics(report, limits), part), **stacking, **outputs.combiner.card()}
-        return replace(fitted, outputs=outputs, card=card)
+        held_out = ((each.text[0], each.label) for each in examples if len(set(each.text)) == 1)
+        return replace(fitted, outputs=outputs, card=card, golden_inputs=choose_inputs(held_out, (), seed=0))
+
+    def _answering(self) -> AnsweringTask:
+        return AnsweringEnsemble("ensemble", self.fitted)
+
+
+class AnsweringEnsemble(AnsweringTask):
+    """An ensemble as its golden answers see it; all members read the same input."""
+
+    __slots__ = ()
+
+    fitted: TrainedEnsemble
+
+    @property
+    @override
+    def opened_from(self) -> Path | None:
+        return self.fitted.folder
+
+    @property
+    @override
+    def columns(self) -> AnyColumns:
+        return self.fitted.columns.columns[0]
 
 
 def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> EnsembleColumns:

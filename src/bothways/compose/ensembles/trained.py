@@ -36,6 +36,7 @@ from bothways.tasks.heads.targets import Target
 from bothways.tasks.outputs import AnyOutputs, TrainedHead
 from bothways.tasks.scores import Scores
 from bothways.text.files import TOKENIZER_FILES
+from bothways.text.windows import Text
 
 # The files that determine a member's predictions; other files may change.
 _WEIGHTS = (".safetensors", ".bin")
@@ -286,6 +287,8 @@ class TrainedEnsemble:
     columns: EnsembleColumns
     reading: OpenOptions  # explicit options for long texts, for all members
     card: Card = field(default_factory=dict)
+    golden_inputs: tuple[object, ...] = ()  # calibration rows for golden answers
+    folder: Path | None = None  # the folder that it was opened from
 
     @property
     def backend(self) -> Backend:
@@ -296,6 +299,12 @@ class TrainedEnsemble:
     def members(self) -> tuple[Member, ...]:
         """The members."""
         return self.outputs.members
+
+    def read_texts(self, value: object) -> Iterable[tuple[Backend, Sequence[Text]]]:
+        """Return the backend of each member with the texts that it reads of an input."""
+        own = value if isinstance(value, tuple) else (value,) * len(self.members)
+        members = zip(self.members, own, strict=True)
+        return [found for member, each in members for found in member.fitted.read_texts(each)]
 
     def score_blocks(self, inputs: Iterable[MemberInputs], options: object = None) -> Iterator[list[EnsembleScores]]:
         """Yield the combined scores in blocks; the members score a block one after the other."""

@@ -1,12 +1,14 @@
 """Multi-task models: several tasks on one encoder, such as the sentiment and topic of a text, in one pass."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 from typing import Unpack
 
+from bothways.checkpoints.golden import MOST_INPUTS
 from bothways.checkpoints.schema import StoredTasks
 from bothways.choices import Merge
-from bothways.compose.multitask.columns import SharedColumns
+from bothways.compose.multitask.columns import SharedColumns, as_given
 from bothways.compose.multitask.data import Proportional, Sampling, TaskData
 from bothways.compose.multitask.files import check_names, opened_beside, opened_for_parts, read_parts
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
@@ -15,14 +17,14 @@ from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns, TextColumns
-from bothways.tasks.heads.splits import TrainingData
+from bothways.tasks.heads.splits import TrainingData, split_fit_options
 from bothways.tasks.heads.training import HeadTraining, train_head
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead, check_merge
 from bothways.tasks.registry import task_class
 from bothways.tasks.scores import ScoredRows
 from bothways.tasks.spec import TaskSpec, TextInput, options_of
-from bothways.tasks.task import HeadTask, Task, split_fit_options
+from bothways.tasks.task import HeadTask, Task
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.loop import train
 from bothways.training.options import TrainingArguments, TrainingOptions
@@ -145,7 +147,11 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
                 parts = {name: each.finish(record) for name, each in ready.items()}
-            self._fitted = TrainedTasks(opened, parts, SharedColumns.of(parts), self.merge)
+            # A text that one task held out may be a training row of another.
+            learnt = {as_given(row.text) for each in ready.values() for row in each.data.examples}
+            parts = {name: replace(part, golden_inputs=unlearnt(part, learnt)) for name, part in parts.items()}
+            golden = tuple(islice(in_turn([part.golden_inputs for part in parts.values()]), MOST_INPUTS))
+            self._fitted = TrainedTasks(opened, parts, SharedColumns.of(parts), self.merge, golden)
             self._opened = opened
         return record
 
@@ -194,6 +200,21 @@ def open_tasks(spec: TaskSpec, backend: Backend) -> TrainedTasks | None:
     opened, merge = opened_for_parts(opened, stored), _merge(backend, stored.merge)
     parts = read_parts(opened, stored, merge)
     return TrainedTasks(opened, parts, SharedColumns.of(parts), merge)
+
+
+def unlearnt(part: TrainedHead, learnt: Collection[object]) -> tuple[object, ...]:
+    """Return the held-out inputs of a task that are training rows of no task."""
+    return tuple(value for value in part.golden_inputs if as_given(value) not in learnt)
+
+
+def in_turn(groups: Iterable[Sequence[object]]) -> Iterator[object]:
+    """Yield the first item of each group, then the second ones, and so on, without repeats."""
+    seen = set[object]()
+    for row in zip_longest(*groups):
+        for value in row:
+            if value is not None and as_given(value) not in seen:
+                seen.add(as_given(value))
+                yield value
 
 
 def _merge(backend: Backend, stored: Merge | None = None) -> Merge:

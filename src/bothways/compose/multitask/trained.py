@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bothways.choices import Merge
 from bothways.compose.multitask.columns import SharedColumns, as_given
@@ -17,12 +18,13 @@ from bothways.data import Example, Source, read_rows
 from bothways.errors import InvalidInput
 from bothways.evaluation.report import Report, TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
-from bothways.tasks.backend import stored_reading
+from bothways.tasks.backend import Backend, stored_reading
 from bothways.tasks.card import training_baseline
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.torch_backend import TorchBackend
+from bothways.text.windows import Text
 
 TaskExample: TypeAlias = Example[dict[str, Example[object]]]
 """An input, with the labelled example of each task by name."""
@@ -33,6 +35,11 @@ class TaskScores(Scores[None]):
     """The scores of each task for one input, from one pass of the encoder."""
 
     tasks: Mapping[str, Scores[object]] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> NDArray[np.float64]:
+        """The logits of all tasks as one row."""
+        return np.concatenate([each.numbers for each in self.tasks.values()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +162,7 @@ class TrainedTasks:
     parts: Mapping[str, TrainedHead]
     columns: SharedColumns
     merge: Merge  # how the logits of a long text's windows are merged
+    golden_inputs: tuple[object, ...] = ()  # held-out inputs for golden answers
 
     @property
     def outputs(self) -> MultiOutputs:
@@ -187,6 +195,10 @@ class TrainedTasks:
     def runner(self) -> TextRunner:
         """The runner that computes all heads in one pass of the encoder."""
         return with_weights(self.reader.backend, "use").text_runner(self.heads, per_token=self.heads.per_token)
+
+    def read_texts(self, value: object) -> Iterable[tuple[Backend, Sequence[Text]]]:
+        """Return the backend with the texts that it reads of an input."""
+        return self.reader.read_texts(value)
 
     def score_blocks(self, inputs: Iterable[object], options: object = None) -> Iterator[list[TaskScores]]:
         """Yield the scores of all tasks in blocks, from one pass of the encoder."""

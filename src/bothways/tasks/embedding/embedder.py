@@ -5,15 +5,18 @@ Shapes: N and M texts, K kept dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
+from bothways import checkpoints
 from bothways.checkpoints.hub import LocatedModel
-from bothways.data import as_batch
+from bothways.choices import GoldenSource
+from bothways.data import Row, as_batch, text_at
 from bothways.errors import InvalidInput
 from bothways.tasks.backend import Backend, OpenOptions
 from bothways.tasks.columns import renamed
@@ -38,10 +41,13 @@ from bothways.tasks.embedding.trained import (
     warning_of_cut,
 )
 from bothways.tasks.opening import open_backend, with_weights
+from bothways.tasks.outputs import AnsweringTask, tokens_of
 from bothways.tasks.scores import ScoredRows, texts_read, warn_of_cut
-from bothways.tasks.task import Task, split_fit_options
+from bothways.tasks.task import Task
+from bothways.text.windows import check_text
 
 if TYPE_CHECKING:
+    from bothways.checkpoints import ModelAnswer
     from bothways.data import Source
     from bothways.tasks.spec import FitArguments
     from bothways.training.state import TrainingRecord
@@ -67,18 +73,18 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
     def _backend(cls, located: LocatedModel, options: OpenOptions) -> Backend:
         return reading_as_stored(open_backend(located, cls.spec.name, options), options)
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, folder: str | Path, *, overwrite: bool = False, golden: GoldenSource | None = "validation") -> None:
         """Write the model, atomically, in a layout that this package and sentence-transformers open.
 
         sentence-transformers computes the same vectors from it. If the encoder was trained, the name of the model
-        becomes the path of the folder.
+        becomes the path of the folder. See `Task.save` for the arguments.
 
         Raises:
             NotFitted: The model was not trained for this.
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; no partial files remain.
         """
-        super().save(folder, overwrite=overwrite)
+        super().save(folder, overwrite=overwrite, golden=golden)
         model = with_weights(self.backend, "save").model
         if model.trainings:
             model.name, model.folder, model.revision, model.trainings = str(folder), Path(folder), None, 0
@@ -99,6 +105,8 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         """
         named = any(options.get(name) is not None for name in ("columns", *NAMES))
         if labels is None and not named and not _has_teacher(options.get("loss")):
+            from bothways.tasks.heads.splits import split_fit_options
+
             split_fit_options(self, options)  # refuse unknown options before the data are read
             data, options["columns"] = with_usual_kind(data)
         return super().fit(data, labels, validation=validation, **options)
@@ -121,6 +129,9 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             case ScoredPairs() | Pairs() | Triplets() | LabelledTexts() | PlainTexts():
                 return columns, rest
         raise InvalidInput(f"expected columns of embedding rows, such as Pairs(), got {columns!r:.80}.")
+
+    def _answering(self) -> AnsweringTask:
+        return AnsweringEmbedder(self.spec.name, self.fitted)
 
     def _scored(
         self, data: Source, columns: EmbeddingColumns, options: object, seed: int, show_progress: bool | None
@@ -258,6 +269,35 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         return (
             f"SentenceEmbedder({self.name!r}, pooling={self.fitted.settings.pooling!r}, dimensions={self.dimensions})"
         )
+
+
+class AnsweringEmbedder(AnsweringTask):
+    """An embedder as its golden answers see it: texts and their vectors."""
+
+    __slots__ = ()
+
+    fitted: TrainedEmbedder
+
+    @override
+    def inputs_of(self, values: Sequence[object]) -> list[object]:
+        for number, value in enumerate(values):
+            check_text(number, value)
+        return list(values)
+
+    @override
+    def read(self, rows: Iterable[Row]) -> list[object]:
+        """Return the texts in the column ``text`` of rows."""
+        return [text_at(row, ("text",)) for row in rows]
+
+    @override
+    def neutral(self, texts: Sequence[str]) -> list[object]:
+        return list(texts)
+
+    @override
+    def answers(self, inputs: Sequence[object]) -> Iterator[ModelAnswer]:
+        texts = list(map(str, inputs))
+        for text, (vector_K, _) in zip(texts, self.fitted.vectors(texts), strict=True):
+            yield checkpoints.ModelAnswer(list(tokens_of(self.fitted, text)), vector_K.astype(np.float64))
 
 
 def _has_teacher(loss: object) -> bool:

@@ -69,6 +69,7 @@ class TrainedEmbedder:
     columns: EmbeddingColumns = ScoredPairs()  # noqa: RUF009 (frozen)  # as in training
     card: Card = field(default_factory=dict)  # the model card; empty before a training
     layers: nn.Sequential | None = None  # the layers on the pooled vectors; None without them or in an export
+    golden_inputs: tuple[object, ...] = ()  # held-out texts for golden answers
 
     outputs: ClassVar[EmbeddingOutputs] = EmbeddingOutputs()
 
@@ -84,6 +85,10 @@ class TrainedEmbedder:
             return self
         known = chosen(EmbeddingOpening, options, "SentenceEmbedder.encode()", known=ENCODING)
         return replace(self, settings=self.settings.changed(known, self.backend.config.hidden))
+
+    def read_texts(self, value: object) -> tuple[tuple[Backend, Sequence[str]], ...]:
+        """Return the backend with the text that it reads."""
+        return ((self.backend, (str(value),)),)
 
     # --- vectors ---
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from bothways.checkpoints.golden import choose_inputs
 from bothways.choices import SimilarityName
 from bothways.data import Source
 from bothways.errors import InvalidInput
@@ -106,6 +107,11 @@ class EmbeddingExamples:
             )
         return cls(columns, rows, held_out, split=False)
 
+    def golden(self, seed: int) -> tuple[object, ...]:
+        """Return held-out texts for golden answers."""
+        held_out = ((text, row.label) for row in self.held_out for text in row.text)
+        return choose_inputs(held_out, (text for row in self.training for text in row.text), seed)
+
     @property
     def unmeasured(self) -> str | None:
         """The reason why the held-out rows allow no metric; None if they allow one."""
@@ -141,7 +147,9 @@ class EmbedderTraining:
             notes = notes_on_training(record, len(examples.held_out))
         card = written_card(with_weights(self.start.backend, "train").model, record, used, metrics)
         card = {**card, **loss_settings(self.objective.loss_of_batch), "notes": notes}
-        return replace(self.start, columns=examples.columns, card=card)
+        return replace(
+            self.start, columns=examples.columns, card=card, golden_inputs=examples.golden(self.training.seed)
+        )
 
 
 def train_embedder(

@@ -214,10 +214,12 @@ class StudentTraining:
             limits, notes, of = [MET] if self.lesson.split else [], [], VALIDATION
         else:
             learner, limits, notes, of = learner.uncalibrated(detects=True), [AGREES], [UNCALIBRATED], AGREEMENT
-        return measured_head(
+        trained = measured_head(
             spec, self.student, learner, self.columns, scores, self.data, self.held, record,
             notes=notes, limits=limits, of=of,
         )  # fmt: skip
+        learnt = set(self.lesson.inputs)
+        return replace(trained, golden_inputs=tuple(each for each in trained.golden_inputs if each not in learnt))
 
 
 def _objective(

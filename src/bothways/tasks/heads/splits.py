@@ -40,6 +40,23 @@ def as_regression(spec: TaskSpec, options: Mapping[str, object]) -> dict[str, ob
     return given | {"label": numbers, "target": "regression"}
 
 
+class Fittable(Protocol):
+    """A model of a task, see `bothways.tasks.task.Task`."""
+
+    spec: TaskSpec
+
+    @property
+    def _columns_of(self) -> Callable[..., tuple[AnyColumns, dict[str, object]]]:
+        """The function that returns the columns of a call and its other options."""
+
+
+def split_fit_options(task: Fittable, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:
+    """Split the arguments of ``task.fit`` into columns, the task's own options, and training options."""
+    columns, rest = task._columns_of(task.spec.columns, as_regression(task.spec, options))
+    own, training = training_options(task.spec, columns, rest, f"{type(task).__name__}.fit()")
+    return columns, own, training
+
+
 def training_options(
     spec: TaskSpec, columns: AnyColumns, options: Mapping[str, object], call: str
 ) -> tuple[object, TrainingOptions]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.checkpoints.golden import choose_inputs
 from bothways.data import Example
 from bothways.errors import TrainingDiverged
 from bothways.evaluation.report import Validation
@@ -326,7 +327,10 @@ def measured_head(
     more, issues = learner.diagnostics(scores, held.truth, used.examples, used.held_out) if labelled else ([], ())
     notes = [*notes, *notes_on_training(record, len(used.held_out), enough), *more]
     card = {**card, **learner.card(), "notes": notes}
-    return TrainedHead(spec, backend.with_layers(outputs.layers), outputs, columns, card, issues)
+    golden = choose_inputs(
+        ((each.text, each.label) for each in used.held_out), (each.text for each in used.examples), seed
+    )
+    return TrainedHead(spec, backend.with_layers(outputs.layers), outputs, columns, card, issues, golden)
 
 
 def _facts_of(learner: AnyLearner, stored: StoredInputs) -> dict[str, object]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, overload
 
+from typing_extensions import override
+
 from bothways.checkpoints.schema import Stored
-from bothways.data import Source
+from bothways.data import Row, Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import TextColumns, batch_of, stored_columns
+from bothways.tasks.masked_lm.masked_text import with_mask
 from bothways.tasks.masked_lm.outputs import HEAD, ExportedMaskedLM, FilledText, FittedMaskedLM
 from bothways.tasks.masked_lm.pseudo_likelihood import PseudoLikelihood, pseudo_likelihood
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
 from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.opening import with_weights
+from bothways.tasks.outputs import AnsweringTask
 from bothways.tasks.scores import ScoredRows
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import Task
@@ -45,6 +49,9 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
             "such a head (BERT, RoBERTa, DeBERTa, ...), or train one on your texts: FillMask.fit, or bothways adapt "
             "--model ... --data texts.txt --output ..."
         )
+
+    def _answering(self) -> AnsweringTask:
+        return AnsweringMaskedLM(self.spec.name, self.fitted)
 
     @property
     def has_head(self) -> bool:
@@ -111,6 +118,17 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
             for index, text in enumerate(texts)
         )
         return fitted.run(searches, "scoring", total=total, show_progress=show_progress)
+
+
+class AnsweringMaskedLM(AnsweringTask):
+    """A masked language model as its golden answers see it."""
+
+    __slots__ = ()
+
+    @override
+    def read(self, rows: Iterable[Row]) -> list[object]:
+        """Return the texts in rows, with a mask in each."""
+        return [with_mask(str(text)) for text in AnsweringTask.read(self, rows)]
 
 
 def open_masked_lm(spec: TaskSpec, backend: Backend) -> FittedMaskedLM | None:

@@ -21,6 +21,21 @@ _CONTEXT = 40
 _NO_LIMIT = 2**31 - 1
 
 
+def with_mask(text: str) -> str:
+    """Return a text with a mask in place of its middle word; behind its only word if it has one; as it is with masks.
+
+    >>> with_mask("Paris is the capital.")
+    'Paris is [MASK] capital.'
+    """
+    words = text.split()
+    if MASK in text:
+        return text
+    if len(words) < 2:
+        return f"{text} {MASK}"
+    words[len(words) // 2] = MASK
+    return " ".join(words)
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A mask: the index of its token in the input sequence, and the text on its left.

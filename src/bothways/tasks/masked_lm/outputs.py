@@ -36,6 +36,7 @@ from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.opening import with_weights
 from bothways.tasks.scores import Count, Probability, ScoredRows, Scores, TaskPrediction, TokensRead, texts_read
 from bothways.tasks.spec import options_of
+from bothways.text.windows import Text
 
 if TYPE_CHECKING:
     from bothways.objectives.masking import Masker
@@ -217,6 +218,7 @@ class FittedMaskedLM(ABC):
     outputs: MaskedLMOutputs
     columns: MaskedTextColumns
     card: Card
+    golden_inputs: tuple[object, ...]
 
     @abstractmethod
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
@@ -228,6 +230,10 @@ class FittedMaskedLM(ABC):
 
         The folder opens as a masked language model in transformers, and here as an encoder for any task.
         """
+
+    def read_texts(self, value: object) -> tuple[tuple[Backend, Sequence[Text]], ...]:
+        """Return the backend with the text that it reads."""
+        return ((self.backend, (str(value),)),)
 
     def score_blocks(self, inputs: Iterable[str], options: object = None) -> Iterator[list[Scores[FoundFills]]]:
         """Yield the scores of texts with masks, in blocks; the searches of a block share batches."""
@@ -273,6 +279,7 @@ class ExportedMaskedLM(FittedMaskedLM):
     outputs: MaskedLMOutputs
     columns: MaskedTextColumns
     card: Card = field(default_factory=dict)
+    golden_inputs: tuple[object, ...] = ()
 
     @classmethod
     def of(cls, backend: OnnxBackend, columns: MaskedTextColumns, card: Card) -> ExportedMaskedLM:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from bothways.checkpoints.golden import choose_inputs
 from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
 from bothways.evaluation.outcomes import TokenLosses, token_outcomes
@@ -21,7 +22,7 @@ from bothways.tasks.backend import stored_reading
 from bothways.tasks.card import LIKE_THESE, CardMetrics, DataUsed, data_part, optimistic, written_card
 from bothways.tasks.columns import Card
 from bothways.tasks.heads.splits import TrainingData, hold_out
-from bothways.tasks.masked_lm.masked_text import MaskReader
+from bothways.tasks.masked_lm.masked_text import MaskReader, with_mask
 from bothways.tasks.masked_lm.outputs import HEAD, FittedMaskedLM, MaskedLMOutputs, raw_texts, stored_texts
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
 from bothways.tasks.spec import TaskSpec
@@ -47,6 +48,7 @@ class TrainedMaskedLM(FittedMaskedLM):
     outputs: MaskedLMOutputs
     columns: MaskedTextColumns
     card: Card = field(default_factory=dict)
+    golden_inputs: tuple[object, ...] = ()
 
     @classmethod
     def of(cls, backend: TorchBackend, head: MaskedLMHead, columns: MaskedTextColumns, card: Card) -> "TrainedMaskedLM":
@@ -72,7 +74,7 @@ class MaskedLMTraining:
     """Masked language modelling on raw texts, ready for training.
 
     ``new_head`` is True if the head was initialised at random; ``before`` has the metrics on the held-out texts before
-    the training.
+    the training. ``golden`` are held-out texts with a mask in each.
     """
 
     started: TrainedMaskedLM
@@ -83,6 +85,7 @@ class MaskedLMTraining:
     tokens: int
     objective: PretrainingObjective
     before: Report
+    golden: tuple[object, ...]
 
     unit: ClassVar[float] = 1.0
 
@@ -92,7 +95,8 @@ class MaskedLMTraining:
         report = _report(self.started, self.held, self.masker, self.tokens)
         card = written_card(self.started.backend.model, record, self.data, CardMetrics(report, LIMITS))
         own = {"new_head": self.new_head, "before": flat_estimates(self.before.estimates)}
-        return replace(self.started, card={**card, "masking": self.masker.masking.to_card(), **own})
+        card = {**card, "masking": self.masker.masking.to_card(), **own}
+        return replace(self.started, card=card, golden_inputs=self.golden)
 
 
 def train_masked_lm(
@@ -126,7 +130,9 @@ def train_masked_lm(
     parts = data_part(len(examples), stored), data_part(len(held_out), held)
     used = DataUsed(columns, *parts, split=data.validation is None)
     report = _report(started, held, masker, training.max_tokens)
-    return MaskedLMTraining(started, before is None, used, held, masker, training.max_tokens, objective, report)
+    texts = choose_inputs(((each.text, None) for each in held_out), (each.text for each in examples), training.seed)
+    golden = tuple(with_mask(str(text)) for text in texts)
+    return MaskedLMTraining(started, before is None, used, held, masker, training.max_tokens, objective, report, golden)
 
 
 def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int) -> Report:

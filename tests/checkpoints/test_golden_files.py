@@ -1,0 +1,162 @@
+"""Golden answers of encoders, the choice of inputs, and the numbers that are kept."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opening import rewrite
+
+from bothways.checkpoints import load
+from bothways.checkpoints.golden import (
+    KEPT,
+    MOST_INPUTS,
+    NEUTRAL,
+    as_json,
+    choose_inputs,
+    kept_numbers,
+    settings_of,
+    stored_inputs,
+)
+from bothways.checkpoints.golden_check import GoldenFile
+from bothways.compose import check, record_answers
+from bothways.errors import AnswersChanged, InvalidInput, UnsupportedConfig
+from bothways.text import Words
+from tiny_models import edit_config, write_checkpoint
+
+labelled = st.lists(st.tuples(st.text(max_size=30), st.sampled_from("abc")), max_size=40)
+
+
+@given(labelled, st.lists(st.text(max_size=30), max_size=10), st.integers(0, 5))
+def test_inputs_are_held_out_unseen_few_and_the_same_for_a_seed(held_out, training, seed):
+    chosen = choose_inputs(held_out, training, seed)
+    assert chosen == choose_inputs(held_out, training, seed)
+    unseen = {text for text, _ in held_out} - set(training)
+    assert set(chosen) <= unseen
+    assert len(chosen) == len(set(chosen)) == min(MOST_INPUTS, len(unseen))
+    longest = sorted(len(json.dumps(text, ensure_ascii=False)) for text in unseen)[-4:]
+    assert sorted(len(json.dumps(text, ensure_ascii=False)) for text in chosen)[len(chosen) - len(longest) :] == longest
+
+
+def test_inputs_are_spread_over_labels_and_lengths():
+    held_out = [
+        (f"{label} {number}", label) for label, count in (("a", 90), ("b", 6), ("c", 4)) for number in range(count)
+    ]
+    held_out.append(("a long text " * 40, "a"))
+    chosen = choose_inputs(held_out, [], seed=1)
+    assert len(chosen) == 16
+    assert "a long text " * 40 in chosen
+    assert min(sum(text.startswith(label) for text in chosen) for label in "abc") >= 4
+    assert chosen != choose_inputs(held_out, [], seed=2)
+
+
+def test_an_input_of_a_book_is_not_quoted():
+    assert choose_inputs([("word " * 2000, 0), ("short", 0)], [], seed=0) == ("short",)
+
+
+def test_inputs_are_json_values():
+    assert as_json(("a", ("b", "c"))) == ["a", ["b", "c"]]
+    assert as_json(Words.of_text("a b")) == ["a", "b"]
+    with pytest.raises(TypeError, match="got int"):
+        as_json(5)
+
+
+# --- numbers ---
+
+
+def test_few_numbers_are_kept_with_eight_digits_and_many_as_sums():
+    assert kept_numbers(np.array([1 / 3, -2e9 / 3])) == [0.33333333, -6.6666667e8]
+    assert kept_numbers(np.arange(KEPT, dtype=float)) == list(range(KEPT))
+    # The same on every machine: the signs are a part of the format.
+    sums = kept_numbers(np.arange(100, dtype=float))
+    assert len(sums) == KEPT
+    assert sums[:3] == SUMS
+    assert len(kept_numbers(np.ones(20_000))) == KEPT
+
+
+SUMS = [36.6, -2.8, -14.0]
+
+
+@pytest.mark.parametrize("place", [0, 64, 700, 9000])
+def test_every_number_of_a_long_row_counts(place):
+    row = np.random.default_rng(0).normal(size=9001)
+    other = row.copy()
+    other[place] += 0.1
+    apart = np.abs(np.subtract(kept_numbers(row), kept_numbers(other)))
+    assert apart == pytest.approx(0.1 / np.sqrt(9001), rel=1e-4)  # in each of the sums
+
+
+# --- encoders ---
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_checkpoint(tmp_path / "base")
+    load(tmp_path / "base").save(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def test_an_encoder_records_its_states(folder):
+    model = load(folder, check=True)
+    found = GoldenFile.read(folder / "golden.json")
+    assert (found.task, found.inputs, found.architecture["layers"]) == ("encoder", "neutral", 3)
+    states = model(NEUTRAL[0], on_overflow="truncate").last_hidden_state[0].double().mean(0)
+    assert found.answers[0].numbers == pytest.approx(states.tolist(), rel=1e-6)
+    model.save(folder.parent / "again")
+    assert (folder.parent / "again" / "golden.json").read_bytes() == (folder / "golden.json").read_bytes()
+    model.save(folder.parent / "none", golden=None)
+    assert not (folder.parent / "none" / "golden.json").exists()
+    with pytest.raises(InvalidInput, match="has no golden answers"):
+        load(folder.parent / "none", check=True)
+
+
+def test_an_encoder_that_changed_is_refused_where_a_check_is_asked_for(folder):
+    rewrite(folder, lambda tensors: tensors.update({name: value * 1.01 for name, value in tensors.items()}))
+    with pytest.raises(
+        AnswersChanged, match=r"\n  weights: the SHA-256 of model.safetensors was .*\n  answers: input 1"
+    ):
+        load(folder, check=True)
+    assert load(folder)
+
+
+def test_answers_that_an_encoder_no_longer_gives_are_a_difference(folder):
+    edit_config(folder, max_position_embeddings=18, layer_norm_eps=1e-3)
+    (folder / "other.json").write_text((folder / "golden.json").read_text().replace('"input": "', '"input": "\\u0000'))
+    assert check(folder, device="cpu").to_dict()["causes"][-1] == "answers"
+
+
+def test_a_model_without_files_of_ours_is_recorded_and_checked(tmp_path):
+    write_checkpoint(tmp_path / "base")
+    assert record_answers(tmp_path / "base", tmp_path / "golden-base.json", device="cpu") == 16
+    report = check(tmp_path / "base", against=tmp_path / "golden-base.json", device="cpu")
+    assert report.ok
+    assert (report.task, report.source) == ("embedding", "neutral")
+    own = [{"text": "w5 w6"}, {"text": "w7"}]
+    assert record_answers(tmp_path / "base", tmp_path / "own.json", data=own, device="cpu") == 2
+    assert stored_inputs(tmp_path) is None
+    assert check(tmp_path / "base", against=tmp_path / "own.json", device="cpu").source == "given"
+    with pytest.raises(InvalidInput, match="the given list is empty"):
+        record_answers(tmp_path / "base", tmp_path / "own.json", data=[], device="cpu")
+    with pytest.raises(InvalidInput, match=r"does not exist: record it with --record"):
+        check(tmp_path / "base", against=tmp_path / "no.json", device="cpu")
+
+
+def test_a_file_of_a_newer_version_is_not_read(folder):
+    content = json.loads((folder / "golden.json").read_text(encoding="utf-8"))
+    (folder / "golden.json").write_text(json.dumps({**content, "format_version": 2}), encoding="utf-8")
+    with pytest.raises(UnsupportedConfig, match="format version 2"):
+        check(folder, device="cpu")
+
+
+def test_settings_are_those_of_all_files_and_short(folder):
+    edit_config(folder, id2label={str(number): f"label {number}" for number in range(100)})
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    (folder / "bothways.json").write_text('{"task": "x", "card": {"notes": []}, "heads": [{"name": "a", "card": {}}]}')
+    found = settings_of(folder)
+    assert found["1_Pooling/config.json: pooling_mode"] == "mean"
+    assert found["bothways.json: heads"] == [{"name": "a"}]
+    assert "bothways.json: card" not in found
+    assert str(found["config.json: id2label"]).startswith("sha256 ")
+    assert len(json.dumps(found)) < 3000
