@@ -246,12 +246,12 @@ class SentenceSettings:
 
 
 def embeds_mean(folder: Path, *, hidden: int, cls_is_last: bool) -> bool:
-    """Return True if the folder is an embedder with mean pooling of all tokens and without dense layers."""
+    """Return True if the folder is an embedder with mean pooling of all tokens, with or without layers on top."""
     try:
         settings = SentenceSettings.read(folder, hidden=hidden, cls_is_last=cls_is_last)
     except UnsupportedConfig:
         return False
-    return settings.poolings == ("mean",) and settings.include_prompt and not settings.layers
+    return settings.poolings == ("mean",) and settings.include_prompt
 
 
 def stored_length(folder: Path) -> int | None:

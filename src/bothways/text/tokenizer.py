@@ -11,6 +11,7 @@ to the library in blocks of at most about two million characters, which bounds i
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput
 from bothways.text.building import WordMarks, build_tokenizer, framed, word_marks
 from bothways.text.files import (
     CONFIG_FILE,
+    GENERIC_CLASS,
     SPECIAL_MAP_FILE,
     apply_settings,
     read_files,
@@ -304,7 +306,10 @@ class TextTokenizer:
 
 
 def lowercased(tokenizer: TextTokenizer) -> TextTokenizer:
-    """Return a tokenizer that converts texts to lower case before its other steps."""
+    """Return a tokenizer that converts texts to lower case before its other steps.
+
+    It is saved for the generic class of ``transformers``, since the others build these steps themselves.
+    """
     content = json.loads(tokenizer.to_json())
     normalizer = content["normalizer"] or {"type": "Sequence", "normalizers": []}
     steps = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
@@ -313,7 +318,12 @@ def lowercased(tokenizer: TextTokenizer) -> TextTokenizer:
     content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
     lowering = tokenizers.Tokenizer.from_str(json.dumps(content))
     kept = {name: stored for name, stored in tokenizer._files.items() if name in (CONFIG_FILE, SPECIAL_MAP_FILE)}
-    return TextTokenizer(lowering, tokenizer.recipe, files=kept, model_max_length=tokenizer.model_max_length)
+    if CONFIG_FILE in kept:
+        gone = ("tokenizer_class", "do_lower_case")
+        options = {name: value for name, value in json.loads(kept[CONFIG_FILE]).items() if name not in gone}
+        kept[CONFIG_FILE] = json.dumps(options).encode()
+    recipe = replace(tokenizer.recipe, tokenizer_class=GENERIC_CLASS)
+    return TextTokenizer(lowering, recipe, files=kept, model_max_length=tokenizer.model_max_length)
 
 
 def reduce_whole(tokenizer: TextTokenizer) -> tuple[Callable[..., TextTokenizer], tuple[object, ...]]:
