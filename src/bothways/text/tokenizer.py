@@ -21,14 +21,13 @@ from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput
 from bothways.text.building import WordMarks, build_tokenizer, framed, word_marks
 from bothways.text.files import (
     CONFIG_FILE,
-    GENERIC_CLASS,
     SPECIAL_MAP_FILE,
     apply_settings,
     read_files,
     read_settings,
     write_tokenizer,
 )
-from bothways.text.recipes import SpecialToken, Template, TokenizerFileOnly, TokenizerRecipe
+from bothways.text.recipes import GENERIC_CLASS, SpecialToken, Template, TokenizerFileOnly, TokenizerRecipe
 from bothways.text.windows import (
     Cut,
     EncodedText,
