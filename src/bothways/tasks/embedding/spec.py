@@ -246,9 +246,9 @@ class EmbeddingOpening:
     """Options for computing vectors. Default: as in the checkpoint.
 
     Attributes:
-        pooling: How token states are pooled into one vector. Default: the mean. ``"cls"`` takes the state of the
-            tokenizer's [CLS] token: the first token of a text, or the last (XLNet).
-        unit_length: Scale vectors to length 1. Default: true, unless the embedder was saved with false.
+        pooling: How token states are pooled into one vector. Default: as the checkpoint says, else the mean. ``"cls"``
+            takes the state of the tokenizer's [CLS] token: the first token of a text, or the last (XLNet).
+        unit_length: Scale vectors to length 1. Default: as the checkpoint's ``modules.json`` says, true without one.
         dimensions: Keep only this many leading dimensions of each vector, for models trained with Matryoshka.
     """
 
