@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opening import rewrite
 
+from bothways import SentenceEmbedder, TextClassifier
 from bothways.checkpoints import load
 from bothways.checkpoints.golden import (
     KEPT,
@@ -109,6 +110,15 @@ def test_an_encoder_records_its_states(folder):
     assert not (folder.parent / "none" / "golden.json").exists()
     with pytest.raises(InvalidInput, match="has no golden answers"):
         load(folder.parent / "none", check=True)
+
+
+def test_an_encoder_is_checked_as_such_by_every_class_that_opens_it(folder):
+    TextClassifier.from_pretrained(folder, device="cpu", check=True)  # an encoder to fine-tune
+    SentenceEmbedder.from_pretrained(folder, device="cpu", check=True)
+    rewrite(folder, lambda tensors: tensors.update({name: value * 1.01 for name, value in tensors.items()}))
+    for kind in (TextClassifier, SentenceEmbedder):
+        with pytest.raises(AnswersChanged, match="weights"):
+            kind.from_pretrained(folder, device="cpu", check=True)
 
 
 def test_an_encoder_that_changed_is_refused_where_a_check_is_asked_for(folder):

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from bothways.checkpoints.calls import EncoderOutput, HeadOutput
     from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint
     from bothways.checkpoints.files import fingerprint
-    from bothways.checkpoints.golden import ModelAnswer, stored_inputs, write_golden
+    from bothways.checkpoints.golden import Answering, ModelAnswer, stored_inputs, write_golden
     from bothways.checkpoints.golden_check import check_folder
+    from bothways.checkpoints.golden_encoder import AnsweringEncoder
     from bothways.checkpoints.hub import MINILM, has_weights, is_installed, locate, open_tokenizer
     from bothways.checkpoints.pretrained import PretrainedEncoder, load
     from bothways.checkpoints.schema import GOLDEN_FILE, OURS
@@ -21,6 +22,8 @@ __all__ = [
     "GOLDEN_FILE",
     "MINILM",
     "OURS",
+    "Answering",
+    "AnsweringEncoder",
     "Checkpoint",
     "EncoderOutput",
     "HeadOutput",
@@ -42,8 +45,9 @@ _MODULES = {
     "calls": ("EncoderOutput", "HeadOutput"),
     "checkpoint": ("Checkpoint", "open_checkpoint"),
     "files": ("fingerprint",),
-    "golden": ("ModelAnswer", "stored_inputs", "write_golden"),
+    "golden": ("Answering", "ModelAnswer", "stored_inputs", "write_golden"),
     "golden_check": ("check_folder",),
+    "golden_encoder": ("AnsweringEncoder",),
     "hub": ("MINILM", "has_weights", "is_installed", "locate", "open_tokenizer"),
     "pretrained": ("PretrainedEncoder", "load"),
     "schema": ("GOLDEN_FILE", "OURS"),

@@ -6,7 +6,7 @@ Shapes: S kept numbers of an answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from bothways.checkpoints.golden import (
+    ENCODER,
     KEPT,
     MAX_GOLDEN,
     Answering,
@@ -238,9 +239,13 @@ def compare_golden(golden: GoldenFile, model: Answering, folder: Path, name: str
     )  # fmt: skip
 
 
-def check_folder(model: Answering, folder: Path, name: str) -> None:
-    """Raise `AnswersChanged` if a model differs from the golden answers in its folder."""
-    compare_golden(GoldenFile.read(folder / GOLDEN_FILE), model, folder, name).check()
+def check_folder(folder: Path, name: str, task: Callable[[], Answering], encoder: Callable[[], Answering]) -> None:
+    """Raise `AnswersChanged` if a model differs from the golden answers in its folder.
+
+    ``encoder`` returns the model without its task, to be compared if the folder was saved as an encoder.
+    """
+    golden = GoldenFile.read(folder / GOLDEN_FILE)
+    compare_golden(golden, encoder() if golden.task == ENCODER else task(), folder, name).check()
 
 
 def _check_same_model(golden: GoldenFile, model: Answering, name: str) -> None:

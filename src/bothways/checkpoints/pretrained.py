@@ -5,7 +5,7 @@ Shapes: B texts (or windows of texts), S tokens of the longest, H hidden, N head
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar, cast
@@ -344,7 +344,8 @@ def load(
     model = pretrained(checkpoint, heads=heads, device=device, dtype=dtype)
     if check:
         module = golden_encoder()
-        module.check_folder(module.AnsweringEncoder(model), checkpoint.folder, checkpoint.name)
+        answering = partial(module.AnsweringEncoder, model)
+        module.check_folder(checkpoint.folder, checkpoint.name, answering, answering)
     return model
 
 

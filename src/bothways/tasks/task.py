@@ -41,7 +41,7 @@ from bothways.tasks.scores import ScoredRows, label_probabilities, texts_read, w
 from bothways.tasks.spec import DataArguments, PredictArguments, PredictOptions, TaskSpec, chosen
 
 if TYPE_CHECKING:
-    from bothways.checkpoints import PretrainedEncoder
+    from bothways.checkpoints import Answering, PretrainedEncoder
     from bothways.data import Source
     from bothways.evaluation.report import Report
     from bothways.tasks.heads.splits import TaskTraining
@@ -141,7 +141,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             backend = replace(backend, reading=replace(backend.reading, cut=cls.spec.cut), options=given)
             model = cls(backend, imported(cls.spec.opener)(cls.spec, backend))
             if check:
-                checkpoints.check_folder(model._answering(), located.folder, model.name)
+                checkpoints.check_folder(located.folder, model.name, model._answering, model._answering_encoder)
             return model
 
     def fit(
@@ -211,6 +211,9 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
     def _answering(self) -> AnsweringTask:
         """Return the model as its golden answers see it."""
         return AnsweringTask(self.spec.name, self.fitted)
+
+    def _answering_encoder(self) -> Answering:
+        return checkpoints.AnsweringEncoder(self.model)
 
     # --- predict ---
 

@@ -140,7 +140,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         fitted = replace(fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored.card)
         made = cls(models, replace(fitted, folder=Path(name_or_path)))
         if check:
-            check_folder(made._answering(), Path(name_or_path), str(name_or_path))
+            check_folder(Path(name_or_path), str(name_or_path), made._answering, made._answering)
         return made
 
     @property
