@@ -60,7 +60,7 @@ CEILINGS = (
     Ceiling("functions of a warm predict", 100, 8, 100, _traced("predict", "functions")),
     Ceiling("depth of a warm predict", 16, 1, 16, _traced("predict", "depth")),
     Ceiling("files of a table -> fit -> save", 78, 5, 80, _traced("fit", "files")),
-    Ceiling("files that a search from the shell loads", 83, 8, 100, _traced("search", "loaded")),
+    Ceiling("files that a search from the shell loads", 82, 8, 100, _traced("search", "loaded")),
     Ceiling("modules for training that predict and search load", 0, 0, 0, lambda: len(_paths()["training"])),
     # Sizes.
     Ceiling("files at the root of a package", 15, 2, 15, lambda: max(code.files_at_the_root().values())),
@@ -70,8 +70,8 @@ CEILINGS = (
     Ceiling("files above 450 lines", 0, 0, 0, lambda: _above(450, code.file_lengths())),
     Ceiling("lines of the longest function", 60, 10, 60, lambda: max(code.function_lengths().values())),
     Ceiling("functions above 60 lines", 0, 2, 0, lambda: _above(60, code.function_lengths())),
-    Ceiling("lines of src", 71_708, 600, 64_000, lambda: code.lines("src/**/*.py")),
-    Ceiling("lines of tests", 55_984, 600, 48_000, lambda: code.lines("tests/**/*.py")),
+    Ceiling("lines of src", 72_246, 600, 64_000, lambda: code.lines("src/**/*.py")),
+    Ceiling("lines of tests", 56_709, 600, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 4_500, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.

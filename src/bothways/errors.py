@@ -169,6 +169,10 @@ class TensorsLeftOver(UserWarning):
     """A checkpoint has tensors (see the message) that belong neither to its encoder nor to a known head."""
 
 
+class PromptsDiffer(UserWarning):
+    """Texts are embedded without a prompt that their model's card asks for, or that the model now names."""
+
+
 class MissingDependency(BothwaysError):
     """An optional package is not installed.
 

@@ -11,7 +11,7 @@ from index_samples import ENCODER, built, random_vectors
 
 from bothways.errors import CorruptCheckpoint, OutOfDisk, OutputExists, UnknownModel
 from bothways.retrieval import SearchIndex, index_files
-from bothways.retrieval.contents import IndexTextOptions
+from bothways.retrieval.contents import IndexTextOptions, IndexVectorOptions, SearchPrompts
 
 DATA_FILES = [
     "lexical/data.csc.index.npy",
@@ -72,8 +72,14 @@ def test_opened_vectors_are_mapped_and_not_read_into_memory(folder):
     assert not vectors.flags.writeable
 
 
-def test_the_files_are_those_of_format_version_5(tmp_path):
-    encoder = replace(ENCODER, dimensions=2, reading=IndexTextOptions(16, "truncate", None))
+def test_the_files_are_those_of_format_version_6(tmp_path):
+    encoder = replace(
+        ENCODER,
+        dimensions=2,
+        reading=IndexTextOptions(16, "truncate", None),
+        prompts=SearchPrompts("query: ", ""),
+        vectors=IndexVectorOptions(True, None),
+    )
     index = SearchIndex.build(np.array([[0.0, 2.0]]), texts=["é"], fields=[{"n": 1}], encoder=encoder)
     index.save(tmp_path / "index")
     data = tmp_path / "index" / "data-1"
@@ -90,19 +96,41 @@ def test_the_files_are_those_of_format_version_5(tmp_path):
         "vocabulary": None,
         "reading": {"max_length": 16, "on_overflow": "truncate", "stride": None},
         "precision": None,
+        "similarity": "cosine",
+        "vectors": {"unit_length": True, "leading": None},
+        "prompts": {"query": "query: ", "document": ""},
+        "model_prompts": None,
     }
     assert sorted(header.pop("files")) == DATA_FILES
     header.pop("checksum")
     assert header == {
         "format": "bothways search index",
-        "format_version": 5,
+        "format_version": 6,
         "metric": "cosine",
         "count": 1,
         "dimensions": 2,
         "fields": ["n"],
         "language": "english",
         "data": "data-1",
+        "notes": [],
     }
+
+
+def test_an_index_of_version_5_has_no_prompts_and_the_cosine(folder):
+    queries, header = random_vectors(4, seed=1), header_of(folder)
+    answers = SearchIndex.open(folder).search(queries, 3)
+    newer = ("similarity", "vectors", "prompts", "model_prompts")
+    del header["notes"]
+    encoder = {name: value for name, value in header["encoder"].items() if name not in newer}
+    fields = {**header, "encoder": encoder, "format_version": 5}
+    fields.pop("checksum")
+    (folder / "index.json").write_text(json.dumps({**fields, "checksum": index_files.header_checksum(fields)}))
+    opened = SearchIndex.open(folder)
+    assert opened.encoder == ENCODER
+    assert (opened.encoder.prompts, opened.encoder.similarity) == (SearchPrompts("", ""), "cosine")
+    assert opened.search(queries, 3) == answers
+    opened.save(folder, overwrite=True)
+    assert header_of(folder)["format_version"] == 6
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path):
@@ -174,12 +202,13 @@ def test_what_is_no_index_is_refused(tmp_path):
     ("changes", "problem"),
     [
         ({"format": "something else"}, "its format is not"),
-        ({"format_version": 4}, "has format version 4; this release reads version 5"),
-        ({"format_version": 6}, "has format version 6; this release reads version 5. Build the index again"),
+        ({"format_version": 4}, "has format version 4; this release reads the versions 5 and 6"),
+        ({"format_version": 7}, "has format version 7; this release reads the versions 5 and 6. Build the index again"),
         ({"count": 4}, r"vectors\.npy.*expected float32 of shape \(4, 8\), got float32 of shape \(3, 8\)"),
-        ({"count": "3"}, "not those of format version 5"),
-        ({"surplus": 1}, "not those of format version 5"),
-        ({"metric": "euclidean"}, "contradict"),
+        ({"count": "3"}, "not those of format version 6"),
+        ({"surplus": 1}, "not those of format version 6"),
+        ({"metric": "euclidean"}, "its metric is not cosine or dot"),
+        ({"metric": "dot"}, "metric and dimensions are not the encoder's"),
         ({"dimensions": 9}, "contradict"),
         ({"files": {}}, "SHA-256"),
         ({"fields": ["absent"]}, r"records\.jsonl.*line 1 is not a record"),

@@ -106,8 +106,8 @@ def evaluate(
         report: Also write an HTML page to this file, with metrics, reliability before and after calibration, per-class
             results and confusions, the members of an ensemble, and the model card.
         task: Name of a task of a multi-task model. Default: all. 'similarity' uses any encoder as an embedder and
-            correlates the cosines of pairs with scores (columns text_a, text_b, score). 'ranking' ranks the candidates
-            of each query with a pair model or by cosine (columns text_a, text_b, label, or as in training).
+            correlates the similarities of pairs with scores (columns text_a, text_b, score). 'ranking' ranks each
+            query's candidates with a pair model or by similarity (columns text_a, text_b, label, or as in training).
         relevant: For ranking: the label of relevant candidates. Default: a usual label such as 'relevant' or 'yes';
             whole numbers are grades of relevance.
     """

@@ -24,7 +24,9 @@ from bothways.cli.printing import (
 )
 from bothways.data import Row, read_rows, text_at, with_gaps, with_text, write_rows
 from bothways.errors import EmptyInput, UnknownModel, did_you_mean
+from bothways.tasks import embedding
 from bothways.tasks.columns import column_names
+from bothways.tasks.embedding.spec import PromptOptions
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.registry import SPECS
 
@@ -149,12 +151,17 @@ def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)
 
 
 _EMBED_EXAMPLE = """\
-Example:
+Examples:
   bothways embed sentence-transformers/all-MiniLM-L6-v2 \\
-    --data corpus.jsonl.gz --output vectors.npy"""
+    --data corpus.jsonl.gz --output vectors.npy
+  bothways embed ./e5 --data queries.jsonl --prompt "query: " --output q.npy"""
 
 
-@opt.command(_EMBED_EXAMPLE, vectors=opt.vector_options())
+@opt.command(
+    _EMBED_EXAMPLE,
+    vectors=opt.vector_options(),
+    prompting=opt.group_of("Vectors: prompt", opt.options_of(PromptOptions)),
+)
 def embed(
     model: str,
     *,
@@ -166,10 +173,13 @@ def embed(
     json: opt.Json = False,
     quiet: opt.Quiet = False,
     vectors: object = None,
+    prompting: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
-    """Embed texts as unit-length vectors.
+    """Embed texts as vectors.
+
+    The vectors have unit length, unless the model says otherwise.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
@@ -181,22 +191,37 @@ def embed(
     write = vector_writer(output)
     opt.check_output(data, output)
     embedder = opt.open_embedder(model, opt.given_of(vectors), reading, opening)
+    with opt.as_usage_error():
+        prompt = embedder.fitted.settings.prompt_of(**opt.given_of(prompting))
     rows, tally = opt.given_rows((), data, text, format, columns=text), Counter[str]()
     show = False if quiet else None
     if on_empty == "error":
-        encoded = embedder.encode_stream(opt.texts_of(rows, text), show_progress=show)
+        encoded = embedder.encode_stream(opt.texts_of(rows, text), prompt=prompt, show_progress=show)
     else:
         waiting: deque[bool] = deque()
         texts = with_text(lambda row: text_at(row, text), rows, waiting)
-        gapped = with_gaps(embedder.encode_stream(texts, show_progress=show), waiting)
+        gapped = with_gaps(embedder.encode_stream(texts, prompt=prompt, show_progress=show), waiting)
         encoded = _filled(gapped, embedder.dimensions, on_empty, tally)
     with _advising_on_empty():
         count = write(output, encoded, embedder.dimensions)
     _note_empty(tally, "vectors", on_empty)
     if json:
-        print_json({"vectors": count, "dimensions": embedder.dimensions, "output": output})
+        print_json({"vectors": count, "dimensions": embedder.dimensions, "prompt": prompt, "output": output})
     elif not quiet:
         note(f"{counted(count, 'vector')} of {embedder.dimensions} dimensions in {output}")
+    if not quiet:
+        _note_prompt(embedder, prompt)
+
+
+def _note_prompt(embedder: "tasks.SentenceEmbedder", prompt: str) -> None:
+    """Print the prompt in use, and prompts that the model or its card names if none of them is."""
+    own = {name: text for name, text in embedder.fitted.settings.prompts.items() if text}
+    if prompt:
+        note(f"prompt before each text: {prompt!r}")
+    elif own:
+        note(f"no prompt before the texts; the model has prompts named {', '.join(own)} (--prompt-name).")
+    if not own and (remark := embedding.note_of_card(embedder.name, {"query": prompt, "document": prompt})):
+        note(f"{remark} Add one with --prompt.")
 
 
 def _filled(

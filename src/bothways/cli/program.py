@@ -17,7 +17,16 @@ from cyclopts.validators import Number
 
 from bothways.cli.options import ANY_MODEL, ModelOptions, Threads, command, spelled, usage_error
 from bothways.cli.printing import BAD_USAGE, BROKEN_PIPE, FAILED, complain, interrupted_code, note
-from bothways.errors import BothwaysError, InvalidInput, NotFitted, OutputExists, TextsTruncated, TextTooLong, nearest
+from bothways.errors import (
+    BothwaysError,
+    InvalidInput,
+    NotFitted,
+    OutputExists,
+    PromptsDiffer,
+    TextsTruncated,
+    TextTooLong,
+    nearest,
+)
 from bothways.interrupts import Terminated, raising_terminated
 from bothways.lazy import missing
 from bothways.progress import reporting
@@ -58,7 +67,7 @@ COMMANDS = {
         "predict:schema": "Print JSON schemas of a model's inputs, options and predictions.",
     },
     "Embed and search": {
-        "predict:embed": "Embed texts as unit-length vectors.",
+        "predict:embed": "Embed texts as vectors.",
         "search_evaluation:search": "Search texts by meaning and by words.",
     },
     "Explain and audit": {
@@ -226,7 +235,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings(), raising_terminated():
-            warnings.simplefilter("always", TextsTruncated)
+            for always in (PromptsDiffer, TextsTruncated):
+                warnings.simplefilter("always", always)
             # Deprecations are for programmers; users of the program cannot act on them.
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.showwarning = _show_warning

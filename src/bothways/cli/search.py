@@ -3,8 +3,9 @@
 import itertools
 import shlex
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,15 +18,18 @@ from bothways import checkpoints, compose, retrieval, tasks
 from bothways.choices import Overflow
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, one_line, print_json, print_table, printable, six_digits
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, PromptsDiffer
 from bothways.progress import reporting
+from bothways.tasks.embedding.spec import PromptOptions, QueryPromptOptions
 from bothways.tasks.registry import stored_task
 
 if TYPE_CHECKING:
     from bothways.data import Row
-    from bothways.retrieval import Hit, Mode, Rerank, SearchIndex, SemanticSearch
+    from bothways.retrieval import EncoderIdentity, Hit, Mode, Rerank, SearchIndex, SemanticSearch
     from bothways.retrieval.lexical import Passage
     from bothways.retrieval.ranking import Fields
+    from bothways.tasks import SentenceEmbedder
+    from bothways.tasks.embedding.representation import Role
 
 _BUILD_EXAMPLE = """\
 Example:
@@ -79,11 +83,14 @@ class RerankOptions:
     """Number of hits to rerank."""
 
 
+_PROMPT_TITLE = "Vectors: prompt"
+PROMPT = opt.group_of(_PROMPT_TITLE, opt.options_of(PromptOptions))
+_BUILD_PROMPTS = opt.group_of(_PROMPT_TITLE, (*opt.options_of(PromptOptions), *opt.options_of(QueryPromptOptions)))
 WEIGHTED = HybridOptions()
 NO_RERANKER = RerankOptions()
 
 
-@opt.command(_BUILD_EXAMPLE, vectors=opt.vector_options())
+@opt.command(_BUILD_EXAMPLE, vectors=opt.vector_options(), prompting=_BUILD_PROMPTS)
 def build(
     *,
     model: str,
@@ -98,12 +105,14 @@ def build(
     json: opt.Json = False,
     quiet: opt.Quiet = False,
     vectors: object = None,
+    prompting: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Build a search index from texts.
 
-    The index keeps the texts, their vectors for dense search and their words for lexical search.
+    The index keeps the texts, their vectors for dense search and their words for lexical search. It records the prompts
+    of documents and queries, and every later search uses them.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
@@ -121,8 +130,12 @@ def build(
     # Lock an index that is being replaced: a simultaneous update would undo the new index, or be lost.
     with retrieval.locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
         embedder = opt.open_embedder(model, opt.given_of(vectors), reading, opening)
+        prompt, asking = _build_prompts(embedder, opt.given_of(prompting))
         texts, ids, fields = _columns(opt.given_rows((), data, text, format), text, id, field)
-        search = retrieval.SemanticSearch.build(embedder, texts, ids=ids, fields=fields, language=stemmer)
+        with fewer_warnings(quiet=quiet):
+            search = retrieval.SemanticSearch.build(
+                embedder, texts, ids=ids, fields=fields, language=stemmer, prompt=prompt, query_prompt=asking
+            )
         search.save(output, overwrite=overwrite)
     if json:
         print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
@@ -131,7 +144,7 @@ def build(
         note(f"{counted(len(search.index), 'text')} in {output}\nnext: {next_step}")
 
 
-@opt.command(_ADD_EXAMPLE)
+@opt.command(_ADD_EXAMPLE, prompting=PROMPT)
 def add(
     index: Path,
     /,
@@ -145,6 +158,7 @@ def add(
     json: opt.Json = False,
     quiet: opt.Quiet = False,
     model: IndexModel = None,
+    prompting: object = None,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Add texts to a search index.
@@ -159,7 +173,9 @@ def add(
         on_overflow: Split longer texts into windows, fail, or truncate them. Default: as when the index was built.
     """
     with retrieval.updating(index), reporting(False if quiet else None):
-        search = open_search(index, model, opening, max_length=max_length, on_overflow=on_overflow)
+        search = open_search(
+            *(index, model, opening, prompting), role="document", max_length=max_length, on_overflow=on_overflow
+        )
         before = len(search.index)
         texts, ids, fields = _columns(opt.given_rows((), data, text, format), text, id, search.index.field_names)
         search.add(texts, ids=ids, fields=fields)
@@ -197,7 +213,7 @@ def delete(
     _report_change("deleted", before - len(opened), opened, json=json, quiet=quiet)
 
 
-@opt.command(_QUERY_EXAMPLE)
+@opt.command(_QUERY_EXAMPLE, prompting=PROMPT)
 def query(
     index: Path,
     /,
@@ -209,13 +225,14 @@ def query(
     model: IndexModel = None,
     hybrid: HybridOptions = WEIGHTED,
     reranking: RerankOptions = NO_RERANKER,
+    prompting: object = None,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Search an index with a query.
 
     Prints the best texts first: for each, the passage with the most words of the query, and the title if the index was
-    built with --field title. --json prints whole texts. Scores are cosine similarities (dense), BM25 (lexical), a
-    combination of both (hybrid), or those of the reranker.
+    built with --field title. --json prints whole texts. Scores are similarities (dense: cosine or dot product),
+    BM25 (lexical), a combination of both (hybrid), or those of the reranker.
 
     Args:
         index: Folder of the index.
@@ -233,7 +250,7 @@ def query(
     with opt.as_usage_error():
         filters = retrieval.parse_filters(filter)
     rerank = rerank_of(reranking, opening)
-    search = open_search(index, model, opening, modes=[mode])
+    search = open_search(index, model, opening, prompting, modes=[mode])
     hits = search.search(text, top, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank)
     if json:
         print_json(
@@ -252,21 +269,52 @@ def query(
         _print_hits(hits, [search.index.passage(text, hit.text) for hit in hits])
 
 
+def _build_prompts(embedder: "SentenceEmbedder", given: dict[str, str]) -> tuple[str, str]:
+    """Return the prompts of the texts and of the queries of a new index."""
+    settings = embedder.fitted.settings
+    with opt.as_usage_error():
+        return (
+            settings.prompt_of(given.get("prompt"), given.get("prompt_name"), role="document"),
+            settings.prompt_of(given.get("query_prompt"), given.get("query_prompt_name"), role="query"),
+        )
+
+
 def open_search(
     index: Path,
     model: str | None,
     opening: opt.ModelOptions,
+    prompting: object,
     *,
+    role: "Role" = "query",
     modes: Sequence[ModeName] = ("hybrid",),
     max_length: int | None = None,
     on_overflow: Overflow | None = None,
 ) -> "SemanticSearch":
-    """Open an index with its model; lexical search alone needs no model."""
+    """Open an index with its model, and check a given prompt for texts of this role; lexical search needs no model."""
     if set(map(mode_name, modes)) == {"lexical"}:
-        return retrieval.SemanticSearch(None, retrieval.SearchIndex.open(index))
-    return retrieval.SemanticSearch.open(
-        index, model=model, max_length=max_length, on_overflow=on_overflow, **opening.arguments()
-    )
+        search = retrieval.SemanticSearch(None, retrieval.SearchIndex.open(index))
+    else:
+        search = retrieval.SemanticSearch.open(
+            index, model=model, max_length=max_length, on_overflow=on_overflow, **opening.arguments()
+        )
+    with opt.as_usage_error("prompt"):
+        search.check_prompt(**opt.given_of(prompting), role=role)
+    return search
+
+
+def note_left_out(encoder: "EncoderIdentity", *, quiet: bool = False) -> None:
+    """Note prompts that the model's card asks for and the index does not have."""
+    for remark in () if quiet else encoder.notes():
+        note(remark)
+
+
+@contextmanager
+def fewer_warnings(*, quiet: bool) -> Iterator[None]:
+    """Leave out warnings about prompts if ``quiet``."""
+    with warnings.catch_warnings():
+        if quiet:
+            warnings.simplefilter("ignore", PromptsDiffer)
+        yield
 
 
 def mode_name(mode: ModeName) -> ModeName:

@@ -1,4 +1,4 @@
-"""``bothways search evaluate`` and ``mine``: metrics of an index, and hard negatives for training."""
+"""``bothways search evaluate``, ``info`` and ``mine``: an index's metrics and facts, and hard negatives from it."""
 
 import itertools
 import shlex
@@ -14,7 +14,7 @@ from bothways import retrieval
 from bothways.choices import Format
 from bothways.cli import options as opt
 from bothways.cli import search as indexing
-from bothways.cli.printing import counted, note, print_json, print_table, progress_beside
+from bothways.cli.printing import counted, note, print_json, print_table, printable, progress_beside
 from bothways.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ _EVALUATE_EXAMPLE = """\
 Example:
   bothways search evaluate index/ --queries queries.jsonl.gz --qrels qrels.tsv \\
     --against dense --against lexical --json"""
+_INFO_EXAMPLE = """\
+Example:
+  bothways search info index/ --json"""
 _MINE_EXAMPLE = """\
 A row of the data, and the row that is mined from it:
   {"anchor": "a question", "positive": "its answer"}
@@ -41,7 +44,7 @@ Examples:
     --output labelled.jsonl.gz"""
 
 
-@opt.command(_EVALUATE_EXAMPLE)
+@opt.command(_EVALUATE_EXAMPLE, prompting=indexing.PROMPT)
 def evaluate(
     index: Path,
     /,
@@ -61,6 +64,7 @@ def evaluate(
     model: indexing.IndexModel = None,
     hybrid: indexing.HybridOptions = indexing.WEIGHTED,
     reranking: indexing.RerankOptions = indexing.NO_RERANKER,
+    prompting: object = None,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Evaluate a search index on queries with relevance judgments.
@@ -76,14 +80,15 @@ def evaluate(
         id: Column of the queries' ids, as in the judgments.
         hits: Number of hits per query; MAP, MRR and recall are computed over these.
     """
-    if indexing.mode_name(mode) in map(indexing.mode_name, against) and reranking.reranker is None:
-        raise opt.usage_error(f"--against {mode} is the same as --mode: name another mode, or give a --reranker.")
+    _check_against(mode, against, reranking)
     judgments, texts_by_id = bothways.data.read_judgments(qrels), _queries(queries, text, id, format)
     rerank, show = indexing.rerank_of(reranking, opening), False if quiet else None
-    searcher = indexing.open_search(index, model, opening, modes=[mode, *against])
+    searcher = indexing.open_search(index, model, opening, prompting, modes=[mode, *against])
+    indexing.note_left_out(searcher.index.encoder, quiet=quiet)
     with _naming(index, qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
     modes = {each: indexing.mode_of(each, hybrid) for each in (mode, *against)}
+    drawing = {"resamples": resamples, "seed": seed}
 
     def measured(name: indexing.ModeName, reranker: "Rerank | None") -> "Outcomes":
         def search(texts: Sequence[str]) -> "list[list[Hit]]":
@@ -93,7 +98,6 @@ def evaluate(
             return retrieval.search_outcomes(search, texts_by_id, judgments)
 
     outcomes, compared = measured(mode, rerank), {each: measured(each, None) for each in against}
-    drawing = {"resamples": resamples, "seed": seed}
     report, others = outcomes.report(**drawing), {each: other.report(**drawing) for each, other in compared.items()}
     differences = _differences(outcomes, compared, drawing)
     if json:
@@ -101,6 +105,14 @@ def evaluate(
     else:
         _print_notes(report, len(texts_by_id), absent)
         _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
+
+
+def _check_against(
+    mode: indexing.ModeName, against: Sequence[indexing.ModeName], reranking: indexing.RerankOptions
+) -> None:
+    """Raise a usage error if a mode would be compared with itself."""
+    if indexing.mode_name(mode) in map(indexing.mode_name, against) and reranking.reranker is None:
+        raise opt.usage_error(f"--against {mode} is the same as --mode: name another mode, or give a --reranker.")
 
 
 def _differences(
@@ -111,7 +123,7 @@ def _differences(
     return {each: ranking_differences(outcomes, other, **drawing) for each, other in compared.items()}
 
 
-@opt.command(_MINE_EXAMPLE)
+@opt.command(_MINE_EXAMPLE, prompting=indexing.PROMPT)
 def mine(
     index: Path,
     /,
@@ -128,6 +140,7 @@ def mine(
     model: indexing.IndexModel = None,
     json: opt.Flag = False,
     quiet: opt.Quiet = False,
+    prompting: object = None,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Mine hard negatives from a search index.
@@ -146,7 +159,7 @@ def mine(
         per_query: Number of negatives per row. If fewer are found, triplets repeat them, and there are fewer pairs; a
             row without negatives gives no triplet.
         depth: Number of hits per query to choose negatives from.
-        share: Skip passages whose cosine to the query exceeds this share of the answer's: they may be answers too.
+        share: Skip passages whose similarity to the query exceeds this share of the answer's: they may be answers too.
         json: No effect: standard output is always JSON Lines.
     """
     del json
@@ -158,7 +171,7 @@ def mine(
         for row in bothways.data.read_rows(data, format=format)
     ]
     show = progress_beside(output, quiet=quiet)
-    search = indexing.open_search(index, model, opening)
+    search = indexing.open_search(index, model, opening, prompting)
     mined = retrieval.mine_negatives(search, pairs, mining, show_progress=show)
     count = bothways.data.write_rows(output, _triplets(mined, per_query) if rows == "triplets" else _labelled(mined))
     if output != "-" and not quiet:
@@ -167,6 +180,40 @@ def mine(
             task, run = ("embedding", "runs/embedder") if rows == "triplets" else ("pairs", "runs/reranker")
             named = shlex.quote(model or search.index.encoder.name)
             note(f"next: bothways train {task} --model {named} --train {shlex.quote(output)} --output {run}")
+
+
+@opt.command(_INFO_EXAMPLE)
+def info(index: Path, /, *, json: opt.Json = False) -> None:
+    """Show the model, similarity and prompts of an index.
+
+    Args:
+        index: Folder of the index.
+    """
+    header = retrieval.read_header(index)
+    encoder = header.encoder
+    facts: dict[str, object] = {
+        "texts": header.count,
+        "dimensions": header.dimensions,
+        "model": encoder.name,
+        "pooling": encoder.pooling,
+        "similarity": encoder.similarity,
+        "query_prompt": encoder.prompts.query,
+        "document_prompt": encoder.prompts.document,
+        "max_length": None if encoder.reading is None else encoder.reading.max_length,
+        "precision": encoder.precision,
+        "fields": list(header.fields),
+        "language": header.language,
+        "format_version": header.format_version,
+    }
+    if json:
+        print_json({**facts, "notes": list(encoder.notes())})
+        return
+    prompts = {name: repr(facts[name]) if facts[name] else "none" for name in ("query_prompt", "document_prompt")}
+    fields, language = ", ".join(header.fields) or "none", header.language or "no stemming"
+    listed = {"texts": f"{header.count:,}", "fields": fields, "language": language}
+    rows = ((name.replace("_", " "), printable(str(value))) for name, value in {**facts, **prompts, **listed}.items())
+    print_table(("<", "~"), [row for row in rows if row[1] != "None"], header=False)
+    indexing.note_left_out(encoder)
 
 
 def _print_as_json(
@@ -245,5 +292,5 @@ def _labelled(mined: "Iterable[Mined]") -> Iterator[Mapping[str, object]]:
 
 
 search = App(name="search", help="Search texts by meaning and by words.")
-for _command in (indexing.build, indexing.query, evaluate, indexing.add, indexing.delete, mine):
+for _command in (indexing.build, indexing.query, info, evaluate, indexing.add, indexing.delete, mine):
     search.command(_command)

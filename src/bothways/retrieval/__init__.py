@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         search_outcomes,
     )
     from bothways.retrieval.index import SearchIndex
-    from bothways.retrieval.index_files import check_index_free, locked, updating
+    from bothways.retrieval.index_files import check_index_free, locked, read_header, updating
     from bothways.retrieval.lexical import check_available
     from bothways.retrieval.mining import Mined, Mining, mine_negatives
     from bothways.retrieval.ranking import (
@@ -50,7 +50,7 @@ _MODULES = {
         "search_outcomes",
     ),
     "index": ("SearchIndex",),
-    "index_files": ("check_index_free", "locked", "updating"),
+    "index_files": ("check_index_free", "locked", "read_header", "updating"),
     "lexical": ("check_available",),
     "mining": ("Mined", "Mining", "mine_negatives"),
     "ranking": (
@@ -95,6 +95,7 @@ __all__ = [
     "mine_negatives",
     "parse_filters",
     "read_candidates",
+    "read_header",
     "reranked",
     "search_outcomes",
     "updating",

@@ -12,14 +12,16 @@ from typing import Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from bothways.choices import SimilarityName
 from bothways.data import Row, class_label, text_at, value_at
 from bothways.data.columns import plain_scalar
 from bothways.data.tables import DataFrameLike, items_of
 from bothways.errors import InvalidInput
-from bothways.retrieval.dense import Vectors, unit_vectors
+from bothways.retrieval.dense import Vectors, comparable_vectors
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex
 from bothways.retrieval.ranking import Fields, Scalar
-from bothways.tasks.embedding.representation import DenseVectors, RepresentationT
+from bothways.tasks import embedding
+from bothways.tasks.embedding.representation import DenseVectors, RepresentationT, Role
 from bothways.text import Overflow
 
 T = TypeVar("T")
@@ -35,8 +37,35 @@ class IndexTextOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexVectorOptions:
+    """The options with which the vectors of an index were scaled and truncated."""
+
+    unit_length: bool  # vectors are scaled to unit length
+    leading: int | None  # number of leading dimensions that are kept before vectors are scaled; all if None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPrompts:
+    """The texts that an encoder reads before queries and before documents; empty for none."""
+
+    query: str = ""
+    document: str = ""
+
+    def of(self, role: Role) -> str:
+        """Return the prompt of a role."""
+        return self.query if role == "query" else self.document
+
+    def __str__(self) -> str:
+        return f"{self.query!r} (queries) and {self.document!r} (documents)"
+
+
+# The similarities that an index can rank by; others are no inner product.
+INDEXED: tuple[SimilarityName, ...] = ("cosine", "dot")
+
+
+@dataclass(frozen=True, slots=True)
 class EncoderIdentity:
-    """The identity of the encoder that made an index's vectors."""
+    """The identity of the encoder that made an index's vectors, and how it reads and compares texts."""
 
     name: str  # the user's name for the model; a label only
     fingerprint: str  # SHA-256 of the model's weights
@@ -46,14 +75,34 @@ class EncoderIdentity:
     reading: IndexTextOptions | None = None  # the default text options; None if unknown
     # The precision of the encoder's matrix products, such as ``float32`` or ``int8``; None if unknown.
     precision: str | None = None
+    similarity: SimilarityName = "cosine"  # of the vectors; for ``cosine`` they are scaled to unit length
+    vectors: IndexVectorOptions | None = None  # None if unknown
+    prompts: SearchPrompts = SearchPrompts()  # before the queries and documents of the index
+    # The prompts that the model itself named when the index was built; None if unknown.
+    model_prompts: SearchPrompts | None = None
+
+    def notes(self) -> tuple[str, ...]:
+        """Return a note for people if the model's card asks for prompts that the index does not have."""
+        note = embedding.note_of_card(self.name, {"query": self.prompts.query, "document": self.prompts.document})
+        return () if note is None else (note,)
+
+    def check_similarity(self) -> None:
+        """Raise InvalidInput if an index cannot rank by this similarity."""
+        if self.similarity not in INDEXED:
+            raise InvalidInput(
+                f"expected a model whose similarity is {' or '.join(INDEXED)} to build an index, but that of "
+                f"{self.name!r} is {self.similarity!r}. For vectors of unit length, cosine gives the same order as "
+                "euclidean: change similarity_fn_name in config_sentence_transformers.json of a copy of the model."
+            )
 
     def check_same(self, other: "EncoderIdentity") -> None:
         """Raise InvalidInput if ``other`` is not the encoder that the index was built with.
 
-        Names are not compared, since the model may have been moved.
+        Names are not compared, since the model may have been moved; nor are prompts and the similarity, since a search
+        uses those of the index.
 
         Raises:
-            InvalidInput: Weights, vocabulary, pooling or dimensions differ.
+            InvalidInput: Weights, vocabulary, pooling or dimensions differ; for ``dot``, also the scaling of vectors.
         """
         differences = [
             f"{field} is {theirs!r} instead of {ours!r}"
@@ -62,6 +111,8 @@ class EncoderIdentity:
                 ("pooling", self.pooling, other.pooling),
                 ("dimensions", self.dimensions, other.dimensions),
                 ("vocabulary", self.vocabulary, other.vocabulary),
+                # A cosine does not depend on the lengths of vectors.
+                *([("vector options", self.vectors, other.vectors)] if self.similarity == "dot" else []),
             )
             if ours != theirs and None not in (ours, theirs)
         ]
@@ -168,7 +219,7 @@ def collect(
         numbers = range(first_number + start, first_number + start + len(batch_texts))
         given = [str(number) for number in numbers] if batch_ids is None else refuse_string(batch_ids, "ids")
         fields = [{} for _ in batch_texts] if batch_fields is None else batch_fields
-        block = unit_vectors(vectors, encoder.dimensions, "vector", start)
+        block = comparable_vectors(vectors, encoder.dimensions, "vector", start, similarity=encoder.similarity)
         if not len(block) == len(batch_texts) == len(given) == len(fields):
             raise InvalidInput(
                 f"expected as many vectors as texts, ids and fields, got {len(block)} vectors, {len(batch_texts)} "

@@ -1,18 +1,20 @@
-"""Dense retrieval: exact nearest rows by cosine similarity. Needs the extra ``search`` (faiss).
+"""Dense retrieval: exact nearest rows by inner product. Needs the extra ``search`` (faiss).
 
-Vectors have unit length, so that the inner product is the cosine. faiss proposes candidates in float32; their scores
-are then computed in float64, so that the hits of a query do not depend on the other queries of its batch, on the
-number of threads, or on faiss's order of equal scores.
+For the similarity ``cosine``, vectors have unit length, so that the inner product is the cosine; for ``dot`` they have
+any length. faiss proposes candidates in float32; their scores are then computed in float64, so that the hits of a query
+do not depend on the other queries of its batch, on the number of threads, or on faiss's order of equal scores.
 
 Letters in names: N rows of the index, D dimensions, Q queries, K requested rows, F candidates, L allowed rows.
 """
 
+import math
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 
+from bothways.choices import SimilarityName
 from bothways.errors import InvalidInput, MissingDependency
 from bothways.retrieval.ranking import Ranking, Retrieved, Rows, Scores, best
 from bothways.tasks.embedding.representation import DenseVectors
@@ -23,30 +25,52 @@ Vectors = npt.NDArray[np.floating]
 _SPARE, _GROWTH = 16, 4
 _ROWS_AT_ONCE = 8192
 _UNIT_ROUNDOFF = 2.0**-24  # of float32
+_LARGEST = float(np.finfo(np.float32).max)
+# Binary exponents of a query's length, and of its product with the length of the longest row, in float32 arithmetic.
+_QUERY_EXPONENT, _PRODUCT_EXPONENT = 60, 100
 
 
 class DenseRetriever:
-    """A retriever by the cosine of query and row; their vectors must be float32 of unit length."""
+    """A retriever by the inner product of query and row, whose vectors must be those of `comparable_vectors`."""
 
-    def __init__(self, documents: DenseVectors) -> None:
-        self._vectors_ND = documents.vectors_ND
+    def __init__(self, documents: DenseVectors, similarity: SimilarityName) -> None:
+        self.documents = documents
+        self.similarity = similarity
 
     def retrieve(self, queries: DenseVectors, k: int, allowed_L: Rows | None = None) -> Iterator[Retrieved]:
         """Yield the ``k`` best rows of each query with their exact scores; fewer if ``allowed_L`` has fewer."""
-        searched_ND = self._vectors_ND if allowed_L is None else self._vectors_ND[allowed_L]
+        vectors_ND = self.documents.vectors_ND
+        searched_ND = vectors_ND if allowed_L is None else vectors_ND[allowed_L]
         count = min(k, len(searched_ND))
         if not count:
             rankings = [Ranking(np.empty(0, np.int64), np.empty(0))] * len(queries)
         else:
-            rankings = _nearest(queries.vectors_ND, searched_ND, count)
+            rankings = _nearest(queries.vectors_ND, searched_ND, count, self._longest)
         for query_D, ranking in zip(queries.vectors_ND, rankings, strict=True):
             rows_K = ranking.rows_K if allowed_L is None else allowed_L[ranking.rows_K]
-            yield Retrieved(Ranking(rows_K, ranking.scores_K), partial(_cosines, query_D, self._vectors_ND))
+            yield Retrieved(Ranking(rows_K, ranking.scores_K), partial(_products, query_D, vectors_ND))
+
+    @cached_property
+    def _longest(self) -> float | None:
+        """The length of the longest row; None if all rows and queries have unit length."""
+        if self.similarity == "cosine":
+            return None
+        vectors_ND = self.documents.vectors_ND
+        starts = range(0, len(vectors_ND), _ROWS_AT_ONCE)
+        return max(float(_lengths(vectors_ND[start : start + _ROWS_AT_ONCE]).max()) for start in starts)
 
 
-def unit_vectors(vectors: DenseVectors | Vectors, dimensions: int, name: str, start: int = 0) -> DenseVectors:
-    """Return a float32 copy with rows scaled to unit length, computed in float64 and in blocks.
+def comparable_vectors(
+    vectors: DenseVectors | Vectors,
+    dimensions: int,
+    name: str,
+    start: int = 0,
+    *,
+    similarity: SimilarityName = "cosine",
+) -> DenseVectors:
+    """Return a float32 copy of vectors to compare by their inner product.
 
+    For ``cosine``, rows are scaled to unit length, in float64 and in blocks; for ``dot`` they stay as they are.
     In error messages a vector is called ``name``, and the first one has the number ``start``.
     """
     array = vectors.vectors_ND if isinstance(vectors, DenseVectors) else np.asarray(vectors)
@@ -57,28 +81,51 @@ def unit_vectors(vectors: DenseVectors | Vectors, dimensions: int, name: str, st
         raise InvalidInput(
             f"{what} must be an array of shape (rows, {dimensions}), the encoder's dimensions, got {array.shape}."
         )
-    unit_ND = np.empty(array.shape, dtype=np.float32)
+    copied_ND = np.empty(array.shape, dtype=np.float32)
     for first in range(0, len(array), _ROWS_AT_ONCE):
         block = array[first : first + _ROWS_AT_ONCE].astype(np.float64)
-        # Dividing by the largest component first keeps the squares of huge and of tiny numbers in range.
         largest = np.abs(block).max(axis=1, keepdims=True, initial=0.0)
-        for place in np.flatnonzero(~(np.isfinite(largest) & (largest > 0))[:, 0]):
-            problem = "is all zeros, so it has no direction" if largest[place, 0] == 0 else "holds NaN or infinity"
-            raise InvalidInput(f"{name} {start + first + place} (counted from 0) {problem}. Check its text and model.")
-        block /= largest
-        block /= np.sqrt((block * block).sum(axis=1, keepdims=True))
-        unit_ND[first : first + _ROWS_AT_ONCE] = block
-    return DenseVectors(unit_ND)
+        for place in np.flatnonzero(~_usable(largest, similarity)[:, 0]):
+            raise InvalidInput(
+                f"{name} {start + first + place} (counted from 0) {_problem(float(largest[place, 0]))}. Check its text "
+                "and model."
+            )
+        if similarity == "cosine":
+            # Dividing by the largest component first keeps the squares of huge and of tiny numbers in range.
+            block /= largest
+            block /= np.sqrt((block * block).sum(axis=1, keepdims=True))
+        copied_ND[first : first + _ROWS_AT_ONCE] = block
+    return DenseVectors(copied_ND)
 
 
-def _cosines(query_D: Vectors, vectors_ND: Vectors, rows_F: Rows) -> Scores:
+def _usable(largest_N1: Scores, similarity: SimilarityName) -> npt.NDArray[np.bool_]:
+    """Return True for rows whose largest component makes them usable: only a cosine needs a direction."""
+    if similarity == "cosine":
+        return np.isfinite(largest_N1) & (largest_N1 > 0)
+    # Larger numbers would become infinite in float32.
+    return np.less_equal(largest_N1, _LARGEST)
+
+
+def _problem(largest: float) -> str:
+    if largest == 0:
+        return "is all zeros, so it has no direction"
+    return f"has {largest:.2g}, which is beyond float32" if math.isfinite(largest) else "holds NaN or infinity"
+
+
+def _lengths(vectors_ND: Vectors) -> Scores:
+    wide_ND = vectors_ND.astype(np.float64)  # squares of float32 numbers stay in its range
+    lengths_N: Scores = np.sqrt((wide_ND * wide_ND).sum(axis=1))
+    return lengths_N
+
+
+def _products(query_D: Vectors, vectors_ND: Vectors, rows_F: Rows) -> Scores:
     # Unlike a matrix product, a sum over each row gives equal vectors exactly equal scores.
     scores_F: Scores = (vectors_ND[rows_F].astype(np.float64) * query_D).sum(axis=1)
     return scores_F
 
 
-def _nearest(queries_QD: Vectors, vectors_ND: Vectors, k: int) -> list[Ranking]:
-    """Return the ``k`` nearest of all vectors for each query.
+def _nearest(queries_QD: Vectors, vectors_ND: Vectors, k: int, longest: float | None) -> list[Ranking]:
+    """Return the ``k`` nearest of all vectors for each query; ``longest`` is None if all have unit length.
 
     With t the k-th best float32 score and g a bound on its error, k rows have an exact score of at least t - g, so
     no row of the exact top k has a float32 score below t - 2g. Fetching stops once the last candidate is below that.
@@ -88,20 +135,39 @@ def _nearest(queries_QD: Vectors, vectors_ND: Vectors, k: int) -> list[Ranking]:
     except ImportError as error:
         raise MissingDependency.of("faiss", extra="search", purpose="searching an index") from error
     count, dimensions = vectors_ND.shape
-    # Higham, Accuracy and Stability of Numerical Algorithms (2002), eq. 3.5, for vectors of unit length (2 units of
-    # slack for their own rounding).
-    error_bound = (dimensions + 2) * _UNIT_ROUNDOFF / (1 - (dimensions + 2) * _UNIT_ROUNDOFF)
+    # Higham, Accuracy and Stability of Numerical Algorithms (2002), eq. 3.5, relative to the product of both lengths
+    # (2 units of slack for the rounding of unit vectors, or of the lengths).
+    relative_bound = (dimensions + 2) * _UNIT_ROUNDOFF / (1 - (dimensions + 2) * _UNIT_ROUNDOFF)
+    proposing_QD, bound_Q = queries_QD, np.full(len(queries_QD), relative_bound)
+    if longest is not None:
+        proposing_QD = _in_range(queries_QD, longest)
+        bound_Q = relative_bound * _lengths(proposing_QD) * longest
     found: dict[int, Ranking] = {}
     pending = np.arange(len(queries_QD))
     fetch = min(count, k + _SPARE)
     while len(pending):
-        scores_QF, rows_QF = faiss.knn(queries_QD[pending], vectors_ND, fetch, metric=faiss.METRIC_INNER_PRODUCT)
+        scores_QF, rows_QF = faiss.knn(proposing_QD[pending], vectors_ND, fetch, metric=faiss.METRIC_INNER_PRODUCT)
         is_final = (
-            scores_QF[:, -1] < scores_QF[:, k - 1] - 2 * error_bound if fetch < count else np.full(len(pending), True)
+            scores_QF[:, -1] < scores_QF[:, k - 1] - 2 * bound_Q[pending]
+            if fetch < count
+            else np.full(len(pending), True)
         )
         for place in np.flatnonzero(is_final):
             rows_F = rows_QF[place]
-            found[int(pending[place])] = best(rows_F, _cosines(queries_QD[pending[place]], vectors_ND, rows_F), k)
+            found[int(pending[place])] = best(rows_F, _products(queries_QD[pending[place]], vectors_ND, rows_F), k)
         pending = pending[~is_final]
         fetch = min(count, fetch * _GROWTH)
     return [found[query] for query in range(len(queries_QD))]
+
+
+def _in_range(queries_QD: Vectors, longest: float) -> Vectors:
+    """Scale each query by a power of two, which keeps the order of its scores.
+
+    Products with rows up to the length ``longest`` then neither overflow float32 nor vanish in it.
+    """
+    with np.errstate(divide="ignore"):
+        of_rows, of_queries_Q = np.log2(longest), np.log2(_lengths(queries_QD))
+    target = min(_PRODUCT_EXPONENT - of_rows, _QUERY_EXPONENT)
+    shift_Q = np.where(np.isfinite(of_queries_Q), np.floor(target - of_queries_Q), 0.0)
+    scaled_QD: Vectors = np.ldexp(queries_QD.astype(np.float64), shift_Q.astype(np.int64)[:, None]).astype(np.float32)
+    return scaled_QD

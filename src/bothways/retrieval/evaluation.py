@@ -197,7 +197,7 @@ class CandidateRanking:
     def open(
         cls, name_or_path: str | Path, *, relevant: str | None = None, **options: Unpack[OpenArguments]
     ) -> "CandidateRanking":
-        """Open a pair classifier as a cross-encoder, or an embedder or a bare encoder to rank by cosines.
+        """Open a pair classifier as a cross-encoder, or an embedder or a bare encoder to rank by similarity.
 
         A checkpoint of another library with a text classification head counts as a pair classifier. Query, passage and
         relevance are read from the columns that the classifier was trained on; for a regression model, relevance is
@@ -247,8 +247,12 @@ class CandidateRanking:
 
     @property
     def ranked_by(self) -> str:
-        """The kind of ranker: ``"cross-encoder"`` or ``"cosine"``."""
-        return "cross-encoder" if isinstance(self.reranker, CrossEncoder) else "cosine"
+        """The kind of ranker: ``"cross-encoder"``, or the similarity of an embedder, such as ``"cosine"``."""
+        return (
+            self.reranker.embedder.fitted.settings.similarity
+            if isinstance(self.reranker, BiEncoder)
+            else "cross-encoder"
+        )
 
     def evaluate(
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None

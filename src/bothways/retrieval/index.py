@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bothways.errors import InvalidInput
 from bothways.retrieval.contents import EncoderIdentity, IndexContents, RowBatch, collect, with_rows
-from bothways.retrieval.dense import DenseRetriever, Vectors, unit_vectors
+from bothways.retrieval.dense import DenseRetriever, Vectors, comparable_vectors
 from bothways.retrieval.index_files import read_index, write_index
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, Passage, check_available
 from bothways.retrieval.ranking import (
@@ -36,10 +36,11 @@ _HYBRID = Hybrid()
 
 
 class SearchIndex:
-    """Texts with their unit-length vectors, ids and fields, and the identity of the encoder that made the vectors."""
+    """Texts with their vectors, ids and fields, and the identity of the encoder that made the vectors."""
 
     def __init__(self, contents: IndexContents[DenseVectors]) -> None:
         self._contents = contents
+        self._retriever: DenseRetriever | None = None
 
     @classmethod
     def build(
@@ -52,19 +53,20 @@ class SearchIndex:
         encoder: EncoderIdentity,
         language: str | None = DEFAULT_LANGUAGE,
     ) -> "SearchIndex":
-        """Index one array of vectors, which are copied and scaled to unit length.
+        """Index one array of vectors, which are copied and, for the similarity ``cosine``, scaled to unit length.
 
         Args:
             vectors_ND: One row for each text, as an array or as returned by an embedder.
             texts: The texts, for lexical search and to be shown in hits.
             ids: A unique id for each text. Default: its position in ``texts``: ``"0"``, ``"1"``, ...
             fields: Values to store with each text, for filters; the same field names for all texts.
-            encoder: The identity of the encoder that made the vectors.
+            encoder: The identity of the encoder that made the vectors; its ``similarity`` is that of the index.
             language: The language of the stemmer for lexical search; None indexes words without stemming.
 
         Raises:
-            InvalidInput: There are no texts, counts or widths differ, an id occurs twice, a vector is zero or not
-                finite, fields are unusable, or there is no stemmer for the language.
+            InvalidInput: There are no texts, counts or widths differ, an id occurs twice, a vector is zero (for
+                ``cosine``) or not finite, fields are unusable, the similarity is neither ``cosine`` nor ``dot``, or
+                there is no stemmer for the language.
         """
         batch = RowBatch(vectors_ND, texts, ids, fields)
         return cls.build_from_batches([batch], encoder=encoder, language=language)
@@ -84,6 +86,7 @@ class SearchIndex:
             InvalidInput: As for ``build``.
             MissingDependency: The packages for lexical search are not installed.
         """
+        encoder.check_similarity()
         check_available(language)
         return cls(collect(batches, encoder, language))
 
@@ -132,7 +135,7 @@ class SearchIndex:
 
     @property
     def vectors_ND(self) -> npt.NDArray[np.floating]:
-        """The unit-length vectors, ``(N, D)`` float32; do not modify them."""
+        """The vectors, ``(N, D)`` float32, for ``cosine`` of unit length; do not modify them."""
         return self._contents.documents.vectors_ND
 
     def add(
@@ -178,16 +181,18 @@ class SearchIndex:
         """Return the ``k`` nearest texts of each query, best first; equal scores in the order of the rows.
 
         Args:
-            queries_QD: Query vectors from the index's encoder; they are scaled to unit length.
+            queries_QD: Query vectors from the index's encoder; for ``cosine`` they are scaled to unit length.
             k: Hits for each query; fewer if fewer texts pass the filters.
             filters: Conditions that a text must meet, all of them.
 
         Raises:
-            InvalidInput: ``k`` is below 1, the width is not the index's, a query is zero or not finite, or a filter
-                names a field that the index does not have.
+            InvalidInput: ``k`` is below 1, the width is not the index's, a query is not finite or (for ``cosine``) all
+                zeros, or a filter names a field that the index does not have.
             MissingDependency: faiss is not installed.
         """
-        found = self._retrieve(self._dense(), unit_vectors(queries_QD, self.encoder.dimensions, "query"), k, filters)
+        found = self._retrieve(self._dense(), self._comparable(queries_QD), k, filters)
+        if self.encoder.similarity == "dot":
+            return [self._hits(ranking) for ranking in found]
         # By rounding, the cosine of a vector with itself may exceed 1.
         return [self._hits(Ranking(rows_K, np.clip(scores_K, -1.0, 1.0))) for rows_K, scores_K in found]
 
@@ -209,7 +214,7 @@ class SearchIndex:
         mode: Hybrid = _HYBRID,
         filters: Sequence[Filter] = (),
     ) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by a combination of cosine and BM25.
+        """Return the ``k`` best texts of each query by a combination of similarity and BM25.
 
         Args:
             queries: The texts of the queries.
@@ -222,7 +227,7 @@ class SearchIndex:
             InvalidInput: As for ``search``, or the numbers of vectors and queries differ.
             MissingDependency: faiss, bm25s or PyStemmer is not installed.
         """
-        dense = unit_vectors(queries_QD, self.encoder.dimensions, "query")
+        dense = self._comparable(queries_QD)
         if len(dense) != len(queries):
             raise InvalidInput(f"expected a vector for each query, got {len(dense)} for {len(queries)}.")
         retriever = HybridRetriever(self._dense(), self._lexical(), mode)
@@ -241,8 +246,15 @@ class SearchIndex:
         """
         return self._lexical().passage(query, text, width=width)
 
+    def _comparable(self, queries_QD: DenseVectors | Vectors) -> DenseVectors:
+        encoder = self.encoder
+        return comparable_vectors(queries_QD, encoder.dimensions, "query", similarity=encoder.similarity)
+
     def _dense(self) -> DenseRetriever:
-        return DenseRetriever(self._contents.documents)
+        documents = self._contents.documents
+        if self._retriever is None or self._retriever.documents is not documents:
+            self._retriever = DenseRetriever(documents, self.encoder.similarity)
+        return self._retriever
 
     def _lexical(self) -> LexicalIndex:
         lexical = self._contents.lexical or LexicalIndex.build(self.texts, self._contents.language)

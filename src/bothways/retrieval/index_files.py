@@ -2,7 +2,7 @@
 
 ::
 
-    index.json                format version, sizes, the encoder, the name of the data folder, SHA-256 of its files
+    index.json                format version, sizes, the encoder with its prompts, the data folder, SHA-256 of its files
     data-3/vectors.npy        float32, memory-mapped when read
     data-3/records.jsonl      one object with ``id``, ``text`` and ``fields`` per row
     data-3/lexical/           BM25 over the texts, as bm25s writes it
@@ -30,15 +30,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bothways.checkpoints.files import sha256_of
 from bothways.errors import CorruptCheckpoint, OutputExists, UnknownModel
 from bothways.reading import did_you_mean_path, parse_json, read_bytes
-from bothways.retrieval.contents import EncoderIdentity, IndexContents
+from bothways.retrieval.contents import INDEXED, EncoderIdentity, IndexContents
 from bothways.retrieval.lexical import FILES, LexicalIndex, written_whole
 from bothways.retrieval.ranking import Scalar
 from bothways.storage import check_folder_free, held, new_file, new_folder, remove_leftovers
 from bothways.tasks.embedding.representation import DenseVectors
 
 FORMAT = "bothways search index"
-FORMAT_VERSION = 5
-METRIC = "cosine"
+FORMAT_VERSION = 6
+# Version 5 recorded neither prompts nor a similarity: it had no prompts and always the cosine.
+READ_VERSIONS = (5, FORMAT_VERSION)
 HEADER = "index.json"
 VECTORS = "vectors.npy"
 RECORDS = "records.jsonl"
@@ -66,6 +67,7 @@ class Header(BaseModel):
     language: str | None
     data: str
     files: dict[str, str]
+    notes: tuple[str, ...] = ()  # for people who read the file; they follow from the other fields
 
 
 def write_index(folder: Path, contents: IndexContents[DenseVectors], *, overwrite: bool) -> None:
@@ -167,21 +169,24 @@ def read_header(folder: Path) -> Header:
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise _corrupt(path, f"its format is not {FORMAT!r}")
     version = fields.get("format_version")
-    if version != FORMAT_VERSION:
+    if version not in READ_VERSIONS:
         raise CorruptCheckpoint(
-            f"{str(path)!r} has format version {version!r}; this release reads version {FORMAT_VERSION}. Build the "
-            "index again."
+            f"{str(path)!r} has format version {version!r}; this release reads the versions "
+            f"{' and '.join(map(str, READ_VERSIONS))}. Build the index again."
         )
     if fields.pop("checksum", None) != header_checksum(fields):
         raise _corrupt(path, "its checksum does not match its fields")
     try:
         header = Header.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        raise _corrupt(path, f"its fields are not those of format version {FORMAT_VERSION}") from error
+        raise _corrupt(path, f"its fields are not those of format version {version}") from error
     if len(set(header.fields)) < len(header.fields):
         raise _corrupt(path, "it names a field twice")
-    if header.metric != METRIC or header.encoder.dimensions != header.dimensions:
-        raise _corrupt(path, f"its metric is not {METRIC!r}, or its dimensions are not the encoder's")
+    encoder = header.encoder
+    if header.metric not in INDEXED or (header.metric, header.dimensions) != (encoder.similarity, encoder.dimensions):
+        raise _corrupt(
+            path, f"its metric is not {' or '.join(INDEXED)}, or metric and dimensions are not the encoder's"
+        )
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in (header.data, *header.files)):
         raise _corrupt(path, "it names files outside of the index")
     return header
@@ -217,7 +222,7 @@ def _write_data(folder: Path, data: str, contents: IndexContents[DenseVectors]) 
     return Header(
         format=FORMAT,
         format_version=FORMAT_VERSION,
-        metric=METRIC,
+        metric=contents.encoder.similarity,
         count=len(contents.ids),
         dimensions=contents.documents.dimensions,
         encoder=contents.encoder,
@@ -225,6 +230,7 @@ def _write_data(folder: Path, data: str, contents: IndexContents[DenseVectors]) 
         language=contents.language,
         data=data,
         files=files,
+        notes=contents.encoder.notes(),
     )
 
 

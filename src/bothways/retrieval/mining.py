@@ -14,6 +14,7 @@ from bothways.errors import InvalidInput
 from bothways.progress import progress
 from bothways.retrieval.ranking import Dense
 from bothways.retrieval.search import SemanticSearch
+from bothways.tasks.embedding.outputs import similarities
 
 _AT_ONCE = 256
 
@@ -25,7 +26,7 @@ class Mining:
     Attributes:
         per_query: Maximum number of negatives for each pair.
         depth: Number of nearest passages to choose from.
-        share: Passages whose cosine exceeds this share of the positive passage's cosine are skipped; None keeps them.
+        share: Passages whose similarity exceeds this share of the positive passage's are skipped; None keeps them.
     """
 
     per_query: int = 3
@@ -75,18 +76,20 @@ def mine_negatives(
         for start in range(0, len(listed), _AT_ONCE):
             block = listed[start : start + _AT_ONCE]
             found = search.search([query for query, _ in block], chosen.depth, mode=Dense(), show_progress=False)
-            for (query, positive), hits, score in zip(block, found, _cosines(search, block), strict=True):
+            for (query, positive), hits, score in zip(block, found, _scores(search, block), strict=True):
                 highest = np.inf if chosen.share is None else chosen.share * score
                 hard = [hit.text for hit in hits if hit.text not in answers[query] and hit.score <= highest]
                 yield Mined(query, positive, tuple(dict.fromkeys(hard))[: chosen.per_query])
                 bar.advance()
 
 
-def _cosines(search: SemanticSearch, pairs: list[tuple[str, str]]) -> list[float]:
-    queries_PD, positives_PD = (
-        search.embedder.encode(list(texts), show_progress=False).astype(np.float64)
-        for texts in zip(*pairs, strict=True)
+def _scores(search: SemanticSearch, pairs: list[tuple[str, str]]) -> list[float]:
+    """Return the similarity of each pair, as the index would score it."""
+    queries, positives = (list(texts) for texts in zip(*pairs, strict=True))
+    scores_P = similarities(
+        search.represent(queries, role="query", show_progress=False).vectors_ND,
+        search.represent(positives, role="document", show_progress=False).vectors_ND,
+        search.index.encoder.similarity,
     )
-    lengths_P = np.linalg.norm(queries_PD, axis=1) * np.linalg.norm(positives_PD, axis=1)
-    cosines: list[float] = ((queries_PD * positives_PD).sum(axis=1) / lengths_P).tolist()
-    return cosines
+    scores: list[float] = scores_P.tolist()
+    return scores

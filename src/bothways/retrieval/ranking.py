@@ -36,8 +36,8 @@ class Hit:
     Attributes:
         id: The id of the text in the index.
         text: The text.
-        score: Higher is better: the cosine similarity in dense search, the BM25 score in lexical search, otherwise the
-            score of the fusion or the reranker.
+        score: Higher is better: the similarity (cosine or dot product) in dense search, the BM25 score in lexical
+            search, otherwise the score of the fusion or the reranker.
         rank: Rank of the hit, from 1.
         fields: The values stored with the text.
     """
@@ -81,7 +81,7 @@ def best(rows_F: Rows, scores_F: Scores, k: int) -> Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """Search by the cosine similarity of sentence embeddings; every row has one."""
+    """Search by the similarity of sentence embeddings, the cosine or the dot product; every row has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Weighted:
     Bruch et al. 2023 (ACM TOIS 42:1, arXiv:2210.11934) compare such sums with reciprocal ranks and find them better.
 
     Attributes:
-        dense: The weight of the cosine, between 0 and 1; BM25 has the weight 1 - ``dense``.
+        dense: The weight of the similarity, between 0 and 1; BM25 has the weight 1 - ``dense``.
     """
 
     dense: float = 0.5
@@ -126,7 +126,7 @@ Fusion = ReciprocalRank | Weighted
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """Search by cosine and BM25: the candidates are the best of each ranking; ``fusion`` combines their two scores.
+    """Search by similarity and BM25: the candidates are the best of each ranking; ``fusion`` combines their two scores.
 
     Attributes:
         fusion: The rule that combines the scores.

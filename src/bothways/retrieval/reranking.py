@@ -18,6 +18,7 @@ from bothways.progress import progress
 from bothways.retrieval.ranking import Hit, best
 from bothways.tasks.classification.classifiers import PairClassifier
 from bothways.tasks.embedding.embedder import SentenceEmbedder
+from bothways.tasks.embedding.outputs import similarity_matrix
 from bothways.tasks.heads.targets import Prediction, Regression, RegressionPrediction, SingleLabel, Target
 from bothways.tasks.scores import TokensRead, texts_read, warn_of_cut
 
@@ -183,18 +184,26 @@ class CrossEncoder(ModelReranker):
 
 
 class BiEncoder(ModelReranker):
-    """An embedder as a reranker: it scores by the cosine of query and passage, a baseline for cross-encoders."""
+    """An embedder as a reranker: it scores by the similarity of query and passage, a baseline for cross-encoders.
+
+    Query and passages have the prompts that the embedder names for queries and documents.
+    """
 
     def __init__(self, embedder: SentenceEmbedder) -> None:
         self.embedder = embedder
 
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-        """Return the cosine of each passage (P), and the numbers of tokens read of the query and each passage."""
-        vectors, reads = self.embedder.fitted.encode([query, *passages], show_progress=False)
-        vectors_PD = vectors.astype(np.float64)
-        vectors_PD /= np.linalg.norm(vectors_PD, axis=1, keepdims=True)
-        cosines_P: npt.NDArray[np.float64] = vectors_PD[1:] @ vectors_PD[0]
-        return cosines_P, reads
+        """Return the similarity of each passage (P), and the numbers of tokens read of the query and each passage."""
+        fitted, settings = self.embedder.fitted, self.embedder.fitted.settings
+        prompts = settings.prompt_of(role="query"), settings.prompt_of(role="document")
+        if prompts[0] == prompts[1]:
+            vectors, reads = fitted.encode([query, *passages], prompt=prompts[0], show_progress=False)
+            query_1D, passages_PD = vectors[:1], vectors[1:]
+        else:
+            query_1D, of_query = fitted.encode([query], prompt=prompts[0], show_progress=False)
+            passages_PD, of_passages = fitted.encode(passages, prompt=prompts[1], show_progress=False)
+            reads = of_query + of_passages
+        return similarity_matrix(query_1D, passages_PD, settings.similarity)[0], reads
 
 
 def are_grades(labels: Iterable[str]) -> bool:

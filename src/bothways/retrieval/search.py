@@ -1,6 +1,7 @@
 """Search with texts as queries: an embedder and the index of the texts that it embedded."""
 
 import itertools
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,13 +9,21 @@ from typing import TYPE_CHECKING, overload
 
 from bothways import checkpoints
 from bothways.checkpoints.hub import locate
-from bothways.errors import InvalidInput
-from bothways.retrieval.contents import Documents, EncoderIdentity, IndexTextOptions, RowBatch, document_streams
+from bothways.errors import InvalidInput, PromptsDiffer
+from bothways.retrieval.contents import (
+    Documents,
+    EncoderIdentity,
+    IndexTextOptions,
+    IndexVectorOptions,
+    RowBatch,
+    SearchPrompts,
+    document_streams,
+)
 from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.retrieval.ranking import Dense, Fields, Filter, Hit, Hybrid, Lexical, Mode
 from bothways.tasks import SentenceEmbedder
-from bothways.tasks.embedding.representation import DenseVectors
+from bothways.tasks.embedding.representation import DenseVectors, Role
 from bothways.tasks.embedding.settings import check_pooling
 from bothways.text import Overflow
 
@@ -39,6 +48,9 @@ class SemanticSearch:
 
     Raises:
         InvalidInput: The index was built with another model.
+
+    Warns:
+        PromptsDiffer: The prompts that the model names have changed since; those of the index are used.
     """
 
     def __init__(
@@ -46,6 +58,7 @@ class SemanticSearch:
     ) -> None:
         if embedder is not None:
             index.encoder.check_same(identity or identity_of(embedder))
+            _warn_of_other_prompts(index.encoder, embedder)
         self.index = index
         self._embedder = embedder
         self._encoder = None if embedder is None else embedder.model.encoder
@@ -70,9 +83,15 @@ class SemanticSearch:
         ids: Iterable[str] | None = None,
         fields: Iterable[Fields] | None = None,
         language: str | None = DEFAULT_LANGUAGE,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        query_prompt: str | None = None,
+        query_prompt_name: str | None = None,
         show_progress: bool | None = None,
     ) -> "SemanticSearch":
         """Embed and index texts, which may be a stream.
+
+        Vectors are compared by the embedder's similarity, which must be ``cosine`` or ``dot``.
 
         Args:
             embedder: Embeds the texts now and the queries later.
@@ -81,14 +100,34 @@ class SemanticSearch:
             ids: A unique id for each text. Default: consecutive numbers from 0.
             fields: Values to store with each text, for filters; the same field names for all texts.
             language: The language of the stemmer for lexical search; None indexes words without stemming.
+            prompt: The text to put before each of the texts, ``""`` for none. Default: the embedder's prompt for
+                documents, if it has one.
+            prompt_name: The name of one of the embedder's prompts, instead of ``prompt``.
+            query_prompt: The text to put before each query of a later search. Default: the embedder's prompt for
+                queries, if it has one.
+            query_prompt_name: The name of one of the embedder's prompts, instead of ``query_prompt``.
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: There is no text, an id occurs twice, a dict lacks a key that the first has, or there is no
-                stemmer for the language.
+            InvalidInput: There is no text, an id occurs twice, a dict lacks a key that the first has, there is no
+                stemmer for the language or no prompt of this name, or the embedder has another similarity.
             MissingDependency: The extra ``search`` is not installed.
+
+        Warns:
+            PromptsDiffer: The card of a published embedder asks for prompts that the index does not have.
         """
-        batches, identity = _batches(embedder, texts, ids, fields, show_progress), identity_of(embedder)
+        settings = embedder.fitted.settings
+        prompts = SearchPrompts(
+            query=settings.prompt_of(query_prompt, query_prompt_name, role="query"),
+            document=settings.prompt_of(prompt, prompt_name, role="document"),
+        )
+        identity = replace(identity_of(embedder), prompts=prompts)
+        for note in identity.notes():
+            warnings.warn(
+                PromptsDiffer(f"{note} Pass prompt= and query_prompt= (--prompt and --query-prompt) to add prompts."),
+                stacklevel=2,
+            )
+        batches = _batches(embedder, texts, ids, fields, prompts.document, show_progress)
         index = SearchIndex.build_from_batches(batches, encoder=identity, language=language)
         return cls(embedder, index, identity=identity)
 
@@ -98,21 +137,27 @@ class SemanticSearch:
         *,
         ids: Iterable[str] | None = None,
         fields: Iterable[Fields] | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         show_progress: bool | None = None,
     ) -> None:
-        """Embed texts and add them to the index; the next ``save`` changes the index on disk.
+        """Embed texts with the document prompt of the index and add them; ``save`` then changes the index on disk.
 
         Args:
             texts: The texts or dicts, as in ``build``.
             ids: A unique id for each text, not yet in the index. Default: numbers above the highest numeric id.
             fields: As in ``build``, with the field names of the index.
+            prompt: The text before the texts, which must be that of the index. Default: that of the index.
+            prompt_name: The name of one of the embedder's prompts, instead of ``prompt``.
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: There is no text, an id is already in the index, the fields differ, or the embedder was
-                trained since the index was built.
+            InvalidInput: There is no text, an id is already in the index, the fields differ, the index has another
+                prompt, or the embedder was trained since the index was built.
         """
-        self.index.add_batches(_batches(self._same_embedder(), texts, ids, fields, show_progress))
+        self.check_prompt(prompt, prompt_name, role="document")
+        own = self.index.encoder.prompts.document
+        self.index.add_batches(_batches(self._same_embedder(), texts, ids, fields, own, show_progress))
 
     @classmethod
     def open(
@@ -154,10 +199,13 @@ class SemanticSearch:
         found = replace(built, name=name, fingerprint=checkpoints.fingerprint(located.folder))
         built.check_same(found)
         as_built = built.reading
+        kept = IndexVectorOptions(True, built.dimensions) if built.vectors is None else built.vectors
         embedder = SentenceEmbedder.from_pretrained(
             name,
-            pooling=check_pooling(built.pooling),
-            dimensions=built.dimensions,
+            # Only a folder can combine several poolings.
+            pooling=None if "+" in built.pooling else check_pooling(built.pooling),
+            dimensions=kept.leading,
+            unit_length=None if built.vectors is None else kept.unit_length,
             max_length=as_built.max_length if max_length is None and as_built else max_length,
             on_overflow=as_built.on_overflow if on_overflow is None and as_built else on_overflow,
             # The stored overlap is for windows of the stored length.
@@ -179,6 +227,8 @@ class SemanticSearch:
         mode: Mode | None = ...,
         filters: Sequence[Filter] = ...,
         rerank: "Rerank | None" = ...,
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
         show_progress: bool | None = ...,
     ) -> list[Hit]: ...
 
@@ -191,6 +241,8 @@ class SemanticSearch:
         mode: Mode | None = ...,
         filters: Sequence[Filter] = ...,
         rerank: "Rerank | None" = ...,
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
         show_progress: bool | None = ...,
     ) -> list[list[Hit]]: ...
 
@@ -202,6 +254,8 @@ class SemanticSearch:
         mode: Mode | None = None,
         filters: Sequence[Filter] = (),
         rerank: "Rerank | None" = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         show_progress: bool | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """Return the ``k`` best texts of a query, best first; a list of such lists for several queries.
@@ -212,15 +266,19 @@ class SemanticSearch:
             mode: By meaning (`Dense`), by words (`Lexical`), or by both (`Hybrid`). Default: by both.
             filters: Conditions on the fields; a text must meet all of them.
             rerank: Options for reordering the first hits by another model.
+            prompt: The text before the queries, which must be that of the index. Default: that of the index.
+            prompt_name: The name of one of the embedder's prompts, instead of ``prompt``.
             show_progress: Force the progress bar on or off.
 
         Raises:
             InvalidInput: A query is empty or not a string, ``k`` is below 1, ``mode`` is not a mode, a filter names a
-                field that the index does not have, or the embedder was trained since the index was built.
+                field that the index does not have, the index has another prompt, or the embedder was trained since the
+                index was built.
             MissingDependency: The extra ``search`` is not installed.
         """
         queries = [query] if isinstance(query, str) else list(query)
         _check_queries(queries)
+        self.check_prompt(prompt, prompt_name, role="query")
         chosen = Hybrid() if mode is None else mode
 
         def find(count: int) -> list[list[Hit]]:
@@ -238,7 +296,7 @@ class SemanticSearch:
         self, queries: Sequence[str], k: int, mode: Mode, filters: Sequence[Filter], show_progress: bool | None
     ) -> list[list[Hit]]:
         def represented() -> DenseVectors:
-            return self._same_embedder().fitted.represent(queries, role="query", show_progress=show_progress)
+            return self.represent(queries, role="query", show_progress=show_progress)
 
         match mode:
             case Dense():
@@ -251,6 +309,34 @@ class SemanticSearch:
                 raise InvalidInput(
                     f"mode: expected Dense(), Lexical() or Hybrid() from bothways.retrieval, got {mode!r:.60}."
                 )
+
+    def represent(self, texts: Sequence[str], *, role: Role, show_progress: bool | None = None) -> DenseVectors:
+        """Return the vectors of queries or documents, with the prompt that the index has for them.
+
+        Raises:
+            InvalidInput: A text is empty or not a string, or the embedder was trained since the index was built.
+        """
+        fitted, prompt = self._same_embedder().fitted, self.index.encoder.prompts.of(role)
+        return fitted.represent(texts, role=role, prompt=prompt, show_progress=show_progress)
+
+    def check_prompt(self, prompt: str | None = None, prompt_name: str | None = None, *, role: Role) -> None:
+        """Refuse a prompt that is not the one that the index has for this role; with neither argument, do nothing.
+
+        Raises:
+            InvalidInput: The index has another prompt, or the embedder no prompt of this name.
+        """
+        if prompt is None and prompt_name is None:
+            return
+        if prompt_name is not None:
+            prompt = self.embedder.fitted.settings.prompt_of(prompt, prompt_name)
+        own = self.index.encoder.prompts.of(role)
+        if prompt != own:
+            texts, option = ("queries", "query_prompt") if role == "query" else ("documents", "prompt")
+            raise InvalidInput(
+                f"the index was built for {texts} {f'with the prompt {own!r}' if own else 'without a prompt'}, got "
+                f"{prompt!r:.80}. Leave the prompt out to use that of the index, or build the index again with "
+                f"{option}={prompt!r:.80} (--{option.replace('_', '-')})."
+            )
 
     def _same_embedder(self) -> SentenceEmbedder:
         """Return the embedder, or raise InvalidInput if training has replaced its encoder."""
@@ -286,7 +372,28 @@ def identity_of(embedder: SentenceEmbedder, *, fingerprint: str | None = None) -
         vocabulary=embedder.backend.tokenizer.vocabulary_digest(),
         reading=IndexTextOptions(settings.max_length, settings.on_overflow, settings.stride),
         precision=embedder.model.precision,
+        similarity=settings.similarity,
+        vectors=IndexVectorOptions(settings.unit_length, settings.dimensions),
+        prompts=_own_prompts(embedder),
+        model_prompts=_own_prompts(embedder),
     )
+
+
+def _own_prompts(embedder: SentenceEmbedder) -> SearchPrompts:
+    settings = embedder.fitted.settings
+    return SearchPrompts(settings.prompt_of(role="query"), settings.prompt_of(role="document"))
+
+
+def _warn_of_other_prompts(built: EncoderIdentity, embedder: SentenceEmbedder) -> None:
+    now, then = _own_prompts(embedder), built.model_prompts or SearchPrompts()
+    if now != then:
+        warnings.warn(
+            PromptsDiffer(
+                f"the model {embedder.name!r} names the prompts {now}; when the index was built, they were {then}. "
+                f"The search uses the prompts of the index, {built.prompts}: to use those of the model, build it again."
+            ),
+            stacklevel=4,
+        )
 
 
 def _check_queries(queries: Sequence[object]) -> None:
@@ -302,11 +409,13 @@ def _batches(
     documents: Documents,
     ids: Iterable[str] | None,
     fields: Iterable[Fields] | None,
+    prompt: str,
     show_progress: bool | None,
 ) -> Iterator[RowBatch]:
     texts, names, values = document_streams(documents, ids, fields)
     texts, embedded = itertools.tee(texts)
-    for block in embedder.fitted.represent_stream(embedded, role="document", show_progress=show_progress):
+    stream = embedder.fitted.represent_stream(embedded, role="document", prompt=prompt, show_progress=show_progress)
+    for block in stream:
         yield RowBatch(
             block,
             list(itertools.islice(texts, len(block))),

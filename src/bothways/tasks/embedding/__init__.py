@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
+    from bothways.tasks.embedding.card_prompts import note_of_card as note_of_card
     from bothways.tasks.embedding.losses import CoSENT as CoSENT
     from bothways.tasks.embedding.losses import Distillation as Distillation
     from bothways.tasks.embedding.losses import Matryoshka as Matryoshka
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from bothways.tasks.embedding.training import usual_scale as usual_scale
 
 _MODULES = {
+    "card_prompts": ("note_of_card",),
     "losses": ("CoSENT", "Distillation", "Matryoshka", "MultipleNegativesRanking", "PlainLoss", "Triplet"),
     "outputs": ("with_usual_kind",),
     "training": ("check_loss", "usual_loss", "usual_scale"),

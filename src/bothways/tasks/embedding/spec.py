@@ -266,6 +266,34 @@ class VectorArguments(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptOptions:
+    """Options for the text that is put before each text.
+
+    Attributes:
+        prompt: Text to put before each text, such as ``"query: "``; ``""`` for none. Default: that of the index, which
+            refuses any other; without an index, the model's own, if its files name one.
+        prompt_name: Name of one of the model's own prompts, instead of its text.
+    """
+
+    prompt: str | None = None
+    prompt_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPromptOptions:
+    """Options for the text that is put before each query of an index.
+
+    Attributes:
+        query_prompt: Text to put before each query of a later search. Default: the model's own for queries, if its
+            files name one.
+        query_prompt_name: Name of one of the model's own prompts, instead of its text.
+    """
+
+    query_prompt: str | None = None
+    query_prompt_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingLearning:
     """Options of training an embedder.
 
