@@ -41,13 +41,13 @@ def test_no_task_opens_a_folder_that_names_its_own_code(jina, name):
         task_class(SPECS[name]).from_pretrained(str(jina))
 
 
-def test_the_command_line_says_what_the_model_is_and_what_to_do(jina, tmp_path, capsys):
+def test_the_command_line_says_what_the_model_is_and_why_it_is_refused(jina, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("w5 w6\n")
     words = ("embed", "--model", jina, "--data", tmp_path / "texts.txt", "--output", tmp_path / "vectors.npy")
     assert main([str(word) for word in words]) == 1
     said = capsys.readouterr().err
     assert "this is JinaBERT" in said
-    assert "open a copy of the folder without auto_map in config.json" in said
+    assert "names code for the model in auto_map" in said
     assert not (tmp_path / "vectors.npy").exists()
 
 

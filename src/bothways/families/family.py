@@ -22,7 +22,7 @@ from bothways.errors import CorruptCheckpoint, InvalidInput, UnknownModel, Unsup
 from bothways.families.keys import HARMLESS, NEUTRAL_NAMES, QUANTIZATION
 from bothways.families.layout import (
     ConfigReader,
-    KnownSettings,
+    Fault,
     Settings,
     SettingsReader,
     TensorRow,
@@ -235,27 +235,31 @@ class Family:
         Raise `UnsupportedConfig` if it has settings that may change what the encoder computes and are not supported.
         """
         own = {} if quantization_of(settings) is None else {QUANTIZATION: None}
-        fault = _own_code(settings) or _unsupported({**settings, **own}, self.reader.known) or self._unknown(settings)
+        fault = _own_code(settings) or self.reader.known.unsupported({**settings, **own}) or self._unknown(settings)
         if fault is None:
             config = self.reader(SettingsReader.of(settings, self.reader.known))
             fault = _contradiction(settings, config)
         if fault is not None:
             other = imported("bothways.families.others:recognise")(settings)
-            raise UnsupportedConfig(f"this is {other}: not built yet. {fault}" if other else fault)
+            raise UnsupportedConfig(
+                fault.alone if other is None else f"this is {other}: not built yet. {fault.problem}"
+            )
         return config
 
-    def _unknown(self, settings: Settings) -> str | None:
+    def _unknown(self, settings: Settings) -> Fault | None:
         known = self.reader.known
-        names = {*known.read, *known.harmless, *known.neutral, *known.aliases, *self.read_by_heads, *KNOWN_TO_ALL}
+        ours = {*known.read, *known.harmless, *known.neutral, *known.aliases, *self.read_by_heads, *KNOWN_TO_ALL}
         # A setting without a value sets nothing.
-        unknown = {name: value for name, value in settings.items() if value is not None and name not in names}
+        unknown = {name: value for name, value in settings.items() if value is not None and name not in ours}
         if not unknown:
             return None
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        several = ", ".join(f"{name} to {shown(value)}" for name, value in list(unknown.items())[:5])
-        return (
+        first = {f"{name:.80}": shown(value) for name, value in [*unknown.items()][:5]}
+        several = ", ".join(f"{name} to {value}" for name, value in first.items())
+        return Fault(
             f"config.json sets {several}{more}, which {self.title} models do not have: it may change what the model "
-            f"computes. {_COPY.format(', '.join(list(unknown)[:5]) + more)}"
+            "computes.",
+            ", ".join(first) + more,
         )
 
     def head(self, name: str, settings: Settings) -> CheckpointHead:
@@ -310,30 +314,21 @@ def _modern(name: str) -> str:
 # --- settings ---
 
 
-def _own_code(settings: Settings) -> str | None:
+def _own_code(settings: Settings) -> Fault | None:
     """Return the fault of a model whose function is code in its folder or on the hub; None for others."""
     classes = settings.get("auto_map") or {}
     if not isinstance(classes, Mapping):
-        return f"config.json must give auto_map as an object, but it gives {shown(classes)}."
+        return Fault(f"config.json must give auto_map as an object, but it gives {shown(classes)}.")
     # Classes of settings and tokenizers, and those for TensorFlow and JAX, do not compute the model here.
     models = {name: value for name, value in classes.items() if name.startswith("AutoModel") and value}
     if not models:
         return None
     name, value = next(iter(models.items()))
-    return (
+    return Fault(
         f"config.json names code for the model in auto_map ({name}: {shown(value)}), and bothways never runs code of a "
-        f"checkpoint. {_COPY.format('auto_map')}"
+        "checkpoint.",
+        "auto_map",
     )
-
-
-def _unsupported(settings: Settings, known: KnownSettings) -> str | None:
-    for name, values in {**HARMLESS, **known.harmless}.items():
-        if settings.get(name) not in values:
-            return (
-                f"config.json sets {name} to {settings[name]!r:.200}, which is not supported; "
-                f"only {' or '.join(repr(value) for value in values if value is not None) or 'leaving it out'} is."
-            )
-    return None
 
 
 # Settings that repeat what others give, by the value that these give.
@@ -351,17 +346,14 @@ IMPLIED: dict[str, Callable[[EncoderConfig], object]] = {
 KNOWN_TO_ALL = frozenset(("auto_map", *NEUTRAL_NAMES, *HARMLESS, *IMPLIED))
 
 
-def _contradiction(settings: Settings, config: EncoderConfig) -> str | None:
+def _contradiction(settings: Settings, config: EncoderConfig) -> Fault | None:
     for name, value in IMPLIED.items():
         if settings.get(name) is not None and settings[name] != value(config):
-            return (
+            return Fault(
                 f"config.json sets {name} to {shown(settings[name])}, which is not supported; "
                 f"its other settings give {value(config)}."
             )
     return None
-
-
-_COPY = "If you know that the weights are of a standard model, open a copy of the folder without {} in config.json."
 
 
 # --- the registry ---
@@ -412,7 +404,8 @@ def family_in(settings: Settings) -> Family:
     raise UnknownModel(
         (f"this is {other}: not built yet. " if other else "")
         + f"config.json must name one of the families {', '.join(FAMILIES)} as its model_type, but it names "
-        f"{model_type!r}."
+        f"{shown(model_type)}."
+        + (" If the model is of one of them, add its name to config.json." if model_type is None and not other else "")
     )
 
 

@@ -27,8 +27,8 @@ from bothways.encoder.config import (
     Sharing,
     TanhPooler,
 )
-from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnsupportedConfig
-from bothways.families.keys import INT8_METHOD, QUANTIZATION
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnsupportedConfig, shown
+from bothways.families.keys import HARMLESS, INT8_METHOD, QUANTIZATION
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +49,24 @@ ACTIVATION_NAMES: dict[str, Activation] = {
 
 # Far above any published encoder; a model of these sizes, built without weights, still takes little memory.
 MOST_LAYERS, _MOST, _MOST_NUMBER = 1_000, 2**24, 2.0**40
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A reason to refuse the settings of a model; `without` names those that may be left out of a standard model."""
+
+    problem: str
+    without: str = ""
+
+    @property
+    def alone(self) -> str:
+        """The problem and what to do about it."""
+        return self.problem + (
+            " If you know that the weights are of a standard model, open a copy of the folder without "
+            f"{self.without} in config.json."
+            if self.without
+            else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +91,16 @@ class KnownSettings:
     def read(self) -> frozenset[str]:
         """The settings that the family reads."""
         return frozenset((*self.required, *self.defaults))
+
+    def unsupported(self, settings: Settings) -> Fault | None:
+        """Return the fault of settings that switch on an unsupported feature; None for others."""
+        for name, values in {**HARMLESS, **self.harmless}.items():
+            if settings.get(name) not in values:
+                return Fault(
+                    f"config.json sets {name} to {shown(settings[name], 200)}, which is not supported; "
+                    f"only {' or '.join(repr(value) for value in values if value is not None) or 'leaving it out'} is."
+                )
+        return None
 
 
 class ConfigReader(Protocol):

@@ -35,7 +35,7 @@ class OtherEncoder:
 OTHER_ENCODERS = (
     OtherEncoder(
         "Jina's XLM-R",
-        "rotary positions instead of a table, adapters for tasks",
+        "XLM-R under other names, from v3 on with rotary positions and adapters",
         ("jina_embeddings_v3",),
         ("XLMRobertaFlash", "XLMRobertaLoRA", "xlm-roberta-flash"),
         {"lora_adaptations": None, "load_trained_adapters": None},
