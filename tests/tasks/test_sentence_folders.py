@@ -3,6 +3,7 @@
 import json
 import shutil
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,8 @@ def test_a_folder_gives_the_vectors_of_sentence_transformers(encoders, tmp_path,
     assert ours.fitted.settings.default_prompt == made.default
     compared = theirs.similarity(expected["plain"][:3], expected["plain"][1:])
     np.testing.assert_allclose(ours.similarity(TEXTS[:3], TEXTS[1:]), compared, rtol=1e-5, atol=1e-5)
+    pairs = [each.similarity for each in ours.predict(list(pairwise(TEXTS[:4])))]
+    np.testing.assert_allclose(pairs, np.diag(compared), rtol=1e-5, atol=1e-5)
 
 
 def old_folder(name, encoders, folder):
