@@ -152,6 +152,21 @@ def test_a_model_without_files_of_ours_is_recorded_and_checked(tmp_path):
         check(tmp_path / "base", against=tmp_path / "no.json", device="cpu")
 
 
+def test_an_embedder_answers_with_its_default_prompt(tmp_path):
+    folder = tmp_path / "base"
+    write_checkpoint(folder)
+    prompts = folder / "config_sentence_transformers.json"
+    prompts.write_text('{"prompts": {"query": "w5 w6 ", "other": "w9 "}, "default_prompt_name": "query"}')
+    record_answers(folder, tmp_path / "golden-base.json", device="cpu")
+    embedder = SentenceEmbedder.from_pretrained(folder, device="cpu")
+    recorded = GoldenFile.read(tmp_path / "golden-base.json").answers[0].numbers
+    assert recorded == pytest.approx(embedder.encode(NEUTRAL[0], prompt="w5 w6 ").tolist(), abs=1e-6)
+    prompts.write_text('{"prompts": {"query": "w5 w6 ", "other": "w9 "}, "default_prompt_name": "other"}')
+    report = check(folder, against=tmp_path / "golden-base.json", device="cpu")
+    assert report.to_dict()["causes"] == ["settings", "answers"]
+    assert report.differences[0].detail.endswith("default_prompt_name was 'query', is 'other'")
+
+
 def test_a_file_of_a_newer_version_is_not_read(folder):
     content = json.loads((folder / "golden.json").read_text(encoding="utf-8"))
     (folder / "golden.json").write_text(json.dumps({**content, "format_version": 2}), encoding="utf-8")
