@@ -92,13 +92,13 @@ NEUTRAL = (
 """Inputs for models whose validation data are absent or must not be quoted: several scripts, odd characters, a long
 text."""
 
-# Largest difference between an answer's numbers that counts as equal, relative to the largest number of all answers, by
-# the precision of the matrix products. In float32, between one thread and two, oneDNN and MKL, AVX2, AVX-512 and no vector
-# instructions, and against float64, vectors of MiniLM differ by up to 9e-7, those of random models of 24 layers in six
-# families by 5e-7. They differ by 5e-4 to 1e-3 if one tensor is scaled by 1.001 or the weights are rounded to float16, and
-# by 8e-3 after bfloat16. So 5e-5 leaves a factor of 50 for other processors and GPUs, and 10 for what must be noticed.
-# Computed in float16, vectors differ from float32 by 1e-3, in bfloat16 by 1e-2; in int8 (chosen for cosines of .99) with
-# and without VNNI by 3e-2.
+# Largest difference between an answer's numbers that counts as equal, relative to the largest number of all answers,
+# by the precision of the matrix products. In float32, between one thread and two, oneDNN and MKL, AVX2, AVX-512 and
+# no vector instructions, and against float64, vectors of MiniLM differ by up to 9e-7, those of random models of 24
+# layers in six families by 5e-7. They differ by 5e-4 to 1e-3 if one tensor is scaled by 1.001 or the weights are
+# rounded to float16, and by 8e-3 after bfloat16. So 5e-5 leaves a factor of 50 for other processors and GPUs, and 10
+# for what must be noticed. Computed in float16, vectors differ from float32 by 1e-3, in bfloat16 by 1e-2; in int8
+# (chosen for cosines of .99) with and without VNNI by 3e-2.
 _TOLERANCES = {"float64": 1e-9, "float32": 5e-5, "float16": 1e-2, "bfloat16": 5e-2, "int8": 1e-1}
 
 Json: TypeAlias = object
