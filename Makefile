@@ -103,10 +103,11 @@ docs: $(VENV)/.docs
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
-# A GPU's machine may have a torch of its own and no way to install another: nothing is installed here.
+# A GPU's machine may have a torch of its own and no way to install another: nothing is installed here, and only files
+# with tests for a GPU are collected, which need fewer packages than the others.
 gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest tests -m gpu -q -p no:cacheprovider
-	PYTHONPATH=src $(PYTHON) -m benchmarks gpu
+	PYTHONPATH=src $(PYTHON) -m pytest $(shell grep -rl --include='test_*.py' 'mark\.gpu' tests) -m gpu -q -n $(JOBS) -p no:cacheprovider
+	PYTHONPATH=src $(PYTHON) -m benchmarks gpu --threads $(JOBS)
 
 clean:
 	rm -rf $(VENV) $(VENV)-python3.* build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

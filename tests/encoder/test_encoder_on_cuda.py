@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bothways.encoder import Encoder
+from bothways.encoder.backends import gpu, masked
 from bothways.encoder.config import DropoutRates
 from bothways.encoder.head_kinds import EachToken, FirstToken, LastToken, MeanOfTokens
 from bothways.encoder.heads import read_rows
@@ -88,3 +89,30 @@ def test_sums_over_tokens_are_not_in_half_precision(dtype, monkeypatch):
         sums_BH = batch.sums(ones_TH)
     assert sums_BH.dtype == torch.float32
     assert sums_BH.tolist() == [[1000.0, 1000.0]]
+
+
+def test_padded_attention_is_computed_without_cudnn_on_a_gpu():
+    usual = torch.backends.cuda.cudnn_sdp_enabled()
+    assert usual
+    with masked._kernels(torch.device("cpu")):
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+    with masked._kernels(torch.device("cuda")):
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert torch.backends.cuda.mem_efficient_sdp_enabled()
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+@pytest.mark.parametrize(
+    "error", [None, ImportError("no module named triton"), RuntimeError("Failed to find C compiler")]
+)
+def test_the_rotation_is_one_kernel_where_that_can_be_compiled(error, monkeypatch):
+    def rotate(*_):
+        if error is not None:
+            raise error
+
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *shape, **_: zeros(*shape))
+    monkeypatch.setattr(gpu, "rotate", rotate)
+    gpu.can_rotate.cache_clear()
+    assert gpu.can_rotate() == (error is None)
+    gpu.can_rotate.cache_clear()

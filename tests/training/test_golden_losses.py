@@ -87,7 +87,8 @@ def losses_of(case, folder, *, device="cpu", **changes):
     training = {**QUICK, **options, **changes, "log": folder / "log.jsonl"}
     if case == "distillation":
         write_checkpoint(folder / "teacher", seed=1)
-        training["loss"] = Distillation(SentenceEmbedder.from_pretrained(folder / "teacher", device=device))
+        teacher = SentenceEmbedder.from_pretrained(folder / "teacher", device=device, dtype="float32")
+        training["loss"] = Distillation(teacher)
     if name == "multitask":
         parts = {"names": TaskData(tagged(18), tagged(6), task="tagging"), "animal": TaskData(texts(12), texts(6))}
         MultiTask.from_pretrained(folder / "base", device=device).fit(parts, **training)

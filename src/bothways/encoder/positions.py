@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bothways.devices import on_device
 from bothways.encoder.backends.basic import RelativeScores
+from bothways.encoder.backends.gpu import can_rotate, rotate
 from bothways.encoder.config import (
     AbsolutePositions,
     DisentangledPositions,
@@ -103,6 +104,10 @@ class Rotary(nn.Module):
         del qkv
         assert isinstance(shared, Angles)  # `shared_positions` follows the same configuration
         cosines_TD, sines_TD = shared.by_theta[self.theta]
+        # The kernel computes in float32. Tensor subclasses (fake tensors) go to torch.
+        on_gpu = qkv_T3ND.device.type == "cuda" and type(qkv_T3ND) is Tensor and cosines_TD.dtype == torch.float32
+        if on_gpu and can_rotate():
+            return rotate(qkv_T3ND, cosines_TD, sines_TD), None
         qk_T2ND, v_T1ND = qkv_T3ND.split_with_sizes([2, 1], 1)
         first, second = qk_T2ND.to(cosines_TD.dtype).chunk(2, -1)
         turned_T2ND = torch.cat([first, second], -1) * cosines_TD[:, None, None]

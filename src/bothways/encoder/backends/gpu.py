@@ -1,20 +1,28 @@
-"""Attention on a GPU: variable-length flash attention, and torch's FlexAttention.
+"""Attention on a GPU: variable-length flash attention, torch's FlexAttention, and the rotation of queries and keys.
 
 torch compiles the kernel of FlexAttention from two small functions: one selects the visible pairs, the other changes
 a score. The products of queries and keys with the distance vectors, (N, T, W), are computed beforehand, so the kernel
 needs no index or bias of n x n. Without a GPU, for tests, the same functions run slowly and without gradients.
 
-Shapes: T packed tokens, N heads, D head width, W = 2 S - 1 distances, Q blocks of rows.
+The rotation is a kernel that reads and writes each number once. In plain torch (`bothways.encoder.positions.Rotary`) it
+takes eight passes over queries and keys, most of them in float32: half of the time of a ModernBERT on an H200. It is
+compiled by Triton, which comes with torch on Linux, once for each dtype and shape of the heads.
+
+Shapes: T packed tokens, N heads, D head width, W = 2 S - 1 distances, Q blocks of rows; P parts of all heads and U
+columns of half a head, filled up to powers of two.
 """
 
 from collections.abc import Callable
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bothways.encoder.backends.basic import AttentionCall, AttentionRequest, RelativeScores
+from bothways.encoder.modules import FunctionContext
 from bothways.packing import Packed
 
 if TYPE_CHECKING:
@@ -172,3 +180,88 @@ def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: Att
 def _distance_products(rows_NTD: Tensor, table_WND: Tensor | None, scale: float) -> Tensor | None:
     """Return the scaled products of queries or keys with all distance vectors, (N, T, W)."""
     return None if table_WND is None else (rows_NTD * scale) @ table_WND.to(rows_NTD.dtype).permute(1, 2, 0)
+
+
+# --- rotation ---
+
+tl: ModuleType
+"""``triton.language``, from the first use of `_rotation` on: a kernel reads it from its module."""
+
+
+class _Rotation(torch.autograd.Function):
+    """Rotate the queries and keys of (T, 3, N, D) by angles (T, D); the backward pass rotates the other way round."""
+
+    @staticmethod
+    def forward(ctx: FunctionContext, qkv_T3ND: Tensor, cosines_TD: Tensor, sines_TD: Tensor) -> Tensor:
+        ctx.save_for_backward(cosines_TD, sines_TD)
+        return _rotated(qkv_T3ND, cosines_TD, sines_TD, 1.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionContext, gradient_T3ND: Tensor) -> tuple[Tensor | None, ...]:
+        cosines_TD, sines_TD = ctx.saved_tensors
+        return _rotated(gradient_T3ND, cosines_TD, sines_TD, -1.0), None, None
+
+
+rotate: Callable[[Tensor, Tensor, Tensor], Tensor] = _Rotation.apply
+
+
+@cache
+def can_rotate() -> bool:
+    """Return True if `rotate` can be compiled: False without Triton, or without the C compiler that Triton needs."""
+    try:
+        rotate(*(torch.zeros(1, *shape, device="cuda") for shape in ((3, 1, 2), (2,), (2,))))
+    except Exception:  # of many types, since Triton starts other programs
+        return False
+    return True
+
+
+def _rotated(qkv_T3ND: Tensor, cosines_TD: Tensor, sines_TD: Tensor, direction: float) -> Tensor:
+    qkv_T3ND = qkv_T3ND.contiguous()
+    tokens, _, heads, width = qkv_T3ND.shape
+    turned_T3ND = torch.empty_like(qkv_T3ND)
+    if tokens:
+        filled = (1 << (count - 1).bit_length() for count in (3 * heads, width // 2))
+        with torch.cuda.device(qkv_T3ND.device):
+            _rotation()[(tokens,)](turned_T3ND, qkv_T3ND, cosines_TD, sines_TD, direction, heads, width, *filled)
+    return turned_T3ND
+
+
+@cache
+def _rotation() -> dict[tuple[int, ...], Callable[..., object]]:
+    """Return the kernel, by the number of its programs."""
+    global tl
+    from triton import jit, language
+
+    tl = language
+    _turn.__annotations__.update(dict.fromkeys(("heads", "width", "P", "U"), language.constexpr))
+    kernel: dict[tuple[int, ...], Callable[..., object]] = jit(_turn)
+    return kernel
+
+
+def _turn(
+    turned_T3ND: "Tensor",
+    qkv_T3ND: "Tensor",
+    cosines_TD: "Tensor",
+    sines_TD: "Tensor",
+    direction: float,
+    heads: int,
+    width: int,
+    P: int,
+    U: int,
+) -> None:
+    """Rotate the queries and keys of one token, and copy its values; computed in float32."""
+    half = width // 2
+    token = tl.program_id(0).to(tl.int64)
+    head_P1, column_1U = tl.arange(0, P)[:, None], tl.arange(0, U)[None, :]
+    exists_PU = (head_P1 < 3 * heads) & (column_1U < half)
+    place_PU = token * (3 * heads * width) + head_P1 * width + column_1U
+    angle_1U = token * width + column_1U
+    cosine_1U = tl.load(cosines_TD + angle_1U, mask=column_1U < half, other=0.0)
+    sine_1U = tl.load(sines_TD + angle_1U, mask=column_1U < half, other=0.0) * direction
+    turns_P1 = head_P1 < 2 * heads
+    cosine_PU, sine_PU = tl.where(turns_P1, cosine_1U, 1.0), tl.where(turns_P1, sine_1U, 0.0)
+    first_PU = tl.load(qkv_T3ND + place_PU, mask=exists_PU, other=0.0).to(tl.float32)
+    second_PU = tl.load(qkv_T3ND + place_PU + half, mask=exists_PU, other=0.0).to(tl.float32)
+    tl.store(turned_T3ND + place_PU, first_PU * cosine_PU - second_PU * sine_PU, mask=exists_PU)
+    tl.store(turned_T3ND + place_PU + half, second_PU * cosine_PU + first_PU * sine_PU, mask=exists_PU)

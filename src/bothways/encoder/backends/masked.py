@@ -4,13 +4,20 @@ Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width,
 n tokens of one sequence, b blocks of r queries, c = r + 2 reach keys that a block can see.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bothways.encoder.backends.basic import AttentionCall, AttentionRequest, RelativeScores
 from bothways.encoder.modules import dropout
 from bothways.packing import Batch, Packed, PaddedRows
+
+# Without cuDNN, which torch prefers on Hopper: it takes 40 ms to plan for each new shape of a batch, as long as a batch
+# of DeBERTa takes on an H200.
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class Reference:
@@ -61,9 +68,10 @@ class Padded:
             mask = mask & (order_BS[:, None, :, None] >= order_BS[:, None, None, :])
         if call.relative is not None:
             mask = self._biases(q_BNSD, k_BNSD, call).masked_fill(~mask, -torch.inf)
-        context_BNSD = F.scaled_dot_product_attention(
-            q_BNSD, k_BNSD, v_BNSD, attn_mask=mask, dropout_p=call.dropout, scale=call.scale
-        )
+        with _kernels(q_BNSD.device):
+            context_BNSD = F.scaled_dot_product_attention(
+                q_BNSD, k_BNSD, v_BNSD, attn_mask=mask, dropout_p=call.dropout, scale=call.scale
+            )
         return call.batch.rows(context_BNSD.transpose(1, 2))
 
     @staticmethod
@@ -94,6 +102,11 @@ class Local:
         assert call.reach is not None  # checked by `refusal`
         parts = call.qkv_T3ND.split_with_sizes(list(call.packed.lengths))
         return torch.cat([_sequence(part, call, call.reach) for part in parts])
+
+
+def _kernels(device: torch.device) -> AbstractContextManager[None]:
+    """Return a context in which torch's fused attention on a GPU uses only kernels that support every shape at once."""
+    return sdpa_kernel(_KERNELS) if device.type == "cuda" else nullcontext()
 
 
 def _sequence(qkv_n3ND: Tensor, call: AttentionCall, reach: int) -> Tensor:
