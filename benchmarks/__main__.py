@@ -32,6 +32,8 @@ def main() -> None:
     parser.add_argument("--kept", action="store_true", help=kept)
     renew = "quality, small_data: run ours again where another commit was measured"
     parser.add_argument("--renew", action="store_true", help=renew)
+    models = "gpu: only these parts (from texts, BERT-base, ModernBERT-base, DeBERTa-v3-base)"
+    parser.add_argument("--models", nargs="+", default=default.models, metavar="NAME", help=models)
     group = parser.add_argument_group("small_data")
     sizes = f"rows; 8 means 8 of each class (default {' '.join(SIZES)})"
     setfit = "leave SetFit out where it needs more updates (default 3000)"

@@ -2,285 +2,218 @@
 
 Models of the published base sizes with drawn weights read drawn token ids, so that nothing is downloaded and nobody's
 tokenizer is timed. Lengths are those of mixed texts: log-normal, 8 to 512 tokens, 128 on average. Ours batches as it
-does by itself; the peer at its best: sentences in order of length for vectors, batches padded to their longest for
-training, a fused optimizer. DeBERTa is also timed with each attention backend that supports its distances. Rounds are
+does by itself; the peers at their best: sentences in order of length for vectors, in the fastest of some batches,
+padded to their longest, torch's attention, with and without `torch.compile`, a fused optimizer. Ours is also timed with
+other attention backends. "from texts" has tokenizers and drawn words, beside sentence-transformers. Rounds are
 interleaved in one process.
 
 "Of the product rate" divides the floating point operations of the real tokens by the rate of a product of two large
-matrices in bfloat16 in the same minute. On a CPU (`--quick`) the figures mean nothing.
+matrices in bfloat16 in the same minute. "Memory" is the peak above what lies on the device before the work: no weights
+and no optimizer. On a CPU (`--quick`) the figures mean nothing.
 """
 
+import gc
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
-from numpy.typing import NDArray
-from torch import Tensor, nn
 
+from benchmarks.gpu_sides import (
+    BATCHES,
+    FINE_TUNING,
+    MASKED_LM,
+    VECTORS,
+    OurEmbedder,
+    Ours,
+    SentenceTransformers,
+    Side,
+    Transformers,
+    Window,
+    drawn_texts,
+    drawn_windows,
+    write_embedder,
+)
 from benchmarks.harness import Options, Spread, interleaved, ratios, say, table, write_results
 from benchmarks.reference import TRAINING_FACTOR, floating_point_operations
-from bothways.encoder import Encoder
-from bothways.encoder.head_kinds import FirstToken, MeanOfTokens
-from bothways.encoder.heads import MaskedLMHead, ScoreHead, new_head, read_rows
-from bothways.errors import UnsupportedAttention
+from bothways.encoder.config import EncoderConfig, GatedFeedForward
 from bothways.families import FAMILIES
-from bothways.inference import Runner
-from bothways.inference.runner import row_answers
-from bothways.packing import Packed, SelectedRows, pack
-from bothways.training.objective import MicroBatch, Update
-from bothways.training.optimizers import NamedOptimizer, Stepper
-from bothways.training.options import TrainingOptions
-from bothways.training.workers import WholeParameters, Workers
 
-# Those that support relative positions on a GPU, beside the one that is chosen there.
-BACKENDS = ("skewed", "flex")
-OURS, PEER, FLASH = "bothways", "transformers", "transformers, flash_attention_2"
-MODELS = {"BERT-base": ("bert", "bert-base-uncased"), "DeBERTa-v3-base": ("deberta-v2", "deberta-v3-base")}
-WORK = ("vectors", "fine-tuning", "masked language modelling")
-BATCH, MASKED, FIRST_ID = 32, 0.15, 10
+TEXTS = "from texts"
+OURS, PEER, COMPILED = "bothways", "transformers", "transformers, compiled"
+FLASH = "transformers, flash_attention_2"
+EMBEDDER, COMPILED_EMBEDDER = "sentence-transformers", "sentence-transformers, compiled"
+MODELS = {
+    "BERT-base": ("bert", "bert-base-uncased"),
+    "ModernBERT-base": ("modernbert", "ModernBERT-base"),
+    "DeBERTa-v3-base": ("deberta-v2", "deberta-v3-base"),
+}
+# Beside the one that is chosen: padding, and torch's FlexAttention.
+BACKENDS = {"bert": ("padded", "flex"), "modernbert": ("padded", "flex"), "deberta-v2": ("skewed", "flex")}
+# A backend of ours that takes so many times as long as the chosen one is named with that, without rounds.
+HOPELESS = 8
 SIZE_OF_PRODUCT = 8192
 
 
 @dataclass(frozen=True)
-class Window:
-    """Token ids of one text."""
+class Work:
+    """What is timed: a title, what is computed, on how many texts, in batches of how many (of vectors, see `Side`)."""
 
-    ids: list[int]
+    title: str
+    kind: str
+    texts: int
+    batch: int
 
-    @property
-    def types(self) -> list[int]:
-        return [0] * len(self.ids)
+    def run(self, side: Side, windows: Sequence[Window], batch: int) -> None:
+        """Do the work on the first of the windows."""
+        windows = windows[: self.texts]
+        if self.kind == VECTORS:
+            side.vectors(windows, batch)
+            return
+        for start in range(0, len(windows), batch):
+            side.step(windows[start : start + batch], self.kind)
+
+
+WORK = (
+    Work("vectors", VECTORS, 2048, 0),
+    Work("fine-tuning, batches of 32", FINE_TUNING, 256, 32),
+    Work("fine-tuning, batches of 128", FINE_TUNING, 512, 128),
+    Work("masked language modelling, batches of 128", MASKED_LM, 512, 128),
+)
 
 
 def run(options: Options) -> Path:
-    """Time and write the results."""
+    """Time and write the results, a file for each model."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not options.quick:
         raise SystemExit("the GPU benchmark needs a CUDA device; --quick runs a tiny model on a CPU")
-    windows = _windows(24 if options.quick else 2048)
-    figures: dict[str, Any] = {"absent": {}, "tokens": sum(len(each.ids) for each in windows), "models": {}}
-    if device.type == "cuda":
-        figures["gpu"] = torch.cuda.get_device_name(device)
-    sections = []
-    for title, (model_type, name) in MODELS.items():
-        settings = _settings(model_type, name, quick=options.quick)
-        sides = _sides(model_type, settings, device, options, figures["absent"])
-        sections.append(_timed(title, sides, settings, windows, device, options, figures))
-        del sides
-    about = f"{figures.get('gpu', 'CPU')}; {len(windows):,} texts, {figures['tokens']:,} tokens, bfloat16."
-    return write_results("gpu", options, figures, "\n\n".join([about, *sections]))
+    path = options.output
+    for title in options.models or (TEXTS, *MODELS):
+        figures: dict[str, Any] = {"absent": {}}
+        if device.type == "cuda":
+            figures["gpu"] = torch.cuda.get_device_name(device)
+        section = (_of_texts if title == TEXTS else partial(_of_model, title))(device, options, figures)
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        about = f"{figures.get('gpu', 'CPU')}, bfloat16. {section}"
+        path = write_results(f"gpu-{title.lower().replace(' ', '-')}", options, figures, about)
+    return path
 
 
-def _timed(
-    title: str,
-    sides: dict[str, "Ours | Transformers"],
-    settings: dict[str, Any],
+# --- models beside models ---
+
+
+def _of_model(title: str, device: torch.device, options: Options, figures: dict[str, Any]) -> str:
+    model_type, name = MODELS[title]
+    settings = _settings(model_type, name, quick=options.quick)
+    windows = drawn_windows(24 if options.quick else 2048)
+    sides = _sides(model_type, settings, device, options, figures["absent"])
+    # Everybody does all work once before the first round, so that all kernels are compiled.
+    first: dict[tuple[str, str], float] = {}
+    able = {work: _able(work, sides, windows, device, figures["absent"], first) for work in WORK}
+    rows = []
+    for work, names in able.items():
+        batches = {each: _fastest_batch(work, sides[each], windows, device) for each in names}
+
+        def once(name: str, _: int, work: Work = work, batches: dict[str, int] = batches) -> tuple[float, float, float]:
+            rate = _product_rate(device, 64 if options.quick else SIZE_OF_PRODUCT)
+            seconds, memory = _measured(partial(work.run, sides[name], windows, batches[name]), device)
+            return seconds, rate, memory
+
+        rounds = interleaved(names, options.rounds, once, what=f"{title}, {work.title}")
+        seconds = {name: [each for each, *_ in singles] for name, singles in rounds.items()}
+        lengths = [len(each.ids) for each in windows[: work.texts]]
+        operations = _operations(lengths, FAMILIES[model_type].config(settings)) * (
+            1 if work.kind == VECTORS else TRAINING_FACTOR
+        )
+        for name, singles in rounds.items():
+            memory = max(each for *_, each in singles)
+            figures.setdefault("work", {}).setdefault(work.title, {})[name] = {
+                "seconds": seconds[name],
+                "tokens": sum(lengths),
+                "product_rates": [rate for _, rate, _ in singles],
+                "mebibytes": memory,
+                "batch": batches[name],
+                "seconds_of_first_pass": first[work.title, name],
+            }
+            cells = _cells(name, batches[name], sum(lengths), seconds, (PEER, COMPILED))
+            share = Spread.of([operations / spent / rate for spent, rate, _ in singles])
+            rows.append([work.title, *cells, share.text(), f"{memory:,.0f}"])
+            say(f"{title}, {work.title}: {' | '.join(cells)}")
+    header = ("work", "contestant", "batch", "tokens/s", f"times {PEER}", "times compiled", "of the product rate")
+    lengths = [len(each.ids) for each in windows]
+    about = f"Texts of {min(lengths)} to {max(lengths)} tokens, {sum(lengths) / len(lengths):.0f} on average."
+    return f"{about}\n\n{table((*header, 'memory, MiB'), rows)}"
+
+
+def _able(
+    work: Work,
+    sides: dict[str, Side],
     windows: list[Window],
     device: torch.device,
-    options: Options,
-    figures: dict[str, Any],
-) -> str:
-    rows = []
-    for work in WORK:
-        able = []
-        for name, side in sides.items():
-            try:
-                _work(side, work, windows[: 2 * BATCH])
-                able.append(name)
-            except UnsupportedAttention as error:
-                figures["absent"][f"{title}: {name}, {work}"] = str(error).splitlines()[0]
+    absent: dict[str, str],
+    first: dict[tuple[str, str], float],
+) -> list[str]:
+    """Return the names of the contestants that can do the work, and do it once with each.
 
-        def once(name: str, _: int, work: str = work) -> dict[str, float]:
-            rate = _product_rate(device, 64 if options.quick else SIZE_OF_PRODUCT)
-            _wait(device)
-            began = time.perf_counter()
-            _work(sides[name], work, windows)
-            _wait(device)
-            return {"seconds": time.perf_counter() - began, "rate": rate}
-
-        rounds = interleaved(able, options.rounds, once, what=f"{title}, {work}")
-        shape = (settings[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers"))
-        forward = floating_point_operations([len(each.ids) for each in windows], *shape)
-        operations = forward if work == "vectors" else TRAINING_FACTOR * forward
-        for name, singles in rounds.items():
-            seconds = [single["seconds"] for single in singles]
-            speed = Spread.of([figures["tokens"] / each for each in seconds])
-            share = Spread.of([operations / single["seconds"] / single["rate"] for single in singles])
-            faster = ratios([single["seconds"] for single in rounds[PEER]], seconds) if PEER in rounds else None
-            figures["models"].setdefault(title, {}).setdefault(work, {})[name] = {
-                "seconds": seconds,
-                "tokens_per_second": speed,
-                "of_product_rate": share,
-            }
-            rows.append([work, name, speed.text(0), share.text(), faster.ratio() if faster else ""])
-    header = ("work", "contestant", "tokens/s", "of the product rate", f"times {PEER}")
-    return f"## {title}\n\n{table(header, rows)}"
+    The seconds of this pass go into ``first``: some kernels are planned for every shape of a batch.
+    """
+    names: list[str] = []
+    ours = 0.0
+    for name, side in sides.items():
+        if work.kind != VECTORS and name == COMPILED:
+            continue  # to compile a training step of any shape takes minutes
+        say(f"{work.title}: trying {name}")
+        try:
+            for size in _sizes(work, side):
+                work.run(side, windows[:: max(1, len(windows) // 128)], size)
+                seconds, _ = _measured(partial(work.run, side, windows, size), device)
+                first.setdefault((work.title, name), seconds)
+        except Exception as error:  # a peer or a backend that cannot is named with its reason
+            absent[f"{work.title}: {name}"] = _reason(error)
+            continue
+        ours = seconds if name == OURS else ours
+        if name.startswith(f"{OURS},") and ours and seconds > HOPELESS * ours:
+            absent[f"{work.title}: {name}"] = f"took {seconds / ours:.0f} times as long as {OURS}"
+            continue
+        names.append(name)
+    return names
 
 
-def _work(side: "Ours | Transformers", work: str, windows: Sequence[Window]) -> None:
-    if work == "vectors":
-        side.vectors(windows)
-        return
-    for start in range(0, len(windows), BATCH):
-        side.step(windows[start : start + BATCH], work)
+def _fastest_batch(work: Work, side: Side, windows: list[Window], device: torch.device) -> int:
+    sizes = _sizes(work, side)
+    if len(sizes) == 1:
+        return sizes[0]
+    return min(sizes, key=lambda size: _measured(partial(work.run, side, windows, size), device)[0])
 
 
-class Ours:
-    """This package: packed batches, its own backends, its training step."""
-
-    def __init__(
-        self, model_type: str, settings: dict[str, Any], device: torch.device, backend: str | None = None
-    ) -> None:
-        family = FAMILIES[model_type]
-        config = family.config(settings)
-        self._device = device
-        self._reader = Encoder(config).to(device, torch.bfloat16).eval()
-        module = nn.ModuleDict({"encoder": Encoder(config)})
-        for name in ("sequence", "masked_lm"):
-            module[name] = new_head(config, family.head(name, settings).kind, labels=2)
-        self._objective = _Objective(module.to(device).train(), backend)
-        self._backend = backend
-        training = TrainingOptions(learning_rate=1e-5, precision="bfloat16")
-        optimizer = NamedOptimizer(module, training)
-        self._stepper = Stepper(optimizer, training, 10**6, Workers(), WholeParameters())
-        self._runner = Runner(row_answers(self._means, per_token=False), device)
-        self._done = 0
-
-    def _means(self, packed: Packed) -> Tensor:
-        return read_rows(MeanOfTokens(), self._reader, packed, backend=self._backend)
-
-    def vectors(self, windows: Sequence[Window]) -> NDArray[np.float32]:
-        """Return mean-pooled vectors of all texts, on the host."""
-        return np.stack(self._runner.run(windows))
-
-    def step(self, windows: Sequence[Window], work: str) -> None:
-        """Take one optimizer step on a batch."""
-        packed = pack([window.ids for window in windows]).to(self._device)
-        batch = MicroBatch((work, packed), float(len(windows)), packed.ids_T.shape[0])
-        self._stepper.step(self._objective, Update((batch,)), self._done)
-        self._done += 1
-
-
-class _Objective:
-    """Two classes, or the tokens at drawn places."""
-
-    def __init__(self, module: nn.ModuleDict, backend: str | None) -> None:
-        self.module = module
-        self._backend = backend
-        self.identity: dict[str, str] = {}
-        self.baseline, self.min_updates = None, 0
-
-    def updates_per_epoch(self) -> int:
-        return 1
-
-    def updates(self, epoch: int, start: int) -> Iterator[Update[tuple[str, Packed]]]:
-        raise NotImplementedError("the benchmark makes its own updates")
-
-    def validate(self) -> None:
-        return None
-
-    def loss(self, payload: tuple[str, Packed]) -> Tensor:
-        work, packed = payload
-        encoder = self.module["encoder"]
-        assert isinstance(encoder, Encoder)
-        if work == "fine-tuning":
-            head = self.module["sequence"]
-            assert isinstance(head, ScoreHead)
-            read = head.kind.read if not isinstance(head.kind.read, MeanOfTokens) else FirstToken()
-            scores_BC = head(read_rows(read, encoder, packed, backend=self._backend)).float()
-            return F.cross_entropy(scores_BC, packed.ids_T[packed.first_tokens_B] % 2, reduction="sum")
-        head = self.module["masked_lm"]
-        assert isinstance(head, MaskedLMHead)
-        rows_M = _places(packed.ids_T.shape[0], packed.ids_T.device)
-        hidden_MH = encoder(packed, rows=SelectedRows(rows_M), backend=self._backend)
-        logits_MV = head(hidden_MH, encoder.embedding.tokens.weight).float()
-        return F.cross_entropy(logits_MV, packed.ids_T[rows_M])
-
-
-class Transformers:
-    """transformers at its best: padded to the longest of a batch, in order of length for vectors, torch's attention."""
-
-    def __init__(self, model_type: str, settings: dict[str, Any], device: torch.device, attention: str) -> None:
-        import transformers
-
-        config = transformers.AutoConfig.for_model(model_type, **settings, num_labels=2)
-        self._device = device
-
-        def made(kind: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 (classes without types)
-            return kind.from_config(config, attn_implementation=attention, dtype=dtype).to(device)
-
-        self._reader = made(transformers.AutoModel, torch.bfloat16).eval()
-        self._models = {
-            "fine-tuning": made(transformers.AutoModelForSequenceClassification, torch.float32).train(),
-            "masked language modelling": made(transformers.AutoModelForMaskedLM, torch.float32).train(),
-        }
-        self._optimizers = {
-            work: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for work, model in self._models.items()
-        }
-
-    def vectors(self, windows: Sequence[Window]) -> NDArray[np.float32]:
-        order = sorted(range(len(windows)), key=lambda index: -len(windows[index].ids))
-        found: list[Any] = [None] * len(windows)
-        with torch.inference_mode():
-            for start in range(0, len(order), 2 * BATCH):
-                chosen = order[start : start + 2 * BATCH]
-                ids_BS, mask_BS = self._padded([windows[index] for index in chosen])
-                hidden_BSH = self._reader(input_ids=ids_BS, attention_mask=mask_BS).last_hidden_state
-                mean_BH = (hidden_BSH * mask_BS[..., None]).sum(1) / mask_BS.sum(1, keepdim=True)
-                for index, vector_H in zip(chosen, mean_BH.float().cpu().numpy(), strict=True):
-                    found[index] = vector_H
-        return np.stack(found)
-
-    def step(self, windows: Sequence[Window], work: str) -> None:
-        model, optimizer = self._models[work], self._optimizers[work]
-        ids_BS, mask_BS = self._padded(windows)
-        labels = ids_BS[:, 0] % 2
-        if work != "fine-tuning":
-            chosen_BS = torch.rand(ids_BS.shape, device=self._device) < MASKED
-            labels = ids_BS.masked_fill(~(chosen_BS & (mask_BS != 0)), -100)
-        with torch.autocast(self._device.type, torch.bfloat16):
-            loss = model(input_ids=ids_BS, attention_mask=mask_BS, labels=labels).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    def _padded(self, windows: Sequence[Window]) -> tuple[Tensor, Tensor]:
-        longest = max(len(window.ids) for window in windows)
-        ids_BS = torch.zeros(len(windows), longest, dtype=torch.int64)
-        mask_BS = torch.zeros_like(ids_BS)
-        for row, window in enumerate(windows):
-            ids_BS[row, : len(window.ids)] = torch.tensor(window.ids)
-            mask_BS[row, : len(window.ids)] = 1
-        return ids_BS.to(self._device), mask_BS.to(self._device)
+def _sizes(work: Work, side: Side) -> tuple[int, ...]:
+    return BATCHES if work.kind == VECTORS and isinstance(side, Transformers) else (work.batch,)
 
 
 def _sides(
     model_type: str, settings: dict[str, Any], device: torch.device, options: Options, absent: dict[str, str]
-) -> dict[str, "Ours | Transformers"]:
-    makers: dict[str, Callable[[], Ours | Transformers]] = {
-        OURS: lambda: Ours(model_type, settings, device),
-        **{
-            f"{OURS}, {name}": partial(Ours, model_type, settings, device, name)
-            for name in BACKENDS
-            if model_type != "bert"
-        },
-        PEER: lambda: Transformers(model_type, settings, device, "sdpa" if model_type == "bert" else "eager"),
-        FLASH: lambda: Transformers(model_type, settings, device, "flash_attention_2"),
+) -> dict[str, Side]:
+    attention = "eager" if model_type == "deberta-v2" else "sdpa"
+    makers: dict[str, Callable[[], Side]] = {
+        OURS: partial(Ours, model_type, settings, device),
+        **{f"{OURS}, {name}": partial(Ours, model_type, settings, device, name) for name in BACKENDS[model_type]},
+        PEER: partial(Transformers, model_type, settings, device, attention),
+        COMPILED: partial(Transformers, model_type, settings, device, attention, compiled=True),
+        FLASH: partial(Transformers, model_type, settings, device, "flash_attention_2"),
     }
-    sides: dict[str, Ours | Transformers] = {}
+    sides: dict[str, Side] = {}
     for name in options.chosen([*makers]):
         say(f"making {name}")
         try:
             sides[name] = makers[name]()
         except (ImportError, ValueError) as error:
-            absent[f"{model_type}: {name}"] = str(error).splitlines()[0]
+            absent[name] = _reason(error)
     return sides
 
 
@@ -290,16 +223,94 @@ def _settings(model_type: str, name: str, *, quick: bool) -> dict[str, Any]:
     return {**size.settings, **(small if quick else {})}
 
 
-def _windows(count: int) -> list[Window]:
-    """Draw texts of random ids."""
-    draw = np.random.default_rng(1)
-    lengths = np.clip(draw.lognormal(np.log(100.0), 0.7, count), 8, 512).astype(int)
-    return [Window(draw.integers(FIRST_ID, 30_000, length).tolist()) for length in lengths]
+def _operations(lengths: Sequence[int], config: EncoderConfig) -> float:
+    """Return the FLOP of a forward pass; a gate makes three matrices of two."""
+    inner = config.feed_forward.width * (3 if isinstance(config.feed_forward, GatedFeedForward) else 2) // 2
+    return floating_point_operations(lengths, config.hidden, inner, config.layers)
 
 
-def _places(tokens: int, device: torch.device) -> Tensor:
-    """Return as many places as are masked, evenly apart."""
-    return torch.arange(0, tokens, round(1 / MASKED), device=device)
+# --- from texts to vectors ---
+
+
+def _of_texts(device: torch.device, options: Options, figures: dict[str, Any]) -> str:
+    """Time `encode` of a BERT-base-shaped embedder with texts, their tokenizing included."""
+    settings = _settings(*MODELS["BERT-base"], quick=options.quick)
+    texts, tokens = drawn_texts(24 if options.quick else 8192, settings["vocab_size"])
+    sides: dict[str, tuple[OurEmbedder | SentenceTransformers, int]] = {}
+    vectors: dict[str, torch.Tensor] = {}
+    with tempfile.TemporaryDirectory() as name:
+        write_embedder(Path(name), "bert", settings, device)
+        makers: dict[str, Callable[[], OurEmbedder | SentenceTransformers]] = {
+            OURS: partial(OurEmbedder, Path(name), device),
+            EMBEDDER: partial(SentenceTransformers, Path(name), device),
+            COMPILED_EMBEDDER: partial(SentenceTransformers, Path(name), device, compiled=True),
+        }
+        for title in options.chosen([*makers]):
+            say(f"{TEXTS}: trying {title}")
+            try:
+                side = makers[title]()
+                for size in side.batches:
+                    side.encode(texts[:: max(1, len(texts) // 512)], size)
+                timed = {size: _measured(partial(side.encode, texts, size), device)[0] for size in side.batches}
+                sides[title] = side, min(timed, key=timed.__getitem__)
+                vectors[title] = torch.from_numpy(side.encode(texts[:256], sides[title][1])).float()
+            except Exception as error:
+                figures["absent"][title] = _reason(error)
+
+        def once(title: str, _: int) -> tuple[float, float]:
+            side, batch = sides[title]
+            return _measured(partial(side.encode, texts, batch), device)
+
+        rounds = interleaved([*sides], options.rounds, once, what=TEXTS)
+    seconds = {title: [each for each, _ in singles] for title, singles in rounds.items()}
+    rows = []
+    for title, singles in rounds.items():
+        cosine = float(torch.cosine_similarity(vectors[OURS], vectors[title]).min()) if OURS in vectors else None
+        figures.setdefault("texts", {})[title] = {
+            "seconds": seconds[title],
+            "tokens": tokens,
+            "mebibytes": max(memory for _, memory in singles),
+            "batch": sides[title][1],
+            "min_cosine_with_ours": cosine,
+        }
+        cells = _cells(title, sides[title][1], tokens, seconds, (EMBEDDER, COMPILED_EMBEDDER))
+        rows.append([*cells, f"{max(memory for _, memory in singles):,.0f}", "" if cosine is None else f"{cosine:.5f}"])
+        say(f"{TEXTS}: {' | '.join(cells)}")
+    header = ("contestant", "batch", "tokens/s", f"times {EMBEDDER}", "times compiled", "memory, MiB", "cosine")
+    about = f"From texts to vectors, BERT-base: {len(texts):,} texts, {tokens:,} tokens; {options.threads} threads."
+    return f"{about}\n\n{table(header, rows)}"
+
+
+# --- tables and clocks ---
+
+
+def _cells(
+    name: str, batch: int, tokens: int, seconds: dict[str, list[float]], peers: Sequence[str]
+) -> tuple[str, str, str, *tuple[str, ...]]:
+    """Return contestant, batch, tokens a second, and the speed as a multiple of each peer's."""
+    speed = Spread.of([tokens / each for each in seconds[name]])
+    of_peers = [ratios(seconds[peer], seconds[name]).ratio() if peer in seconds else "" for peer in peers]
+    return name, str(batch or ""), speed.text(0), *of_peers
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0].split('. ')[0]}"
+
+
+def _measured(work: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """Return the seconds of some work and its peak of memory on the device above what was there, in MiB."""
+    on_gpu = device.type == "cuda"
+    before = 0
+    if on_gpu:
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+    began = time.perf_counter()
+    work()
+    if not on_gpu:
+        return time.perf_counter() - began, 0.0
+    torch.cuda.synchronize(device)
+    return time.perf_counter() - began, (torch.cuda.max_memory_allocated(device) - before) / 2**20
 
 
 def _product_rate(device: torch.device, size: int) -> float:
@@ -307,14 +318,5 @@ def _product_rate(device: torch.device, size: int) -> float:
     first, second = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     for _ in range(3):
         first @ second
-    _wait(device)
-    began = time.perf_counter()
-    for _ in range(10):
-        first @ second
-    _wait(device)
-    return 10 * 2 * size**3 / (time.perf_counter() - began)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    seconds, _ = _measured(lambda: [first @ second for _ in range(10)] and None, device)
+    return 10 * 2 * size**3 / seconds

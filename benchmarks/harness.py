@@ -55,6 +55,7 @@ class Options:
     sizes: tuple[str, ...] = ()
     test_rows: int = 1_000
     setfit_updates: int = 3_000
+    models: tuple[str, ...] = ()  # these of gpu; empty for all
 
     def chosen(self, names: Sequence[str]) -> list[str]:
         """Return those of ``names`` that were asked for, in their order."""
