@@ -45,6 +45,23 @@ def embedder(made):
     return SentenceEmbedder.from_pretrained(made / "prompted", device="cpu")
 
 
+def with_modules(folder, settings, *kinds):
+    """Add the files of sentence-transformers to the folder of an encoder."""
+    paths = [f"{place}_{kind}" if place else "" for place, kind in enumerate(kinds)]
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+    for path in paths[1:]:
+        (folder / path).mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(
+        json.dumps({"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True})
+    )
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    return folder
+
+
 def build_words(folder, model, index):
     data = ("--data", folder / "corpus.jsonl", "--device", "cpu")
     return "search", "build", "--model", folder / model, "--output", folder / index, *data
@@ -163,13 +180,7 @@ def test_given_prompts_are_recorded(made):
 
 def test_an_index_ranks_by_the_dot_product_if_the_model_says_so_and_refuses_distances(made, files):
     settings = {"prompts": PROMPTS, "similarity_fn_name": "dot"}
-    plain = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
-    plain += [{"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
-    folder = shutil.copytree(files / "tiny", made / "product")
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "mean"}))
-    (folder / "modules.json").write_text(json.dumps(plain))
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    folder = with_modules(shutil.copytree(files / "tiny", made / "product"), settings, "Transformer", "Pooling")
     ok(*build_words(made, "product", "product-index"))
     assert ok("search", "info", made / "product-index", "--json").json()["similarity"] == "dot"
     embedder = SentenceEmbedder.from_pretrained(folder, device="cpu")
@@ -180,6 +191,24 @@ def test_an_index_ranks_by_the_dot_product_if_the_model_says_so_and_refuses_dist
     assert hits[0]["score"] > 1
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": "euclidean"}))
     fails(1, "is 'euclidean'", *build_words(made, "product", "distances"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_embed_and_search_equal_sentence_transformers(made, files, tmp_path, similarity):
+    theirs = pytest.importorskip("sentence_transformers")
+    kinds = ("Transformer", "Pooling", *(["Normalize"] if similarity == "cosine" else []))
+    settings = {"prompts": PROMPTS, "default_prompt_name": "other", "similarity_fn_name": similarity}
+    folder = with_modules(shutil.copytree(files / "tiny", tmp_path / "model"), settings, *kinds)
+    model = theirs.SentenceTransformer(str(folder), device="cpu")
+    for words, options in (([], {}), (["--prompt-name", "query"], {"prompt_name": "query"})):
+        ok(*embed_words(made, folder, tmp_path / "v.npy"), *words)
+        np.testing.assert_allclose(np.load(tmp_path / "v.npy"), model.encode(TEXTS, **options), rtol=1e-4, atol=1e-5)
+    ok(*build_words(made, folder, tmp_path / "index"))
+    hits = ok("search", "query", tmp_path / "index", "w7", "--mode", "dense", "--json").json()
+    scores_N = model.similarity(model.encode_query("w7"), model.encode_document(TEXTS))[0].numpy()
+    assert [hit["id"] for hit in hits] == [f"d{row + 1}" for row in np.argsort(-scores_N)]
+    assert [hit["score"] for hit in hits] == pytest.approx(sorted(scores_N.tolist(), reverse=True), rel=1e-4)
 
 
 # Prompts that the card of a published model asks for

@@ -343,13 +343,14 @@ def indexes():
     embedder = bothways.SentenceEmbedder.from_pretrained(WORKSHOP / "v" / "embedder", device="cpu")
     fields = [{"year": 2000 + number, "kind": ("a", "b")[number % 2]} for number in range(len(texts))]
     ids = [f"d{number}" for number in range(len(texts))]
-    bothways.SemanticSearch.build(embedder, texts, ids=ids, fields=fields).save("v/index")
     queries = [("w5 w20", mode) for mode in ("dense", "lexical", "hybrid")] + [("running cafe\u0301", "lexical")]
-    found = [
-        {"query": query, "mode": mode, "hits": printed_by(Path("v"), search_words("index", query, mode))[0]}
-        for query, mode in queries
-    ]
-    write_answers("index", {"queries": found})
+    for name, prompts in {"index": {}, "index_prompts": {"prompt": "w22 ", "query_prompt": "w20 w31 "}}.items():
+        bothways.SemanticSearch.build(embedder, texts, ids=ids, fields=fields, **prompts).save(f"v/{name}")
+        found = [
+            {"query": query, "mode": mode, "hits": printed_by(Path("v"), search_words(name, query, mode))[0]}
+            for query, mode in queries
+        ]
+        write_answers(name, {"queries": found})
 
 
 # --- an unfinished training ---
