@@ -95,7 +95,19 @@ AREAS = {
             "tests/checkpoints/test_checkpoint_tensors.py",
             "tests/checkpoints/test_checkpoint_numbers.py",
             "tests/parity/test_parity_saving.py",
+            "tests/families/test_known_settings.py",
+            "tests/parity/test_parity_settings.py",
         ]
+    },
+    "settings": {
+        "bothways/families/family.py": [
+            "tests/families/test_known_settings.py",
+            "tests/families/test_weight_map.py",
+            "tests/checkpoints/test_checkpoint_settings.py",
+            "tests/checkpoints/test_checkpoint_heads.py",
+            "tests/checkpoints/test_checkpoint_tensors.py",
+        ],
+        "bothways/families/others.py": ["tests/families/test_known_settings.py"],
     },
 }
 LEFT_OUT = {"VarLen", "flash_attn_kernel"}

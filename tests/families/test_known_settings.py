@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published_settings import OPENED, REFUSED
 
+from bothways.encoder.config import TanhPooler
 from bothways.errors import BothwaysError, UnknownModel, UnsupportedConfig
 from bothways.families import FAMILIES, family_in
 from bothways.families.family import IMPLIED, KNOWN_TO_ALL
 from bothways.families.keys import HARMLESS, NEUTRAL, NEUTRAL_NAMES
+from bothways.families.layout import Ignored
 from bothways.families.others import OTHER_ENCODERS, recognise
 from tiny_models import TINY, every_family
 
@@ -63,6 +65,8 @@ def test_of_many_unknown_settings_five_are_named():
     with pytest.raises(UnsupportedConfig, match=r"feature_4 to 4 and 3 more, which") as refusal:
         FAMILIES["bert"].config(TINY["bert"] | many)
     assert "feature_5" not in str(refusal.value)
+    with pytest.raises(UnsupportedConfig, match=r"feature_4 to 4, which"):
+        FAMILIES["bert"].config(TINY["bert"] | {name: many[name] for name in list(many)[:5]})
 
 
 def test_a_value_of_any_size_is_refused_in_a_short_sentence():
@@ -101,6 +105,13 @@ def test_two_names_of_a_setting_must_agree(model_type):
         assert family.config(tiny | {alias: tiny[name]}) == family.config(tiny)
         with pytest.raises(UnsupportedConfig, match=f"sets {name} to {tiny[name]} and {alias}, .* to 17"):
             family.config(tiny | {alias: 17})
+
+
+@every_family
+def test_a_family_has_a_pooler_if_it_has_weights_for_one(model_type):
+    family = FAMILIES[model_type]
+    weights = any(row.ours.startswith("pooler.") for row in family.rows if not isinstance(row, Ignored))
+    assert isinstance(family.config(TINY[model_type]).pooler, TanhPooler) is weights
 
 
 @every_family
