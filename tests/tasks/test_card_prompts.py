@@ -37,6 +37,8 @@ def test_no_model_is_listed_twice_by_its_name_or_by_the_last_part_of_it():
         ("./E5-base-v2/", "intfloat/e5-base-v2"),
         ("copy/e5-base-v2", "intfloat/e5-base-v2"),
         ("BAAI/bge-small-zh-v1.5", "BAAI/bge-small-zh-v1.5"),
+        ("/cache/hub/models--intfloat--e5-base-v2/snapshots/0123abc", "intfloat/e5-base-v2"),
+        ("/cache/hub/models--me--e5-base-v2-mine/snapshots/0123abc", None),
         ("my-e5-base-v2", None),
         ("/models/e5-base-v2/copy", None),
         ("sentence-transformers/all-MiniLM-L6-v2", None),

@@ -84,8 +84,13 @@ _BY_NAME = {name: each for each in CARD_PROMPTS for name in (each.name.lower(), 
 
 
 def card_prompts_of(name: str) -> CardPrompts | None:
-    """Return the prompts for a model by its hub name, or by the last part of the path of its folder."""
-    return _BY_NAME.get(name.lower()) or _BY_NAME.get(Path(name).name.lower())
+    """Return the prompts for a model by its hub name, or by the last part of the path of its folder.
+
+    In the hub's cache, the name is a part of the path: ``models--intfloat--e5-base/snapshots/...``.
+    """
+    path = Path(name.lower())
+    cached = [part.rpartition("--")[2] for part in path.parts if part.startswith("models--")]
+    return next((_BY_NAME[each] for each in (name.lower(), path.name, *cached) if each in _BY_NAME), None)
 
 
 def note_of_card(name: str, prompts: Mapping[Role, str]) -> str | None:
