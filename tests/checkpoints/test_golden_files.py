@@ -1,10 +1,12 @@
 """Golden answers of encoders, the choice of inputs, and the numbers that are kept."""
 
+import contextlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opening import rewrite
 
@@ -19,11 +21,13 @@ from bothways.checkpoints.golden import (
     kept_numbers,
     settings_of,
     stored_inputs,
+    write_golden,
 )
-from bothways.checkpoints.golden_check import GoldenFile
+from bothways.checkpoints.golden_check import GoldenFile, compare_golden
 from bothways.compose import check, record_answers
-from bothways.errors import AnswersChanged, InvalidInput, UnsupportedConfig
+from bothways.errors import AnswersChanged, BothwaysError, InvalidInput, UnsupportedConfig
 from bothways.text import Words
+from task_cases import fitted
 from tiny_models import edit_config, write_checkpoint
 
 labelled = st.lists(st.tuples(st.text(max_size=30), st.sampled_from("abc")), max_size=40)
@@ -100,7 +104,7 @@ def folder(tmp_path):
 
 def test_an_encoder_records_its_states(folder):
     model = load(folder, check=True)
-    found = GoldenFile.read(folder / "golden.json")
+    found = GoldenFile.read(folder / "golden.json", str(folder))
     assert (found.task, found.inputs, found.architecture["layers"]) == ("encoder", "neutral", 3)
     states = model(NEUTRAL[0], on_overflow="truncate").last_hidden_state[0].double().mean(0)
     assert found.answers[0].numbers == pytest.approx(states.tolist(), rel=1e-6)
@@ -108,8 +112,10 @@ def test_an_encoder_records_its_states(folder):
     assert (folder.parent / "again" / "golden.json").read_bytes() == (folder / "golden.json").read_bytes()
     model.save(folder.parent / "none", golden=None)
     assert not (folder.parent / "none" / "golden.json").exists()
-    with pytest.raises(InvalidInput, match="has no golden answers"):
+    with pytest.raises(InvalidInput, match=r"has no golden answers: record .* --record .*none/golden\.json"):
         load(folder.parent / "none", check=True)
+    with pytest.raises(InvalidInput, match=r"bothways check \S+MiniLM-L6-v2 --record FILE, and compare with --against"):
+        check("sentence-transformers/all-MiniLM-L6-v2")
 
 
 def test_an_encoder_is_checked_as_such_by_every_class_that_opens_it(folder):
@@ -159,7 +165,7 @@ def test_an_embedder_answers_with_its_default_prompt(tmp_path):
     prompts.write_text('{"prompts": {"query": "w5 w6 ", "other": "w9 "}, "default_prompt_name": "query"}')
     record_answers(folder, tmp_path / "golden-base.json", device="cpu")
     embedder = SentenceEmbedder.from_pretrained(folder, device="cpu")
-    recorded = GoldenFile.read(tmp_path / "golden-base.json").answers[0].numbers
+    recorded = GoldenFile.read(tmp_path / "golden-base.json", "base").answers[0].numbers
     assert recorded == pytest.approx(embedder.encode(NEUTRAL[0], prompt="w5 w6 ").tolist(), abs=1e-6)
     prompts.write_text('{"prompts": {"query": "w5 w6 ", "other": "w9 "}, "default_prompt_name": "other"}')
     report = check(folder, against=tmp_path / "golden-base.json", device="cpu")
@@ -172,6 +178,45 @@ def test_a_file_of_a_newer_version_is_not_read(folder):
     (folder / "golden.json").write_text(json.dumps({**content, "format_version": 2}), encoding="utf-8")
     with pytest.raises(UnsupportedConfig, match="format version 2"):
         check(folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    """Models of tasks whose inputs differ, with the folders that they were saved in."""
+    base = tmp_path_factory.mktemp("tiny") / "base"
+    write_checkpoint(base)
+    made = []
+    for name in ("classification", "tagging", "multiple_choice"):
+        model = fitted(base, name)
+        model.save(base.parent / name)
+        made.append((model._answering(), base.parent / name))
+    return made
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.mark.slow  # every day: the damaged files of the contract
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(0, 2))
+def test_any_change_of_a_file_is_an_error_or_a_difference_and_stops_no_save(opened, data, task):
+    model, folder = opened[task]
+    content = json.loads((folder / "golden.json").read_text(encoding="utf-8"))
+    part, place = content, data.draw(st.sampled_from(sorted(content)))
+    while isinstance(part[place], dict | list) and part[place] and data.draw(st.booleans()):
+        part = part[place]
+        place = data.draw(st.sampled_from(sorted(part) if isinstance(part, dict) else range(len(part))))
+    part[place] = data.draw(json_values)
+    file = folder.parent / "golden.json"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    with contextlib.suppress(BothwaysError):
+        assert compare_golden(GoldenFile.read(file, "a model"), model, folder, "a model").to_dict()
+    (folder.parent / "written").mkdir(exist_ok=True)
+    write_golden(folder.parent / "written", replace(model, source=folder.parent), "validation")
 
 
 def test_settings_are_those_of_all_files_and_short(folder):

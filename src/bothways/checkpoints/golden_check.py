@@ -100,8 +100,8 @@ class GoldenFile(BaseModel):
     answers: list[GoldenAnswer] = Field(min_length=1, max_length=1000)
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read a golden file.
+    def read(cls, path: Path, model: str) -> Self:
+        """Read a golden file of a model, whose name is in the message if there is none.
 
         Raises:
             InvalidInput: There is no such file.
@@ -111,10 +111,7 @@ class GoldenFile(BaseModel):
         try:
             content = parse_json(read_bytes(path, MAX_GOLDEN))
         except FileNotFoundError as error:
-            folder = path.parent
-            how = f"record them with bothways check {folder} --record {folder / GOLDEN_FILE}"
-            what = f"{str(folder)!r} has no golden answers: {how}" if path.name == GOLDEN_FILE else _absent(path)
-            raise InvalidInput(f"{what}.") from error
+            raise InvalidInput(_absent(path, model)) from error
         except ValueError as error:
             raise CorruptCheckpoint(f"{str(path)!r} must be a JSON file: {error}. {_AGAIN}") from error
         match content:
@@ -137,8 +134,15 @@ class GoldenFile(BaseModel):
 _AGAIN = "Record the answers again with --record."
 
 
-def _absent(path: Path) -> str:
-    return f"expected a file of golden answers, but {str(path)!r} does not exist: record it with --record"
+def _absent(path: Path, model: str) -> str:
+    if path.name != GOLDEN_FILE:
+        return f"expected a file of golden answers, but {str(path)!r} does not exist: record it with --record."
+    if path.parent == Path(model):
+        return f"{model!r} has no golden answers: record them with bothways check {model} --record {path}."
+    return (
+        f"{model!r} has no golden answers: record them in a file with bothways check {model} --record FILE, and "
+        "compare with --against FILE."
+    )
 
 
 # --- comparing ---
@@ -244,7 +248,7 @@ def check_folder(folder: Path, name: str, task: Callable[[], Answering], encoder
 
     ``encoder`` returns the model without its task, to be compared if the folder was saved as an encoder.
     """
-    golden = GoldenFile.read(folder / GOLDEN_FILE)
+    golden = GoldenFile.read(folder / GOLDEN_FILE, name)
     compare_golden(golden, encoder() if golden.task == ENCODER else task(), folder, name).check()
 
 

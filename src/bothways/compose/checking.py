@@ -53,7 +53,8 @@ def check(
     """
     options = _in_full(options)
     located = find_model(name_or_path, options)
-    golden = GoldenFile.read(located.folder / GOLDEN_FILE if against is None else Path(against))
+    file = located.folder / GOLDEN_FILE if against is None else Path(against)
+    golden = GoldenFile.read(file, str(name_or_path))
     model = _opened(located, options, encoder=golden.task == ENCODER)
     return compare_golden(golden, model, located.folder, str(name_or_path))
 

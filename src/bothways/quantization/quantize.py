@@ -130,6 +130,8 @@ def quantize(
     """
     if not 0 < cosine <= 1:
         raise InvalidInput(f"`cosine` must be above 0 and at most 1, got {cosine}.")
+    if options.get("check"):
+        raise InvalidInput("a model to quantize is not checked here: leave out check, and use bothways.compose.check.")
     check_folder_free(folder, overwrite=overwrite)
     chosen = _sample(texts, most_texts, seed)
     options["device"], options["dtype"] = "cpu", "float32"
