@@ -66,6 +66,7 @@ HeadName: TypeAlias = Literal[
     "multiple_choice",
 ]
 JudgeDimension: TypeAlias = Literal["context_relevance", "answer_faithfulness", "answer_relevance"]
+LabelRule: TypeAlias = Literal["index", "text"]
 Language: TypeAlias = Literal["english", "french", "multilingual"]
 LossName: TypeAlias = Literal["ranking", "cosent", "triplet"]
 MaskUnit: TypeAlias = Literal["token", "whole-word", "span", "n-gram"]

@@ -165,6 +165,10 @@ class LabelsUnnamed(UserWarning):
     """A checkpoint has no names for its labels, so they are ``LABEL_0`` and so on."""
 
 
+class LabelsAmbiguous(UserWarning):
+    """The labels of a file can be read in two ways; the message names the chosen one, and how to choose the other."""
+
+
 class TensorsLeftOver(UserWarning):
     """A checkpoint has tensors (see the message) that belong neither to its encoder nor to a known head."""
 

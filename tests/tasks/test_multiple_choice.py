@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from bothways import Ensemble
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, LabelsAmbiguous
 from bothways.tasks.multiple_choice.chooser import MultipleChoice
+from bothways.tasks.multiple_choice.outputs import ChoiceOutputs
+from bothways.tasks.multiple_choice.spec import ChoiceColumns, ChoiceData
 from bothways.training.options import AdamW
 from tiny_models import write_checkpoint
 
@@ -112,3 +114,100 @@ def test_several_choosers_are_an_ensemble(fitted, tmp_path):
     assert [each.together.index for each in ensemble.predict(ASKED)] == [each.index for each in model.predict(ASKED)]
     ensemble.save(tmp_path / "ensemble")
     assert Ensemble.from_pretrained(tmp_path / "ensemble", device="cpu").predict(ASKED) == ensemble.predict(ASKED)
+
+
+# --- indices or texts: one rule for all labels of a file ---
+
+NAMED = ChoiceColumns(choices=("c0", "c1", "c2", "c3"))
+
+
+def right(lines, *, label_is=None, usual="index"):
+    """The indices of the right choices in a csv file of a context, four choices and a label."""
+    rows = [dict(zip(("context", *NAMED.choices, "label"), line.split(","), strict=True)) for line in lines]
+    examples = ChoiceOutputs(label_is=usual).read(rows, NAMED, ChoiceData(label_is=label_is))
+    return [each.label for each in examples]
+
+
+SUM, PRODUCT, COLOUR = "1 plus 0 is,2,0,3,1,3", "2 times 2 is,4,5,6,7,0", "the sky is,red,blue,green,grey,1"
+
+
+def test_a_label_that_is_an_index_and_a_text_is_read_as_the_labels_of_the_whole_file():
+    assert right([SUM, PRODUCT]) == [3, 0]
+    assert right([PRODUCT, COLOUR, SUM]) == [0, 1, 3]
+    assert right([SUM, "2 times 2 is,4,5,6,7,6"]) == [2, 2]  # no index is 6, so these are texts
+
+
+def test_labels_that_can_all_be_both_are_indices_with_a_note_unless_the_model_or_the_user_says_otherwise():
+    with pytest.warns(LabelsAmbiguous, match=r"row 1 .*as indices; for texts, pass label_is='text' \(--label-is t"):
+        assert right([SUM]) == [3]
+    with pytest.warns(LabelsAmbiguous, match="read as texts; for indices"):
+        assert right([SUM], usual="text") == [2]
+    assert right([SUM], label_is="text") == [2]
+    assert right([SUM], label_is="index", usual="text") == [3]
+
+
+@pytest.mark.filterwarnings("error")
+def test_labels_that_mean_the_same_in_both_ways_need_no_note():
+    assert right(["one of,0,1,2,3,3", "two of,0,1,2,3,2"]) == [3, 2]
+
+
+@pytest.mark.parametrize(("label", "expected"), [(2, 2), (2.0, 2), (" 2 ", 2), ("02", 2)])
+def test_an_index_may_be_written_as_any_whole_number(label, expected):
+    row = {"context": "a", "choices": ["x", "y", "z"], "label": label}
+    assert ChoiceOutputs().read([row], ChoiceColumns())[0].label == expected
+
+
+@pytest.mark.parametrize("label", [True, -1, 2.5, "2.0", "9" * 5000, "-1", None, ["x"]])
+def test_what_is_no_index_and_no_text_is_refused(label):
+    row = {"context": "a", "choices": ["x", "y", "z"], "label": label}
+    with pytest.raises(InvalidInput, match=r"row 1 .*one of the choices or an index from 0 to 2, got"):
+        ChoiceOutputs().read([row], ChoiceColumns())
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        (
+            [COLOUR, "snow is,red,blue,green,white,white"],
+            {},
+            "row 2 .* an index from 0 to 3, got 'white'.*row 1 .*'1'",
+        ),
+        (["snow is,red,blue,green,white,white", COLOUR], {}, "row 2 .* one of the choices, got '1'.*row 1 .*'white'"),
+        ([SUM, COLOUR], {"label_is": "text"}, "row 2 .* one of the choices, got '1'.*--label-is index"),
+        (["snow is,red,blue,green,white,white"], {"label_is": "index"}, "row 1 .* an index .*--label-is text"),
+        ([PRODUCT, "grass is,red,green,green,blue,green"], {}, "row 2 .*Two choices of the row are equal to it"),
+        (["1 and 1,2,2,0,1,2"], {"label_is": "text"}, "row 1 .*must differ, got '2'.*Two choices"),
+    ],
+)
+def test_a_row_that_contradicts_the_rule_is_refused(lines, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        right(lines, **options)
+
+
+def test_training_remembers_the_rule_and_applies_a_given_one_to_validation_data(tmp_path):
+    write_checkpoint(tmp_path / "base")
+    numbers = [{"context": "w5", "choices": ["2", "0", "3", "1"], "label": label} for label in ("3", "0")]
+    model = MultipleChoice.from_pretrained(tmp_path / "base", device="cpu")
+    model.fit(numbers, validation=numbers, label_is="text", epochs=1)
+    model.save(tmp_path / "texts")
+    with pytest.warns(LabelsAmbiguous, match="read as texts"):
+        again = MultipleChoice.from_pretrained(tmp_path / "texts", device="cpu").score(numbers)
+    assert again.truth.tolist() == model.score(numbers, label_is="text").truth.tolist() == [2, 1]
+    assert model.score(numbers, label_is="index").truth.tolist() == [3, 0]
+    with pytest.raises(InvalidInput, match=r"row 1 of the given list.*an index"):
+        model.fit(numbers, validation=[{**numbers[0], "choices": ["a", "b"], "label": "a"}], label_is="index", epochs=1)
+    with pytest.raises(InvalidInput, match="label_is must be one of 'index', 'text', got 'number'"):
+        model.fit(numbers, label_is="number")
+
+
+def test_the_command_line_chooses_the_rule(tmp_path, fitted, capsys):
+    from bothways.cli import main
+
+    path = tmp_path / "sums.csv"
+    path.write_text("context,c0,c1,c2,c3,label\n" + f"{SUM}\n" * 4, encoding="utf-8")
+    choices = [word for name in NAMED.choices for word in ("--choices", name)]
+    run = ["evaluate", str(fitted[1]), "--data", str(path), *choices, "--resamples", "5", "--device", "cpu", "--quiet"]
+    assert main([*run, "--label-is", "text"]) == 0
+    capsys.readouterr()
+    assert main(run) == 0
+    assert "They are read as indices" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from bothways.choices import (
     DetectorKind,
     GuaranteeKind,
     HeadName,
+    LabelRule,
     Merge,
     Method,
     Overflow,
@@ -140,6 +141,12 @@ class StoredTags(Stored):
     """The values of a tagger."""
 
     scheme: Scheme | None = Field(default=None, description="a scheme of tags")
+
+
+class StoredChoices(Stored):
+    """The values of a multiple choice model."""
+
+    label_is: LabelRule = Field(default="index", description="'index' or 'text'")
 
 
 class StoredAnswers(Stored):

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict,
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from bothways.choices import CalibrationChoice, ClassWeights, Cut, DetectorChoice, Scheme, SpanScheme, TargetKind
+from bothways.choices import (
+    CalibrationChoice,
+    ClassWeights,
+    Cut,
+    DetectorChoice,
+    LabelRule,
+    Scheme,
+    SpanScheme,
+    TargetKind,
+)
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import AnyColumns
 
@@ -220,6 +229,7 @@ class DataArguments(TypedDict, total=False):
     answers: str | None
     choices: str | tuple[str, ...] | None
     scheme: Scheme | None
+    label_is: LabelRule | None
     masking: "Masking | None"
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from bothways.confidence.confidence import Confidence, TemperatureOptions
+from bothways.confidence.confidence import Confidence
 from bothways.data import Example
 from bothways.data.windows import digest_of
 from bothways.devices import on_device
@@ -28,8 +28,15 @@ from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.objective import StoredInputs
 from bothways.tasks.heads.splits import TrainingData, hold_out
-from bothways.tasks.multiple_choice.outputs import ABSENT, ChoiceOutputs, Choices, RightChoices, padded_logits
-from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
+from bothways.tasks.multiple_choice.outputs import (
+    ABSENT,
+    ChoiceOutputs,
+    Choices,
+    RightChoices,
+    padded_logits,
+    read_choices,
+)
+from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE, ChoiceColumns, ChoiceData, ChoiceFitting
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import options_of
 from bothways.tasks.torch_backend import TorchBackend
@@ -52,12 +59,13 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
         before: ChoiceOutputs | None,
     ) -> tuple[Self, list[Example[int]], list[Example[int]]]:
         """Read contexts with their choices; without validation data, hold out about a tenth, grouped by context."""
-        del backend, before
-        outputs = ChoiceOutputs()
-        made = cls(outputs, options_of(TemperatureOptions, options).calibration is not None)
-        examples = outputs.read(data.train, columns)
+        del backend
+        given, usual = options_of(ChoiceFitting, options), before or ChoiceOutputs()
+        examples, rule = read_choices(data.train, options_of(ChoiceColumns, columns), given.label_is, usual.label_is)
+        outputs = ChoiceOutputs(label_is=rule)
+        made = cls(outputs, given.calibration is not None)
         if data.validation is not None:
-            return made, examples, outputs.read(data.validation, columns)
+            return made, examples, outputs.read(data.validation, columns, ChoiceData(label_is=given.label_is))
         return made, *hold_out(examples, 0.1, seed, lambda _: (), group=lambda each: each.text[0])
 
     @override

@@ -6,10 +6,11 @@ from typing import Annotated, ClassVar
 
 from annotated_types import MinLen
 
+from bothways.choices import LabelRule
 from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row, text_at, value_at
 from bothways.errors import InvalidInput, shown
-from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec
+from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec, check_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,37 @@ class ChoiceInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceFitting(TemperatureOptions):
+    """Options for fitting on contexts with choices.
+
+    Attributes:
+        label_is: What the labels are: the ``"index"`` of the right choice, from 0, or its ``"text"``. Default: what all
+            labels of a file can be; the index if they can be both, as with choices that are numbers.
+    """
+
+    label_is: LabelRule | None = None
+
+    def __post_init__(self) -> None:
+        TemperatureOptions.__post_init__(self)
+        check_options(ChoiceData(label_is=self.label_is))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceData:
+    """Options for reading labelled contexts.
+
+    Attributes:
+        label_is: What the labels are: the ``"index"`` of the right choice, from 0, or its ``"text"``. Default: what all
+            labels of a file can be; as in training if they can be both, as with choices that are numbers.
+    """
+
+    label_is: LabelRule | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChoicePrediction(PredictOptions):
     """Options for predicting the choice that fits a context.
 
@@ -125,7 +157,8 @@ MULTIPLE_CHOICE = TaskSpec(
         "AutoModelForMultipleChoice",
     ),
     example={"context": "She opened the fridge and", "choices": ["took out the milk.", "flew away."], "label": 0},
-    fit_options=TemperatureOptions,
+    fit_options=ChoiceFitting,
+    data_options=ChoiceData,
     predict_options=ChoicePrediction,
     head="multiple_choice",
     outputs="bothways.tasks.multiple_choice.outputs:ChoiceOutputs",
@@ -133,7 +166,8 @@ MULTIPLE_CHOICE = TaskSpec(
     combiner="bothways.tasks.multiple_choice.combination:ChoiceCombiner",
     does="choose among answers",
     notes="""\
-The label is the index of the right choice, from 0, or its text. If each
-choice has a column of its own, name the columns with --choices.""",
+The label is the index of the right choice, from 0, or its text; all rows of
+a file in one way, see --label-is. If each choice has a column of its own,
+name the columns with --choices.""",
     held_out="about a tenth of the rows, drawn with the seed; rows with the same context stay together",
 )
