@@ -1,6 +1,7 @@
 """The contestants of the GPU benchmark: this package beside transformers and sentence-transformers, at their best."""
 
 import functools
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import models, pre_tokenizers, processors
 from torch import Tensor, nn
 
-from bothways.checkpoints.layout import write_modules, write_pooling
+from bothways.devices import on_device
 from bothways.encoder import Encoder
 from bothways.encoder.head_kinds import FirstToken, MeanOfTokens
 from bothways.encoder.heads import MaskedLMHead, ScoreHead, new_head, read_rows
@@ -192,11 +193,7 @@ class Transformers:
         for row, window in enumerate(windows):
             ids[row, : len(window.ids)] = window.ids
             mask[row, : len(window.ids)] = 1
-        both = [torch.from_numpy(each) for each in (ids, mask)]
-        if self._device.type == "cuda":
-            both = [each.pin_memory() for each in both]
-        ids_BS, mask_BS = (each.to(self._device, non_blocking=True) for each in both)
-        return ids_BS, mask_BS
+        return on_device(ids, self._device), on_device(mask, self._device)
 
 
 Side = Ours | Transformers
@@ -216,7 +213,6 @@ class OurEmbedder:
         self._model = SentenceEmbedder.from_pretrained(folder, device=str(device))
 
     def encode(self, texts: list[str], _: int) -> NDArray[np.float32]:
-        """Return the vectors of texts."""
         return np.asarray(self._model.encode(texts, show_progress=False))
 
 
@@ -234,7 +230,6 @@ class SentenceTransformers:
             self._model.compile(dynamic=True)
 
     def encode(self, texts: list[str], batch: int) -> NDArray[np.float32]:
-        """Return the vectors of texts."""
         return np.asarray(self._model.encode(texts, batch_size=batch, show_progress_bar=False))
 
 
@@ -259,8 +254,15 @@ def write_embedder(folder: Path, model_type: str, settings: dict[str, Any], devi
         tokenizer_object=tokenizer, model_max_length=512, **dict(zip(names, special, strict=True))
     )
     fast.save_pretrained(folder)
-    write_modules(folder, {"Pooling": "1_Pooling"})
-    write_pooling(folder, settings["hidden_size"], "mean", cls_is_last=False)
+    kinds = {"Transformer": "", "Pooling": "1_Pooling"}
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (kind, path) in enumerate(kinds.items())
+    ]
+    pooling = {"word_embedding_dimension": settings["hidden_size"], "pooling_mode_mean_tokens": True}
+    (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
 
 
 def words(count: int) -> list[str]:
