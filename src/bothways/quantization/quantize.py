@@ -118,8 +118,7 @@ def quantize(
         portable: Let processors without VNNI multiply in int8 too: weights are rounded more coarsely, and fewer layers
             become int8.
         overwrite: Replace an existing folder.
-        golden: Inputs of the golden answers: those of the original model, else neutral ones; ``"neutral"``, or None for
-            no golden answers.
+        golden: Inputs of the golden answers (default: those of the original model), ``"neutral"``, or None for none.
         show_progress: Force the progress bar on or off.
         options: Options to open the model, see `bothways.load`; the work is done on the CPU in float32.
 

@@ -127,7 +127,7 @@ def audit_data(
         usual.label if label is None else label,
     )
     texts, labels = _labelled(data, columns, data_format)
-    encoder = SentenceEmbedder.from_pretrained(embedder, **opening)
+    encoder = SentenceEmbedder.from_pretrained(embedder, unit_length=True, **opening)
 
     def embed(texts: Sequence[str]) -> NDArray[np.floating]:
         phase("embedding the rows")
