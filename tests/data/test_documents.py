@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from bothways.data import read_rows, sources
-from bothways.data.formats import LONGEST_IN_DOCUMENT, LONGEST_LINE
 from bothways.errors import InvalidInput
+from bothways.reading import LONGEST_IN_DOCUMENT, LONGEST_LINE
 
 ANSWER = {"text": "Broncos", "answer_start": 12}
 SQUAD = {

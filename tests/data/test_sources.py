@@ -15,8 +15,9 @@ from table_samples import read_texts, refusal
 
 from bothways.data import Example, label_set, number, read_examples, read_rows
 from bothways.data import sources as sources_module
-from bothways.data.formats import LONGEST_LINE, ROWS_AT_ONCE
+from bothways.data.formats import ROWS_AT_ONCE
 from bothways.errors import InvalidInput, MissingDependency
+from bothways.reading import LONGEST_LINE
 
 TEXTS = ["first", 'second, "quoted"', "Łódź 🚲"]
 JSONL = "".join(json.dumps({"text": text, "label": "x"}, ensure_ascii=False) + "\n" for text in TEXTS).encode()

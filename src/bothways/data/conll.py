@@ -6,6 +6,7 @@ from itertools import groupby
 
 from bothways.data.columns import Row
 from bothways.errors import InvalidInput
+from bothways.reading import unended_lines
 
 # Separates documents in the files of CoNLL 2003.
 _DOCUMENT = "-DOCSTART-"
@@ -20,8 +21,9 @@ def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     Columns are separated by tabs or, in a line without tabs, by spaces. Columns between the first and the last, and
     lines of ``-DOCSTART-``, are skipped.
     """
-    numbered = ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, start=1))
-    for blank, group in groupby(numbered, key=lambda each: not each[1].strip(" \t") or each[1].startswith(_DOCUMENT)):
+    for blank, group in groupby(
+        unended_lines(lines, name), key=lambda each: not each[1].strip(" \t") or each[1].startswith(_DOCUMENT)
+    ):
         if blank:
             continue
         text = [(at, line.split("\t") if "\t" in line else _GAP.split(line.strip(" "))) for at, line in group]
@@ -44,8 +46,7 @@ def conllu_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     1, 0 for the root) and ``relations`` (DEPREL). Comments, multiword tokens (``1-2``) and empty nodes (``1.1``) are
     skipped.
     """
-    numbered = ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, start=1))
-    for blank, group in groupby(numbered, key=lambda each: not each[1].strip()):
+    for blank, group in groupby(unended_lines(lines, name), key=lambda each: not each[1].strip()):
         if blank:
             continue
         text = [(number, line.split("\t")) for number, line in group if not line.startswith("#")]

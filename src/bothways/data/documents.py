@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from bothways.data.columns import Row
-from bothways.data.formats import LONGEST_IN_DOCUMENT, parse_json
+from bothways.data.formats import parse_json
 from bothways.errors import InvalidInput
+from bothways.reading import LONGEST_IN_DOCUMENT
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bothways.data.formats import decoded_lines, decompressed, open_file
 from bothways.errors import InvalidInput
+from bothways.reading import decoded_lines, decompressed, open_file
 
 Judgments = dict[str, dict[str, int]]
 """Grade of relevance by query id and document id; 0 or less for a document that is not relevant."""

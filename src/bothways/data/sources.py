@@ -25,20 +25,22 @@ from bothways.data.columns import (
 from bothways.data.documents import json_rows
 from bothways.data.formats import (
     FORMATS,
-    LONGEST_IN_DOCUMENT,
-    LONGEST_LINE,
     TEXT_FORMATS,
     Format,
-    decoded_lines,
-    decompressed,
     guess_format,
     is_gzip_name,
-    open_file,
     parquet_rows,
-    text_lines,
 )
 from bothways.data.tables import DataFrameLike, is_column, plain, remedy, table_rows
 from bothways.errors import InvalidInput, shown
+from bothways.reading import (
+    LONGEST_IN_DOCUMENT,
+    LONGEST_LINE,
+    decoded_lines,
+    decompressed,
+    open_file,
+    text_lines,
+)
 
 if TYPE_CHECKING:
     from bothways.text import Words
