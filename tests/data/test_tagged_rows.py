@@ -1,11 +1,14 @@
 """Words and tags out of rows, and CoNLL files."""
 
 import gzip
+import io
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from bothways.data import Row, read_rows, read_tagged
+from bothways.data import Row, read_rows, read_tagged, write_rows
 from bothways.data.columns import given_words, words_at
 from bothways.errors import InvalidInput
 
@@ -108,3 +111,72 @@ def test_lines_of_other_columns_are_refused(tmp_path, content, said):
     (tmp_path / "t.conll").write_text(content)
     with pytest.raises(InvalidInput, match=said):
         list(read_rows(tmp_path / "t.conll"))
+
+
+def words_and_tags(content, kind="conll"):
+    rows = read_rows(io.BytesIO(content.encode()), format=kind)
+    return [(row.values["tokens"], row.values["tags"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# 7",
+        "# id 3 domain=en",
+        "# text = Peter likes",
+        "# sent_id = 3",
+        "# newdoc id = d1",
+        "# id 3\tdomain=en",
+        "#  12 ",
+    ],
+)
+@pytest.mark.parametrize("columns", ["B-PER", "_ _ B-PER", "NNP B-NP x B-PER"])
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_comments_are_no_words(comment, columns, separator):
+    line = f"Peter {columns}".replace(" ", separator)
+    outside = f"likes {columns[:-5]}O".replace(" ", separator)
+    one = (["Peter", "likes"], ["B-PER", "O"])
+    assert words_and_tags(f"{comment}\n\n{comment}\n{line}\n{outside}\n\n{comment}\n{line}\n{outside}\n") == [one, one]
+    assert words_and_tags(f"{comment}\n{comment}\n{line}\n{outside}\n") == [one]
+
+
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_a_hash_with_a_tag_is_a_word(separator):
+    content = "# O\n1 B-X\n#tag B-Y\n\n1 O\n# B-X\n\n# O\n\n#a=b O\n".replace(" ", separator)
+    expected = [
+        (["#", "1", "#tag"], ["O", "B-X", "B-Y"]),
+        (["1", "#"], ["O", "B-X"]),
+        (["#"], ["O"]),
+        (["#a=b"], ["O"]),
+    ]
+    assert words_and_tags(content) == expected
+    # Parts of speech: the tag of another word, or a word inside of a text.
+    assert words_and_tags("5 NUM\n# SYM\n\n# SYM\n5 NUM\n") == [
+        (["5", "#"], ["NUM", "SYM"]),
+        (["#", "5"], ["SYM", "NUM"]),
+    ]
+    assert words_and_tags("#\tSYM\n5\tNUM\n") == [(["#", "5"], ["SYM", "NUM"])]
+
+
+@pytest.mark.parametrize("content", ["# SYM\n5 NUM\n", "# 7\nPeter 1\nlikes 7\n", "# Anna\nAnna B-PER\n"])
+def test_what_may_be_a_word_or_a_comment_is_refused(content):
+    with pytest.raises(InvalidInput, match=r"line 1 of the given stream is '# .*': expected a word or a comment"):
+        words_and_tags(content)
+
+
+def test_documents_and_comments_are_skipped_in_conllu_too():
+    word = "1\tGo\tgo\tVERB" + "\t_" * 6
+    content = f"-DOCSTART-\n# newdoc\n# a\tb\n#\n{word}\n-DOCSTART- -X- O O\n{word}\n"
+    assert words_and_tags(content, "conllu") == [(["Go"], ["VERB"])] * 2
+
+
+WORDS = st.tuples(st.sampled_from(["#", "#x", "a", "# b", "="]), st.sampled_from("OBI"))
+
+
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=4), min_size=1, max_size=4))
+@settings(max_examples=50, deadline=None)
+def test_written_words_are_read_back_whatever_they_begin_with(tmp_path_factory, texts):
+    path = tmp_path_factory.getbasetemp() / "hashes.conll"
+    rows = [{"tokens": [word for word, _ in text], "tags": [tag for _, tag in text]} for text in texts]
+    write_rows(path, rows)
+    assert words_and_tags(path.read_text()) == [(row["tokens"], row["tags"]) for row in rows]

@@ -160,3 +160,9 @@ def test_plain_tags_have_no_spans():
 )
 def test_the_scheme_of_a_model_is_seen_from_its_labels(names, scheme):
     assert scheme_of_names(names) == scheme
+
+
+def test_an_odd_tag_among_spans_is_no_reason_for_plain_tags():
+    with pytest.raises(InvalidInput, match=r"'domain=en'.* Correct this tag: its line may be") as caught:
+        scheme_of([(["B-X", "O"], "row 1"), (["domain=en", "B-X"], "row 2")])
+    assert "plain" not in str(caught.value)

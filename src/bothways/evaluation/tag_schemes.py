@@ -280,9 +280,12 @@ def _fitting(examples: Mapping[str, tuple[str, str]]) -> list[Scheme]:
     known = {prefix for prefixes in _PREFIXES.values() for prefix in prefixes.all}
     tag, where = next((seen for prefix, seen in examples.items() if prefix not in known), next(iter(examples.values())))
     prefixes = ", ".join(prefix or "none" for prefix in sorted(examples))
+    advice = "Convert the tags, or choose the scheme 'plain', which takes them as they are."
+    if "B" in examples and tag == parted(tag)[1]:
+        advice = "Correct this tag: its line may be a comment, or lack a column."
     raise InvalidInput(
         f"{where} has the tag {tag!r}. The prefixes of all tags are {prefixes}, which fit none of the schemes "
-        f"{', '.join(_PREFIXES)}. Convert the tags, or choose the scheme 'plain', which takes them as they are."
+        f"{', '.join(_PREFIXES)}. {advice}"
     )
 
 
