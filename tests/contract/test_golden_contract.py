@@ -8,6 +8,7 @@ import shutil
 import pytest
 from safetensors.torch import load_file, save_file
 
+from bothways import open_trained
 from bothways.checkpoints.golden import NEUTRAL, as_json
 from bothways.compose import check
 from bothways.data import read_rows
@@ -75,6 +76,7 @@ def opened(name, folder, **options):
 @every_task
 def test_a_saved_model_answers_as_recorded_and_keeps_its_inputs(saved, name, tmp_path):
     folder, model = saved(name), opened(name, saved(name), check=True)
+    assert type(open_trained(folder, device="cpu", check=True)) is type(model)
     report = check(folder, device="cpu")
     assert report.ok
     assert report.inputs == 16

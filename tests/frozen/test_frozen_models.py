@@ -17,10 +17,13 @@ import pytest
 import bothways
 from bothways import open_trained
 from bothways.cli import main
+from bothways.compose import check
+from bothways.errors import InvalidInput
 from bothways.retrieval import Dense
 from bothways.training import loop
 
 MODELS = Path(__file__).resolve().parent / "models"
+GOLDEN = MODELS.with_name("golden")
 
 # Relative, and absolute below 1. Sums in float32 differ in their last bits from machine to machine; the distance of a
 # text to the others of its label is measured in their small deviations, which multiplies that.
@@ -138,3 +141,15 @@ def test_what_was_frozen_is_as_it_was():
     assert sorted([name for _, name in listed] + ["SHA256SUMS"]) == sorted(there)
     changed = [name for digest, name in listed if hashlib.sha256(there[name].read_bytes()).hexdigest() != digest]
     assert changed == []
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in GOLDEN.glob("*.json")))
+def test_golden_answers_that_were_recorded_before_are_read_and_confirmed(name):
+    report = check(MODELS / name, against=GOLDEN / f"{name}.json", device="cpu")
+    assert report.ok, report.differences
+
+
+def test_a_folder_of_before_golden_answers_opens_and_says_that_it_has_none():
+    assert open_trained(MODELS / "classifier", device="cpu")
+    with pytest.raises(InvalidInput, match="has no golden answers: record them with bothways check"):
+        open_trained(MODELS / "classifier", device="cpu", check=True)
