@@ -305,7 +305,8 @@ def test_embed_and_search_build_say_what_they_wrote_as_json(files, test_data, tm
     out, index = tmp_path / "v.npy", tmp_path / "index"
     result = call("embed", files / "tiny", "--data", test_data, "--output", out, "--json")
     vectors = np.load(out)
-    assert json.loads(result.out) == {"vectors": len(vectors), "dimensions": vectors.shape[1], "output": str(out)}
+    written = {"dimensions": vectors.shape[1], "prompt": "", "output": str(out)}
+    assert json.loads(result.out) == {"vectors": len(vectors), **written}
     result = call("search", "build", "--model", files / "tiny", "--data", test_data, "--output", index, "--json")
     assert json.loads(result.out) == {"texts": len(vectors), "dimensions": vectors.shape[1], "output": str(index)}
 
