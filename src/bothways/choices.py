@@ -77,6 +77,7 @@ OnEmpty: TypeAlias = Literal["error", "skip", "null"]
 Overflow: TypeAlias = Literal["window", "error", "truncate"]
 Pairing: TypeAlias = Literal["paired", "unpaired"]
 Pooling: TypeAlias = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length", "first", "last"]
+Unlabelled: TypeAlias = Literal["error", "drop"]
 TrackerName: TypeAlias = Literal["tensorboard", "mlflow", "wandb", "trackio"]
 PpiMethod: TypeAlias = Literal["ppi++", "ppi", "classical"]
 RecipeName: TypeAlias = Literal[

@@ -117,3 +117,21 @@ def test_a_way_to_merge_windows_is_kept_with_the_run(files, tmp_path, merge):
     assert long["windows"] == 3
     cut = call("evaluate", tmp_path / "run", "--data", data, "--on-overflow", "truncate")
     assert "6 of 18 texts were truncated: 144 tokens were not read" in cut.out
+
+
+def test_pairs_without_a_label_are_refused_or_dropped_in_all_data(files, labelled, tmp_path):
+    rows = pair_rows(16)
+    for name, label in (("train", "-"), ("validation", ""), ("test", None)):
+        write_jsonl(tmp_path / f"{name}.jsonl", [*rows, *pair_rows(3, label=label)])
+    data = {name: tmp_path / f"{name}.jsonl" for name in ("train", "validation", "test")}
+    good = write_jsonl(tmp_path / "good.jsonl", rows)
+    base = ["train", "pairs", "--model", files / "tiny", "--output", tmp_path / "run", "--epochs", 1, "--device", "cpu"]
+    said = ("line 17 of", "missing, as in 3 of 19 rows, got '-'", "--unlabelled drop")
+    fails(1, said, *base, "--train", data["train"])
+    fails(1, ("line 17 of", "got ''"), *base, "--train", good, "--validation", data["validation"])
+    fails(1, ("line 17 of", "got null"), "evaluate", labelled, "--data", data["test"])
+    drop = ("--unlabelled", "drop")
+    made = ok(*base, "--train", data["train"], "--validation", data["validation"], *drop, "--json").json()
+    assert made
+    assert ok("evaluate", labelled, "--data", data["test"], *drop, "--json").json()["n"] == 16
+    fails(2, "unlabelled", "evaluate", labelled, "--data", data["test"], "--unlabelled", "skip")

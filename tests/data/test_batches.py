@@ -160,7 +160,7 @@ def test_another_number_of_labels_is_refused(texts, labels):
 
 def test_a_label_that_is_missing_is_refused_with_its_row():
     rows = labelled_rows(["a", "b"], np.array([1.0, np.nan]))
-    with pytest.raises(InvalidInput, match=r"^row 2 of the given texts: the label in 'label': .* got null"):
+    with pytest.raises(InvalidInput, match=r"^row 2 of the given texts: the label in 'label' is missing.* got null"):
         read_examples(rows, convert=class_label)
 
 

@@ -68,7 +68,7 @@ def test_the_missing_values_of_pandas_are_null():
 @pytest.mark.parametrize("frame", FRAMES)
 def test_a_number_that_is_missing_is_refused_and_leaves_the_others_numbers(frame):
     source = frame({"text": ["a", "b"], "label": [1, None]})
-    with pytest.raises(InvalidInput, match=r"^row 2 of the given DataFrame: the label in 'label': .* got null"):
+    with pytest.raises(InvalidInput, match=r"^row 2 of the given DataFrame: the label in 'label' is missing, got null"):
         read_examples(source)
     # pandas makes floats of integers beside a missing one; the class is the same.
     assert class_label(next(read_rows(source)).values["label"]) == "1"
@@ -108,7 +108,7 @@ def test_lists_of_class_labels_of_a_dataset_are_their_names():
 
 @pytest.mark.parametrize("unlabelled", [-1, None])
 def test_rows_of_a_dataset_without_label_are_refused(unlabelled):
-    with pytest.raises(InvalidInput, match=r"^row 2 of the given Dataset: the label in 'label': .* got null"):
+    with pytest.raises(InvalidInput, match=r"^row 2 of the given Dataset: the label in 'label' is missing.* got null"):
         read_examples(labelled_dataset([0, unlabelled]))
 
 

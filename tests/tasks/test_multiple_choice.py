@@ -157,7 +157,7 @@ def test_an_index_may_be_written_as_any_whole_number(label, expected):
     assert ChoiceOutputs().read([row], ChoiceColumns())[0].label == expected
 
 
-@pytest.mark.parametrize("label", [True, -1, 2.5, "2.0", "9" * 5000, "-1", None, ["x"]])
+@pytest.mark.parametrize("label", [True, -2, 2.5, "2.0", "9" * 5000, "-2", 3, ["x"]])
 def test_what_is_no_index_and_no_text_is_refused(label):
     row = {"context": "a", "choices": ["x", "y", "z"], "label": label}
     with pytest.raises(InvalidInput, match=r"row 1 .*one of the choices or an index from 0 to 2, got"):

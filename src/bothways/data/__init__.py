@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from bothways.data.formats import Format
     from bothways.data.judgments import Judgments, read_judgments
     from bothways.data.output import OutputFormat, output_format, write_rows
-    from bothways.data.sources import Example, Source, TaggedRow, read_examples, read_rows, read_tagged
+    from bothways.data.sources import (
+        Example,
+        RowsWithoutLabel,
+        Source,
+        TaggedRow,
+        read_examples,
+        read_rows,
+        read_tagged,
+    )
     from bothways.data.tables import as_batch, labelled_rows
     from bothways.data.windows import WindowStore
 
@@ -36,6 +44,7 @@ __all__ = [
     "Judgments",
     "OutputFormat",
     "Row",
+    "RowsWithoutLabel",
     "Source",
     "TaggedRow",
     "WindowStore",
@@ -66,7 +75,7 @@ _MODULES = {
     "formats": ["Format"],
     "judgments": ["Judgments", "read_judgments"],
     "output": ["OutputFormat", "output_format", "write_rows"],
-    "sources": ["Example", "Source", "TaggedRow", "read_examples", "read_rows", "read_tagged"],
+    "sources": ["Example", "RowsWithoutLabel", "Source", "TaggedRow", "read_examples", "read_rows", "read_tagged"],
     "tables": ["as_batch", "labelled_rows"],
     "windows": ["WindowStore"],
 }

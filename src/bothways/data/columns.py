@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
@@ -56,6 +56,7 @@ _COLUMNS_SHOWN = 20
 # Python does not convert integers of more than 4,300 digits to text.
 _MAX_CLASS_NUMBER = 10**100
 _SEPARATOR = "|"
+_MARKS = ("-", "-1")
 # float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
 DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -231,6 +232,41 @@ def number(value: object) -> float:
                 "numbers, ideally to a few units around 0."
             )
     raise InvalidInput(f"expected a finite number, got {_described(value)}.")
+
+
+def lacks_label(value: object, convert: Callable[[object], object] = class_label) -> bool:
+    """Return True for the value of a row without a label: null, NaN or blank.
+
+    With the converter `number`, also for ``-`` and ``nan``; with `label_set`, not for a blank, which is an empty set.
+    """
+    value = plain_scalar(value)
+    if isinstance(value, str):
+        word = value.strip().lower()
+        return word in ("", "-", "nan") if convert is number else not word and convert is not label_set
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def unlabelled_marks(names: Collection[str], known: Collection[str] = ()) -> tuple[str, ...]:
+    """Return those of the class names ``-`` and ``-1`` that mark rows without a label.
+
+    In data for a model with ``known`` classes, they do unless the model has such a class. In other data, ``-`` does
+    unless there is a class ``+``; ``-1`` does beside names that are words, or whole numbers from 0 to at least 2, as
+    classes are numbered. Neither does with only one other class.
+
+    >>> unlabelled_marks(["-1", "0", "1", "2"]), unlabelled_marks(["-1", "0", "1"]), unlabelled_marks(["-", "+", "="])
+    (('-1',), (), ())
+    """
+    if not any(mark in names for mark in _MARKS):
+        return ()
+    if known:
+        return tuple(mark for mark in _MARKS if mark in names and mark not in known)
+    others = [name for name in names if name not in _MARKS]
+    if len(others) == 1:
+        return ()
+    numbers = [float(name) for name in others if DECIMAL.fullmatch(name)]
+    counted = all(each.is_integer() and each >= 0 for each in numbers) and max(numbers, default=2.0) >= 2
+    marks = {"-": "+" not in others, "-1": len(numbers) < len(others) or counted}
+    return tuple(mark for mark in _MARKS if mark in names and marks[mark])
 
 
 def plain_scalar(value: object) -> object:

@@ -23,6 +23,7 @@ from bothways.choices import (
     Scheme,
     SpanScheme,
     TargetKind,
+    Unlabelled,
 )
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import AnyColumns
@@ -82,6 +83,21 @@ class PairInput:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOptions:
     """The empty options of a method that takes none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelData:
+    """Options for reading labelled rows.
+
+    Attributes:
+        unlabelled: What to do with rows that have no label (empty, null, or a class ``-`` or ``-1`` that stands for no
+            label): ``"error"`` refuses the data, ``"drop"`` leaves such rows out.
+    """
+
+    unlabelled: Unlabelled = "error"
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +246,7 @@ class DataArguments(TypedDict, total=False):
     choices: str | tuple[str, ...] | None
     scheme: Scheme | None
     label_is: LabelRule | None
+    unlabelled: Unlabelled
     masking: "Masking | None"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from cyclopts import App, Parameter
 
 from bothways import compose, tasks
-from bothways.choices import Format, LossName, Merge, Sampling, SimilarityName, TargetKind
+from bothways.choices import Format, LossName, Merge, Sampling, SimilarityName, TargetKind, Unlabelled
 from bothways.cli import options as opt
 from bothways.cli.printing import note
 from bothways.cli.training import run as runs
@@ -268,6 +268,7 @@ def multitask(
     sampling: Sampling = "proportional",
     temperature: opt.PositiveFloat | None = None,
     merge: Merge | None = None,
+    unlabelled: Unlabelled = "error",
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     run: runs.RunOptions = runs.DEFAULT_RUN,
     training: object = None,
@@ -286,6 +287,7 @@ def multitask(
             tasks), or uniform (equal for all tasks).
         temperature: For --sampling temperature: 1 is proportional, higher is more equal. Default: 2.
         merge: How to merge the logits of a long text's windows. Default: their mean, weighted by length.
+        unlabelled: Refuse rows of a task that have no label (error), or leave them out of this task (drop).
     """
     files = dict(_split_name(each, "--task") for each in task)
     held_out = dict(_split_name(each, "--validation") for each in validation)
@@ -296,15 +298,17 @@ def multitask(
     if temperature is not None and sampling != "temperature":
         raise opt.usage_error("--temperature needs --sampling temperature.")
     words = {name: _task_words(name, value) for name, value in files.items()}
-    read: dict[str, str | None] = {f"--task {name}": each.file for name, each in words.items()}
-    opt.check_piped(read | {f"--validation {name}": file for name, file in held_out.items()})
+    opt.check_piped(
+        {f"--task {name}": each.file for name, each in words.items()}
+        | {f"--validation {name}": file for name, file in held_out.items()}
+    )
 
     def fit(options: "TrainingArguments") -> "tuple[MultiTask, TrainingRecord]":
         with opt.as_usage_error():
             compose.check_names(words)
             sampler = _sampler(sampling, temperature)
             shared = compose.MultiTask.from_pretrained(model, merge=merge, **opt.open_options(reading, opening.in_full))
-        data = {name: _task_data(each, held_out.get(name), format) for name, each in words.items()}
+        data = {name: _task_data(each, held_out.get(name), format, unlabelled) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
     def next_step(model: "MultiTask") -> str:
@@ -334,11 +338,12 @@ def _task_words(name: str, value: str) -> _TaskWords:
     raise opt.usage_error(f"the target of --task {name} must be one of {', '.join(known)}, got {target!r}.")
 
 
-def _task_data(words: _TaskWords, validation: str | None, format_: Format | None) -> "TaskData":
+def _task_data(words: _TaskWords, validation: str | None, format_: Format | None, unlabelled: Unlabelled) -> "TaskData":
     train, held_out = opt.labelled_source(words.file, format_), opt.optional_source(validation, format_)
     if words.target == "tagging":
-        return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label)
-    return compose.TaskData(train, held_out, text=words.text, label=words.label, target=words.target)
+        return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label, unlabelled=unlabelled)
+    columns = {"text": words.text, "label": words.label}
+    return compose.TaskData(train, held_out, **columns, target=words.target, unlabelled=unlabelled)
 
 
 def _sampler(sampling: Sampling, temperature: float | None) -> "Sampler":

@@ -269,6 +269,9 @@ class EnsembleOutputs:
         """Return labelled inputs, as each member reads them; the label comes from the first member's label column."""
         rows = list(read_rows(data))
         examples = self.own.read(rows, columns.columns[0], options)
+        if len(examples) < len(rows):  # those without a label were dropped
+            kept = {example.where for example in examples}
+            rows = [row for row in rows if row.where in kept]
         inputs = [[example.text for example in examples]]
         for number, own in columns.others:
             inputs.append(inputs[0] if own == columns.columns[0] else [columns.read_own(number, row) for row in rows])

@@ -146,10 +146,13 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         if kind == "regression" and given.class_weights is not None:
             raise InvalidInput("class_weights need labels, but this model predicts a number: leave class_weights out.")
         variant, pairs = converter(kind), isinstance(columns, PairColumns)
-        examples = read_labelled(data.train, columns, variant)
+        known = () if before is None else before.labels
+        examples = read_labelled(data.train, columns, variant, given.unlabelled, known)
         merge: Merge = check_merge(opening.merge or "weighted_mean") if before is None else before.merge
         if data.validation is not None:
-            held_out = read_labelled(data.validation, columns, variant)
+            names: Callable[..., tuple[str, ...]] = variant.names
+            known = known or tuple({name for each in examples for name in names(each.label)})
+            held_out = read_labelled(data.validation, columns, variant, given.unlabelled, known)
         elif before is None and kind == "single" and not pairs and learns_all(backend, given, examples):
             held_out = []
         else:

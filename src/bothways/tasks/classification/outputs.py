@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from bothways.checkpoints.schema import StoredLabels, damaged, label_settings, numbered_names, placeholders
-from bothways.choices import Merge
+from bothways.choices import Merge, Unlabelled
 from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_guarantee
 from bothways.confidence.fitting import open_confidence, write_confidence
 from bothways.data import Example, Source, read_examples
@@ -42,7 +42,7 @@ from bothways.tasks.heads.targets import (
 )
 from bothways.tasks.outputs import Outputs, check_merge, logits_of_all, merge_windows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
-from bothways.tasks.spec import options_of
+from bothways.tasks.spec import LabelData, options_of
 from bothways.text.windows import Text
 
 LabelScores: TypeAlias = Scores[None]
@@ -80,8 +80,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[object]]:
-        del options
-        return read_labelled(data, columns, self.target)
+        return read_labelled(data, columns, self.target, options_of(LabelData, options).unlabelled, self.labels)
 
     @override
     def encode(self, examples: Sequence[Example[object]]) -> Truth:
@@ -202,12 +201,18 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
 
 def read_labelled(
-    data: Source, columns: AnyColumns, target: Target | type[SingleLabel] | type[MultiLabel] | type[Regression]
+    data: Source,
+    columns: AnyColumns,
+    target: Target | type[SingleLabel] | type[MultiLabel] | type[Regression],
+    unlabelled: Unlabelled = "error",
+    known: Collection[str] = (),
 ) -> list[Example[object]]:
     """Return labelled texts or pairs; see `bothways.data.read_examples`."""
     match columns:
         case TextColumns() | PairColumns():
-            return read_examples(data, text=columns, label=columns.label, convert=target.convert)
+            return read_examples(
+                data, text=columns, label=columns.label, convert=target.convert, unlabelled=unlabelled, known=known
+            )
         case _:
             raise TypeError(f"expected columns of texts or pairs, got {type(columns).__name__}")
 

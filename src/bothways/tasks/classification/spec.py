@@ -6,11 +6,11 @@ from typing import Annotated, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from bothways.choices import ClassWeights, Merge, TargetKind
+from bothways.choices import ClassWeights, Merge, TargetKind, Unlabelled
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PairColumns, TextColumns
-from bothways.tasks.spec import Hub, PairInput, PredictOptions, TaskSpec, TextInput, check_options
+from bothways.tasks.spec import Hub, LabelData, PairInput, PredictOptions, TaskSpec, TextInput, check_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +48,18 @@ class LabelFitting(ConfidenceOptions):
             (labels * rows of the label), or for multi-label data for each label separately. A single-label training
             then selects the epoch by balanced accuracy. Default: all rows have the same weight.
         score: Column of numeric values to predict, instead of labels.
+        unlabelled: What to do with rows that have no label (empty, null, or a class ``-`` or ``-1`` that stands for no
+            label): ``"error"`` refuses the data, ``"drop"`` leaves such rows out.
     """
 
     target: TargetKind | None = None
     class_weights: ClassWeights | None = None
     score: str | None = None
+    unlabelled: Unlabelled = "error"
 
     def __post_init__(self) -> None:
         ConfidenceOptions.__post_init__(self)
+        LabelData(unlabelled=self.unlabelled)  # checks it
         if self.class_weights not in (*get_args(ClassWeights), None):
             raise InvalidInput(f"class_weights must be 'balanced' or None, got {self.class_weights!r}.")
         if self.score is not None and self.target == "multi":
@@ -113,6 +117,7 @@ with --target multi a list of labels; with --score score, a number to predict:
   {"text": "Lakers win in overtime", "score": 4.5}""",
     open_options=LabelOpening,
     fit_options=LabelFitting,
+    data_options=LabelData,
     predict_options=LabelPrediction,
     number_column="score",
     head="sequence",

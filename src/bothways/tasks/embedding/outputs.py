@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways import data
-from bothways.choices import SimilarityName
+from bothways.choices import SimilarityName, Unlabelled
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs, usual_kind
 from bothways.tasks.scores import Scores, TaskPrediction, TokensRead
+from bothways.tasks.spec import LabelData, options_of
 
 if TYPE_CHECKING:
     from bothways.data import Source
@@ -63,12 +64,17 @@ def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source, EmbeddingCo
     return kept, usual_kind(next(data.read_rows(kept)).values)
 
 
-def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[EmbeddingRow]:
-    """Return all rows of a source, with their texts and their scores or labels."""
+def read_embedding_rows(
+    source: Source, columns: EmbeddingColumns, unlabelled: Unlabelled = "error"
+) -> list[EmbeddingRow]:
+    """Return the rows of a source, with their texts and their scores or labels."""
     if len(set(columns.texts)) < len(columns.texts):
         raise InvalidInput(f"the texts of a row must be in different columns, got {columns.texts}.")
     rows, name = [], columns.truth
+    without = data.RowsWithoutLabel(name, unlabelled)
     for row in data.read_rows(source):
+        if name and without.holds(row, columns.converter):
+            continue
         texts = tuple(data.text_at(row, column) for column in columns.texts)
         label = data.value_at(row, name) if name else None
         try:
@@ -76,7 +82,7 @@ def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[Embed
         except InvalidInput as error:
             raise InvalidInput(f"{row.where}: {name!r}: {error}") from error
         rows.append(EmbeddingRow(texts, label, row.where, columns))
-    return rows
+    return without.settle(rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,12 +156,11 @@ class EmbeddingOutputs:
 
     def read(self, data: Source, columns: EmbeddingColumns, options: object = None) -> list[EmbeddingRow]:
         """Return the rows of a source; refuse plain texts, which cannot be evaluated."""
-        del options
         if isinstance(columns, PlainTexts):
             raise InvalidInput(
                 "texts alone cannot be evaluated: name columns of pairs or labels, or use the task 'similarity'."
             )
-        return read_embedding_rows(data, columns)
+        return read_embedding_rows(data, columns, options_of(LabelData, options).unlabelled)
 
     def decide(self, scores: Sequence[Scores[None]], options: object = None) -> list[Similarity]:
         """Return the similarities of pairs."""

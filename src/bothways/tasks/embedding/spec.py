@@ -5,15 +5,15 @@ determine the kind (`kind_of`); if none are named, the columns of the first row 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
-from bothways.choices import Pooling
+from bothways.choices import Pooling, Unlabelled
 from bothways.data import Row, class_label, number, text_at
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PAIR, is_two_texts, renamed, stored_columns, two_texts, typed_texts
-from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, PairInput, TaskSpec
+from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, LabelData, PairInput, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.tasks.embedding.losses import EmbeddingLoss
@@ -45,9 +45,14 @@ class RowColumns:
         """Column of the score or the label; empty for rows without one."""
         return str(getattr(self, self.part)) if self.part else ""
 
+    @property
+    def converter(self) -> Callable[[object], float | str]:
+        """The converter of scores to numbers, or of labels to strings."""
+        return number if self.part == "score" else class_label
+
     def convert(self, value: object) -> float | str | None:
         """Convert a score to a number, or a label to a string."""
-        return number(value) if self.part == "score" else class_label(value) if self.part else None
+        return self.converter(value) if self.part else None
 
     @property
     def input_columns(self) -> tuple[str, str]:
@@ -301,10 +306,16 @@ class EmbeddingLearning:
         loss: A loss from `bothways.tasks.embedding.losses`. Default: `CoSENT` for scored pairs, else
             `MultipleNegativesRanking`. Plain texts need a `Distillation` with a teacher.
         pairs_per_text: Number of pairs drawn for each labelled text per epoch.
+        unlabelled: What to do with rows that have no label or score (empty, null, or a class ``-`` or ``-1`` that
+            stands for no label): ``"error"`` refuses the data, ``"drop"`` leaves such rows out.
     """
 
     loss: "EmbeddingLoss | None" = None
     pairs_per_text: int = 1
+    unlabelled: Unlabelled = "error"
+
+    def __post_init__(self) -> None:
+        LabelData(unlabelled=self.unlabelled)  # checks it
 
 
 EMBEDDING = TaskSpec(
@@ -318,6 +329,7 @@ EMBEDDING = TaskSpec(
     example={"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6},
     open_options=EmbeddingOpening,
     fit_options=EmbeddingLearning,
+    data_options=LabelData,
     opener="bothways.tasks.embedding.trained:open_embedder",
     training="bothways.tasks.embedding.training:train_embedder",
     does="compare vectors of texts",

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bothways.checkpoints.golden import choose_inputs
-from bothways.choices import SimilarityName
+from bothways.choices import SimilarityName, Unlabelled
 from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.regression import agreement_outcomes, undefined_correlation
@@ -88,17 +88,22 @@ class EmbeddingExamples:
 
     @classmethod
     def read(
-        cls, train_data: Source, validation: Source | None, columns: EmbeddingColumns, seed: int
+        cls,
+        train_data: Source,
+        validation: Source | None,
+        columns: EmbeddingColumns,
+        seed: int,
+        unlabelled: Unlabelled = "error",
     ) -> "EmbeddingExamples":
         """Read the rows; without validation data, hold out about a tenth of the training rows, at most some 2,000.
 
         Rows with the same first text stay together. If no held-out part of labelled texts would allow a ranking
         metric, because too few texts share a label, all of them are used for training.
         """
-        rows = read_embedding_rows(train_data, columns)
+        rows = read_embedding_rows(train_data, columns, unlabelled)
         if validation is None:
             return cls(columns, *_split(rows, columns, seed), split=True)
-        held_out = read_embedding_rows(validation, columns)
+        held_out = read_embedding_rows(validation, columns, unlabelled)
         why = without_contrast(columns, [row.label for row in held_out])
         if why is not None:
             raise InvalidInput(
@@ -163,7 +168,7 @@ def train_embedder(
 ) -> EmbedderTraining:
     """Read and tokenise the data, and prepare the training; the embedder's encoder is trained in place."""
     del spec
-    examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed)
+    examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed, options.unlabelled)
     settings = before.settings
     start = replace(before, backend=backend, layers=deepcopy(before.layers))
     loss = options.loss or usual_loss(columns, settings.similarity)

@@ -36,7 +36,7 @@ from bothways.tasks.multiple_choice.outputs import (
     padded_logits,
     read_choices,
 )
-from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE, ChoiceColumns, ChoiceData, ChoiceFitting
+from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE, ChoiceColumns, ChoiceFitting
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import options_of
 from bothways.tasks.torch_backend import TorchBackend
@@ -61,11 +61,11 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
         """Read contexts with their choices; without validation data, hold out about a tenth, grouped by context."""
         del backend
         given, usual = options_of(ChoiceFitting, options), before or ChoiceOutputs()
-        examples, rule = read_choices(data.train, options_of(ChoiceColumns, columns), given.label_is, usual.label_is)
+        examples, rule = read_choices(data.train, options_of(ChoiceColumns, columns), given.reading, usual.label_is)
         outputs = ChoiceOutputs(label_is=rule)
         made = cls(outputs, given.calibration is not None)
         if data.validation is not None:
-            return made, examples, outputs.read(data.validation, columns, ChoiceData(label_is=given.label_is))
+            return made, examples, outputs.read(data.validation, columns, given.reading)
         return made, *hold_out(examples, 0.1, seed, lambda _: (), group=lambda each: each.text[0])
 
     @override

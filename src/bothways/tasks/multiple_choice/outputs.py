@@ -22,7 +22,8 @@ from bothways.checkpoints.schema import Stored, StoredChoices
 from bothways.choices import LabelRule
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature, temperature_settings
-from bothways.data import Example, Row, Source, read_rows, value_at
+from bothways.data import Example, Row, RowsWithoutLabel, Source, read_rows, value_at
+from bothways.data.columns import lacks_label
 from bothways.errors import InvalidInput, LabelsAmbiguous, shown
 from bothways.evaluation.metrics.classification import class_outcomes
 from bothways.evaluation.outcomes import Outcomes
@@ -89,7 +90,7 @@ class ChoiceOutputs(Outputs[Choices, RightChoices, Choices, ChosenAnswer]):
 
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[int]]:
-        given = options_of(ChoiceData, options).label_is
+        given = options_of(ChoiceData, options)
         return read_choices(data, options_of(ChoiceColumns, columns), given, self.label_is)[0]
 
     @override
@@ -187,6 +188,11 @@ class ChoiceLabel:
             found["text"] = places[0]
         return cls(value, label, row, found, len(places) > 1)
 
+    @property
+    def is_missing(self) -> bool:
+        """True if there is no label: it is null, blank, ``-`` or -1, and no text of a choice."""
+        return not self.by_rule and not self.twice and (lacks_label(self.label) or self.label in ("-", "-1", -1))
+
     def error(self, column: str, rule: LabelRule | None, other: Self | None = None) -> InvalidInput:
         """Return the error for a label that does not fit the rule, as the label of the ``other`` row does."""
         last = len(self.value[1]) - 1
@@ -213,13 +219,20 @@ class ChoiceLabel:
 
 
 def read_choices(
-    data: Source, columns: ChoiceColumns, given: LabelRule | None, usual: LabelRule
+    data: Source, columns: ChoiceColumns, options: ChoiceData, usual: LabelRule
 ) -> tuple[list[Example[int]], LabelRule]:
     """Return contexts with the index of the right choice, and the rule by which all labels of the source were read.
 
-    Without a ``given`` rule, it is the one that all labels fit, and the ``usual`` one if they fit both.
+    Without a rule in the options, it is the one that all labels fit, and the ``usual`` one if they fit both.
     """
-    labels = [ChoiceLabel.of(row, columns) for row in read_rows(data)]
+    given, labels, without = options.label_is, [], RowsWithoutLabel(columns.label, options.unlabelled)
+    for row in read_rows(data):
+        label = ChoiceLabel.of(row, columns)
+        if label.is_missing:
+            without.add(row.where, label.label)
+        else:
+            labels.append(label)
+    without.check(len(labels))
     fitting: list[LabelRule] = [rule for rule in RULES if all(rule in each.by_rule for each in labels)]
     if given is None and not fitting:
         raise _contradiction(labels, columns.label)

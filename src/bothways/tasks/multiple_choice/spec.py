@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar
 
 from annotated_types import MinLen
 
-from bothways.choices import LabelRule
+from bothways.choices import LabelRule, Unlabelled
 from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row, text_at, value_at
 from bothways.errors import InvalidInput, shown
-from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec, check_options
+from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +108,25 @@ class ChoiceFitting(TemperatureOptions):
     Attributes:
         label_is: What the labels are: the ``"index"`` of the right choice, from 0, or its ``"text"``. Default: what all
             labels of a file can be; the index if they can be both, as with choices that are numbers.
+        unlabelled: What to do with rows that have no label (empty, null, ``-`` or -1): ``"error"`` refuses the data,
+            ``"drop"`` leaves such rows out.
     """
 
     label_is: LabelRule | None = None
+    unlabelled: Unlabelled = "error"
+
+    @property
+    def reading(self) -> "ChoiceData":
+        """The options for reading labelled contexts."""
+        return ChoiceData(label_is=self.label_is, unlabelled=self.unlabelled)
 
     def __post_init__(self) -> None:
         TemperatureOptions.__post_init__(self)
-        check_options(ChoiceData(label_is=self.label_is))
+        _ = self.reading  # checks them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChoiceData:
+class ChoiceData(LabelData):
     """Options for reading labelled contexts.
 
     Attributes:
@@ -127,9 +135,6 @@ class ChoiceData:
     """
 
     label_is: LabelRule | None = None
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

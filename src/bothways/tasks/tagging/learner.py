@@ -43,7 +43,7 @@ from bothways.tasks.tagging.outputs import (
     read_in_scheme,
     tagged_examples,
 )
-from bothways.tasks.tagging.spec import TagColumns, TagFitting
+from bothways.tasks.tagging.spec import TagColumns, TagData, TagFitting
 from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text import ReadWords, Words, WordStarts
@@ -70,7 +70,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         """Read tagged words, and convert IOB1 to BIO; equal texts are all held out, or all used for training."""
         del backend
         own, given = options_of(TagColumns, columns), options_of(TagFitting, options)
-        examples = tagged_examples(data.train, own)
+        examples = tagged_examples(data.train, own, given.unlabelled)
         found = data_scheme(examples, check_scheme(given.scheme) if given.scheme else None)
         scheme: Scheme = "BIO" if found == "IOB1" else found
         examples = tagged_in(examples, found, scheme)
@@ -79,7 +79,8 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
                 examples, 0.1, seed, lambda tags: tuple(set(tags)), "tag", group=lambda each: each.text.text
             )
         else:
-            held_out = read_in_scheme(data.validation, own, given.scheme, scheme)
+            rows = TagData(scheme=given.scheme, unlabelled=given.unlabelled)
+            held_out = read_in_scheme(data.validation, own, rows, scheme)
         tag_set = TagSet.of_rows(examples, scheme).continued(None if before is None else before.tag_set)
         return cls(TagOutputs(tag_set), given.calibration is not None), examples, held_out
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from bothways.checkpoints.schema import StoredTags, label_settings, numbered_names, placeholders
-from bothways.choices import Scheme
+from bothways.choices import Scheme, Unlabelled
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_tagged
@@ -147,7 +147,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[TagExample]:
         given = options_of(TagData, options)
-        return read_in_scheme(data, options_of(TagColumns, columns), given.scheme, self.tag_set.scheme)
+        return read_in_scheme(data, options_of(TagColumns, columns), given, self.tag_set.scheme)
 
     @override
     def encode(self, examples: Sequence[TagExample]) -> TrueTags:
@@ -292,15 +292,15 @@ def _log_softmax(logits_MC: NDArray[np.float64]) -> NDArray[np.float64]:
     return normal_MC
 
 
-def tagged_examples(data: Source, columns: TagColumns) -> list[TagExample]:
+def tagged_examples(data: Source, columns: TagColumns, unlabelled: Unlabelled = "error") -> list[TagExample]:
     """Read words with their tags."""
-    rows = read_tagged(data, columns.tokens, columns.tags)
+    rows = read_tagged(data, columns.tokens, columns.tags, unlabelled)
     return [Example(row.words, row.label, 0, row.where) for row in rows]
 
 
-def read_in_scheme(data: Source, columns: TagColumns, scheme: Scheme | None, target: Scheme) -> list[TagExample]:
+def read_in_scheme(data: Source, columns: TagColumns, options: TagData, target: Scheme) -> list[TagExample]:
     """Read tagged words, and convert them to the scheme ``target`` from the given or recognised scheme."""
-    examples = tagged_examples(data, columns)
+    examples, scheme = tagged_examples(data, columns, options.unlabelled), options.scheme
     return tagged_in(examples, data_scheme(examples, check_scheme(scheme) if scheme else None, target), target)
 
 

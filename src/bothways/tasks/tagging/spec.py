@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import MinLen
 
-from bothways.choices import Scheme, SpanScheme
+from bothways.choices import Scheme, SpanScheme, Unlabelled
 from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row
 from bothways.data.columns import given_words
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import typed_texts
-from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec, TextInput
+from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec, TextInput
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -117,13 +117,20 @@ class TagFitting(TemperatureOptions):
     Attributes:
         scheme: Scheme in which the tags encode spans: ``"BIO"``, ``"IOB1"`` (converted to BIO), ``"BIOES"``,
             ``"BILOU"``, or ``"plain"`` for tags that encode no spans. Default: recognised from the tags.
+        unlabelled: What to do with rows without tags (empty or null): ``"error"`` refuses the data, ``"drop"`` leaves
+            such rows out.
     """
 
     scheme: Scheme | None = None
+    unlabelled: Unlabelled = "error"
+
+    def __post_init__(self) -> None:
+        TemperatureOptions.__post_init__(self)
+        LabelData(unlabelled=self.unlabelled)  # checks it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagData:
+class TagData(LabelData):
     """Options for reading tagged data.
 
     Attributes:
