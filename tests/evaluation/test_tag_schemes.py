@@ -19,7 +19,7 @@ from bothways.evaluation.tag_schemes import (
 )
 
 WITH_SPANS = tuple(scheme for scheme in SCHEMES if scheme != "plain")
-LABELS = ("PER", "work-of-art", "X")
+LABELS = ("PER", "work-of-art", "X", "_")
 PREFIXES = {"BIO": "BI", "IOB1": "BI", "BIOES": "BIES", "BILOU": "BILU"}
 
 
@@ -54,6 +54,7 @@ def test_spans_are_those_of_seqeval(scheme, text):
     schemes = pytest.importorskip("seqeval.scheme")
     words, spans = text
     tags = tags_of(spans, words, scheme)
+    spans, tags = [span for span in spans if span.label != "_"], [tag if len(tag) > 1 else "O" for tag in tags]
     theirs = {"BIO": schemes.IOB2, "IOB1": schemes.IOB1, "BIOES": schemes.IOBES, "BILOU": schemes.BILOU}[scheme]
     strict = [(each.tag, each.start, each.end) for each in schemes.Entities([tags], theirs).entities[0]]
     assert [tuple(span) for span in spans_of(tags, scheme)] == strict
@@ -156,6 +157,12 @@ def test_plain_tags_have_no_spans():
         (["B-PER", "I-PER"], "plain"),
         (["O", "B-PER", "M-PER"], "plain"),
         (["O", "B-PER", "S-PER"], "plain"),
+        (["O", "B", "I"], "BIO"),
+        (["O", "B", "I", "E", "S"], "BIOES"),
+        (["O", "B", "L", "U"], "BILOU"),
+        (["O", "S"], "plain"),
+        (["O", "B", "N"], "plain"),
+        (["O", "B", "B-PER", "I-PER"], "plain"),
     ],
 )
 def test_the_scheme_of_a_model_is_seen_from_its_labels(names, scheme):
@@ -166,3 +173,25 @@ def test_an_odd_tag_among_spans_is_no_reason_for_plain_tags():
     with pytest.raises(InvalidInput, match=r"'domain=en'.* Correct this tag: its line may be") as caught:
         scheme_of([(["B-X", "O"], "row 1"), (["domain=en", "B-X"], "row 2")])
     assert "plain" not in str(caught.value)
+
+
+@given(st.lists(st.sampled_from("OBI"), max_size=12))
+def test_bare_tags_are_spans_of_one_type_as_in_seqeval(tags):
+    labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")
+    expected = [(label, start, end + 1) for label, start, end in labeling.get_entities(tags)]
+    assert [tuple(span) for span in spans_of(tags, "BIO")] == expected
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [("OBIO", "BIO"), ("IOIB", "IOB1"), ("BIESO", "BIOES"), ("BILUO", "BILOU"), ("SOEN", "plain"), ("SOO", "plain")],
+)
+@pytest.mark.parametrize("spell", [str, str.lower, lambda tag: tag if tag == "O" else f"{tag}-"])
+def test_the_scheme_of_bare_tags_is_recognised_however_they_are_spelled(tags, scheme, spell):
+    assert scheme_of([([spell(tag) for tag in tags], "line 1")]) == scheme
+    assert scheme_of([([spell(tag) for tag in tags], "line 1")], "plain") == "plain"
+
+
+def test_bare_tags_beside_typed_ones_are_refused():
+    with pytest.raises(InvalidInput, match=r"line 1 has the tag 'B'"):
+        scheme_of([(["B-PER", "O", "B"], "line 1")])

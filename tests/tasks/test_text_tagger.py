@@ -180,6 +180,18 @@ def test_data_of_any_scheme_are_learnt_and_evaluated(tiny_bert, scheme):
     assert in_ours.counts["spans"] == sum(tag.startswith("B-") for row in rows(20) for tag in row["tags"])
 
 
+@pytest.mark.parametrize("spell", [str, str.lower, lambda tag: tag if tag == "O" else f"{tag}-"])
+def test_tags_without_a_type_are_spans_of_one(tiny_bert, tmp_path, spell):
+    data = [{"tokens": ["a", "cat", "sat", "."], "tags": [spell(tag) for tag in "BIOO"]}] * 30
+    tagger = opened(tiny_bert)
+    tagger.fit(data, updates=2, seed=1)
+    assert tagger.labels == ("O", "B", "I")
+    tagger.save(tmp_path / "saved")
+    report = opened(tmp_path / "saved").evaluate(data, resamples=5)
+    assert (report.counts["spans"], report.span_f1.value) == (30, 1.0)
+    assert [(span.label, span.words) for span in tagger.predict([["a", "cat", "sat", "."]])[0].spans] == [("_", (0, 2))]
+
+
 def test_tags_with_prefixes_are_taken_as_they_are_on_request(tiny_bert, tmp_path):
     odd = [{"tokens": ["w5", "w6"], "tags": ["I-PER", "M-PER"]}, {"tokens": ["w7"], "tags": ["I-PER"]}]
     tagger = opened(tiny_bert)

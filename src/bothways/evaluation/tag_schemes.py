@@ -1,7 +1,8 @@
 """Tag schemes that encode spans of words, such as ``B-PER I-PER O``.
 
 A tag is ``O``, for a word outside of every span, or a prefix and the span's label. Each scheme encodes the spans of a
-text in exactly one way, so tags are valid if decoding them to spans and encoding these gives the same tags again.
+text in exactly one way, so tags are valid if decoding them to spans and encoding these gives the same tags again. Tags
+without a label, such as ``B I O``, encode spans of one nameless type.
 
 ===== ==================================================================================================
 BIO   B at the first word of a span, I at the others (IOB2; Tjong Kim Sang and Veenstra 1999, cs/9907006)
@@ -50,6 +51,10 @@ def meant(tags: Collection[str], outside: str) -> tuple[str, str] | None:
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 OUTSIDE = "O"
+NAMELESS = "_"
+"""The label of spans whose tags have no label, such as ``B``; the same as in seqeval."""
+
+_BARE = re.compile(r"O|[BIESLU]-?", re.IGNORECASE)
 
 
 class TagSpan(NamedTuple):
@@ -93,14 +98,36 @@ def check_scheme(value: object) -> Scheme:
 
 
 def parted(tag: str) -> tuple[str, str]:
-    """Split a tag into prefix and label; the prefix may be empty.
+    """Split a tag into prefix and label; the prefix may be empty, and the label is `NAMELESS` for a bare prefix.
 
     >>> parted("B-work-of-art")
     ('B', 'work-of-art')
     >>> parted("NOUN")
     ('', 'NOUN')
+    >>> parted("B")
+    ('B', '_')
     """
+    if len(tag) == 1 and tag in "BIESLU":
+        return tag, NAMELESS
     return (tag[0], tag[2:]) if len(tag) > 2 and tag[1] == "-" and "A" <= tag[0] <= "Z" else ("", tag)
+
+
+def tag_of(prefix: str, label: str) -> str:
+    """Return the tag of a prefix and a label, the reverse of `parted`."""
+    return prefix if label == NAMELESS else f"{prefix}-{label}"
+
+
+def bare_spelling(tags: Collection[str], scheme: Scheme | None = None) -> Mapping[str, str]:
+    """Return the usual spelling of each tag, if all are bare prefixes such as ``B``, ``b`` or ``B-``; else nothing.
+
+    They need ``B`` or ``I`` among them if no scheme of spans is known, since ``S`` and ``O`` may be classes.
+
+    >>> bare_spelling(["b-", "o"])
+    {'b-': 'B', 'o': 'O'}
+    """
+    spelled = {tag: tag.rstrip("-").upper() for tag in tags if _BARE.fullmatch(tag)}
+    known = scheme is not None and scheme != "plain"
+    return spelled if len(spelled) == len(set(tags)) and (known or {"B", "I"} & set(spelled.values())) else {}
 
 
 def spans_of(tags: Sequence[str], scheme: Scheme) -> list[TagSpan]:
@@ -152,7 +179,7 @@ def tags_of(spans: Iterable[TagSpan], words: int, scheme: Scheme) -> list[str]:
             marks = [prefixes.first, *[prefixes.inside] * (span.end - span.start - 2), prefixes.last]
         if scheme == "IOB1" and before is not None and (before.label, before.end) == (span.label, span.start):
             marks[0] = "B"
-        tags[span.start : span.end] = [f"{mark}-{span.label}" for mark in marks]
+        tags[span.start : span.end] = [tag_of(mark, span.label) for mark in marks]
         before = span
     return tags
 
@@ -185,11 +212,13 @@ def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | No
     or the tags look like misspelt span tags, raise InvalidInput, which names the text.
     """
     listed = list(texts)
+    bare = {} if preferred == "plain" else bare_spelling({tag for tags, _ in listed for tag in tags}, preferred)
+    listed = [([bare[tag] for tag in tags], where) for tags, where in listed] if bare else listed
     examples: dict[str, tuple[str, str]] = {}  # for each prefix, the first tag with it and that tag's text
     for tags, where in listed:
         for tag in tags:
             if tag != OUTSIDE:
-                examples.setdefault(parted(tag)[0], (tag, where))
+                examples.setdefault(parted(tag)[0] if bare or len(tag) > 1 else "", (tag, where))
     if set(examples) <= {""} and not (preferred and preferred != "plain" and not examples):
         if preferred != "plain":
             _check_spelling(listed)
@@ -212,7 +241,7 @@ def scheme_of_names(labels: Iterable[str]) -> Scheme:
     'BIO'
     """
     names = set(labels)
-    if not names - {OUTSIDE} or OUTSIDE not in names:
+    if not names - {OUTSIDE} or OUTSIDE not in names or (names & set("BIESLU") and not bare_spelling(names)):
         return "plain"
     return next((scheme for scheme in _PREFIXES if not unwritten(names, scheme)), "plain")
 
@@ -234,7 +263,7 @@ def complete(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
     if scheme == "plain":
         return tuple(sorted(set(labels)))
     prefixes = dict.fromkeys(("B", *_PREFIXES[scheme].all))
-    return (OUTSIDE, *(f"{prefix}-{label}" for label in sorted(set(labels)) for prefix in prefixes))
+    return (OUTSIDE, *(tag_of(prefix, label) for label in sorted(set(labels)) for prefix in prefixes))
 
 
 def unwritten(labels: Iterable[str], scheme: Scheme) -> list[str]:
@@ -252,7 +281,7 @@ def unwritten(labels: Iterable[str], scheme: Scheme) -> list[str]:
     for tag in sorted(names - {OUTSIDE}):
         prefix, label = parted(tag)
         beside = () if scheme == "BIO" or prefix == prefixes.only else (prefixes.first, prefixes.last)
-        if prefix not in ("B", *prefixes.all) or not names.issuperset(f"{each}-{label}" for each in beside):
+        if prefix not in ("B", *prefixes.all) or not names.issuperset(tag_of(each, label) for each in beside):
             wanting.append(tag)
     return wanting
 
@@ -281,7 +310,7 @@ def _fitting(examples: Mapping[str, tuple[str, str]]) -> list[Scheme]:
     tag, where = next((seen for prefix, seen in examples.items() if prefix not in known), next(iter(examples.values())))
     prefixes = ", ".join(prefix or "none" for prefix in sorted(examples))
     advice = "Convert the tags, or choose the scheme 'plain', which takes them as they are."
-    if "B" in examples and tag == parted(tag)[1]:
+    if "B" in examples and (len(tag) == 1 or tag == parted(tag)[1]):
         advice = "Correct this tag: its line may be a comment, or lack a column."
     raise InvalidInput(
         f"{where} has the tag {tag!r}. The prefixes of all tags are {prefixes}, which fit none of the schemes "

@@ -16,6 +16,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.tag_schemes import (
     OUTSIDE,
     TagSpan,
+    bare_spelling,
     check_tags,
     complete,
     converted,
@@ -25,6 +26,7 @@ from bothways.evaluation.tag_schemes import (
     parted,
     scheme_of,
     spans_of,
+    tag_of,
     unwritten,
 )
 from bothways.evaluation.temperature import Temperature, apply_temperature
@@ -158,7 +160,7 @@ class TagSet:
         if follows_its_own(right, self.scheme) and not same:
             return False
         # If a checkpoint has no tag for the first word of a span, the tag of later words may begin a span.
-        if goes_on(right, self.scheme) and not open_ and not (self.scheme == "BIO" and f"B-{label}" not in known):
+        if goes_on(right, self.scheme) and not open_ and not (self.scheme == "BIO" and tag_of("B", label) not in known):
             return False
         return not must_go_on(left, self.scheme) or (open_ and goes_on(right, self.scheme))
 
@@ -183,6 +185,8 @@ def tagged_in(
     rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme, wanted: Scheme
 ) -> list[Example[tuple[str, ...]]]:
     """Convert the tags of rows to the scheme ``wanted``; raise `InvalidInput` for an invalid sequence of tags."""
+    if scheme != "plain" and (bare := bare_spelling({tag for row in rows for tag in row.label}, scheme)):
+        rows = [replace(row, label=tuple(bare[tag] for tag in row.label)) for row in rows]
     for row in rows:
         check_tags(row.label, scheme, row.where)
     if scheme == wanted:
