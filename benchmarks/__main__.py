@@ -35,13 +35,11 @@ def main() -> None:
     models = "gpu: only these parts (from texts, BERT-base, ModernBERT-base, DeBERTa-v3-base)"
     parser.add_argument("--models", nargs="+", default=default.models, metavar="NAME", help=models)
     group = parser.add_argument_group("small_data")
-    sizes = f"rows; 8 means 8 of each class (default {' '.join(SIZES)})"
-    setfit = "leave SetFit out where it needs more updates (default 3000)"
+    sizes = "rows; 8 means 8 of each class"
     rows = "maximum of test rows, 0 for all (default 1000)"
     group.add_argument("--sets", nargs="+", default=default.sets, choices=SETS)
-    group.add_argument("--sizes", nargs="+", default=default.sizes, type=_size, help=sizes)
+    group.add_argument("--sizes", nargs="+", default=default.sizes, choices=SIZES, help=sizes)
     group.add_argument("--test-rows", type=int, default=default.test_rows, help=rows)
-    group.add_argument("--setfit-updates", type=int, default=default.setfit_updates, help=setfit)
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.threads < 1 or arguments.texts < 100:
         parser.error("--rounds and --threads must be at least 1, --texts at least 100")
@@ -51,12 +49,6 @@ def main() -> None:
     for name in NAMES if which == "all" else (which,):
         say(f"benchmark: {name}")
         importlib.import_module(f"benchmarks.{name}").run(options)
-
-
-def _size(text: str) -> str:
-    if text != "all" and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a number of rows or 'all', got {text!r}")
-    return text
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 """Sentence embeddings: throughput on sentences and passages, and latency of one short text.
 
-First the fastest batch is looked for, for those that leave it to their user, and every contestant's vectors are
-compared with a float64 reference; then the interleaved rounds are timed. Each
-round also measures the machine's matrix-product rate at the encoder's shapes, so that "fraction of the rate" divides
-figures of the same minute. At one thread it divides by process CPU time, at several by wall time.
+Trials of batches and a comparison with a float64 reference come first, then the rounds. README.md has the rules.
 """
 
 import tempfile
@@ -17,15 +14,24 @@ from typing import Any
 import numpy as np
 
 from benchmarks import embedders
-from benchmarks.embedders import BASELINE, BATCH, OURS, TUNED, Exporter
-from benchmarks.harness import Options, Spread, interleaved, minilm_folder, ratios, say, table, write_results
-from benchmarks.reference import BATCHES, Deviation, MatrixProducts, Reference, Trial, floating_point_operations
+from benchmarks.embedders import BASELINE, BATCH, OURS, TUNED
+from benchmarks.harness import Options, Spread, interleaved, say, table, write_results
+from benchmarks.reference import (
+    BATCHES,
+    PRODUCTS,
+    Deviation,
+    MatrixProducts,
+    Reference,
+    Trial,
+    floating_point_operations,
+    speedup,
+    timed_figures,
+)
 from benchmarks.texts import SENTENCES, Workload, texts_of_length, workloads
-from benchmarks.workers import AbsentPeerError, Worker, started
+from benchmarks.workers import AbsentPeerError, Worker, in_a_process, started
 
 LATENCY_NAMES = tuple(name for name in embedders.ALL if name != "transformers, sorted by tokens")
 LATENCY_TOKENS, LATENCY_CALLS, LATENCY_BLOCK = 16, 200, 20
-PRODUCTS = "matrix products"
 
 RUN = max(BATCHES)
 """Neighbours in length in a trial of batches; all texts would take longer than the measurement."""
@@ -42,7 +48,8 @@ def run(options: Options) -> Path:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bothways-benchmark-")))
         graph = folder / "minilm.onnx"
-        figures["int8"] = _export(options, names, graph)
+        say("writing what the contestants read")
+        figures["int8"] = in_a_process(embedders.write_files, names, graph, 100 if options.quick else SENTENCES)
         trials = _trials(options, names, graph, loads)
         workers = started(embedders.Subject, names, (options.threads, graph), stack, figures["absent"])
         products = stack.enter_context(Worker(MatrixProducts, options.threads))
@@ -56,27 +63,6 @@ def run(options: Options) -> Path:
         sections.append(section)
         figures["peak_memory"] = {name: worker.call("peak_memory") for name, worker in workers.items()}
     return write_results(f"embedding-{options.threads_suffix}", options, figures, "\n\n".join(sections))
-
-
-def _export(options: Options, names: Sequence[str], graph: Path) -> dict[str, Any] | None:
-    """Write the files that the contestants read; return the loss of our model in int8, if it is among them."""
-    read = {name.partition(",")[0] for name in names}
-    with Worker(Exporter) as exporter:
-        if read & {"onnxruntime", "onnxruntime int8", "openvino", "openvino bfloat16"}:
-            say("exporting the ONNX graph")
-            exporter.call("export", graph, minilm_folder())
-        if "onnxruntime int8" in read:
-            exporter.call("quantize", graph)
-        if read & {"ctranslate2", "ctranslate2 int8"}:
-            say("converting for ctranslate2")
-            exporter.call("convert", graph, minilm_folder())
-        if embedders.OURS_LIGHT in read:
-            say("our own export")
-            exporter.call("export_ours", graph, minilm_folder())
-        if embedders.OURS_INT8 not in read:
-            return None
-        say("our model in int8")
-        return dict(exporter.call("quantize_ours", graph, minilm_folder(), 100 if options.quick else SENTENCES))
 
 
 def _sample(load: Workload) -> tuple[str, ...]:
@@ -138,7 +124,7 @@ def _rounds(
 
     def once(name: str, number: int) -> dict[str, float]:  # noqa: ARG001
         if name == PRODUCTS:
-            return dict(products.call("rates", rows, seconds))
+            return dict(products.call("rate", rows, seconds))
         return workers[name].timed("embed", load.name, *_batch(name, trials))
 
     return interleaved([*workers, PRODUCTS], options.rounds, once, what=load.name)
@@ -151,74 +137,45 @@ def _summary(
     trials: Mapping[str, Trial],
     options: Options,
 ) -> tuple[dict[str, Any], str]:
-    flop = floating_point_operations(load.tokens)
-    found: dict[str, Any] = {"texts": load.summary(), "flop": flop, "contestants": {}}
-    found["matrix_products"] = {
-        shape: Spread.of([single[shape] for single in rounds[PRODUCTS]]) for shape in ("encoder", "square")
-    }
+    flop, clock = floating_point_operations(load.tokens), options.clock
+    rates = Spread.of([single["rate"] / 1e9 for single in rounds[PRODUCTS]])
+    found: dict[str, Any] = {"texts": load.summary(), "flop": flop, "contestants": {}, "matrix_products": rates}
     rows = []
-    for name in deviations:
-        entry = {**_entry(name, rounds, load, options), "against_reference": asdict(deviations[name])}
+    for name, deviation in deviations.items():
+        entry = timed_figures(name, rounds, load.tokens, flop, clock) | {"against_reference": asdict(deviation)}
+        for key in ("wall", "cpu"):
+            entry[f"speedup_{key}"] = speedup(rounds, BASELINE, name, key)
+        entry["ours_faster"] = speedup(rounds, name, OURS, clock) if OURS in rounds else None
         if name in trials:
             entry["batch"], entry["batch_trial"] = trials[name].batch, trials[name].seconds
         found["contestants"][name] = entry
-        rows.append(_row(name, entry))
+        quotients = entry["speedup_wall"], entry["speedup_cpu"], entry["ours_faster"] if name != OURS else None
+        rows.append(
+            [
+                name,
+                str(entry.get("batch", "")),
+                entry["wall"].text(),
+                entry["cpu"].text(),
+                entry["tokens_per_second"].text(0),
+                *(each.ratio() if each else "" for each in quotients),
+                entry["fraction_of_products"].text(),
+                f"{deviation.min_cosine:.7f}",
+                f"{deviation.max_difference:.1e}",
+                deviation.text(),
+            ]
+        )
     header = (
         "contestant", "batch", "wall s", "CPU s", "tokens/s", "times sentence-transformers (wall)", "(CPU)",
-        f"bothways, times faster ({'CPU' if options.clock == 'cpu' else 'wall'})", "of the matrix-product rate",
+        f"bothways, times faster ({'CPU' if clock == 'cpu' else 'wall'})", "of the matrix-product rate",
         "min cosine", "max difference", "vectors",
     )  # fmt: skip
     summary = load.summary()
     heading = (
         f"## {load.name}\n\n{summary['texts']:,} texts, {summary['tokens']:,} real tokens (median {summary['median']}, "
         f"longest {summary['longest']}), {summary['source']}; {flop / 1e12:.2f} TFLOP. Matrix products of the "
-        f"encoder's shapes: {_giga(found['matrix_products']['encoder'])} GFLOP/s; 2,048 square: "
-        f"{_giga(found['matrix_products']['square'])} GFLOP/s."
+        f"encoder's shapes: {rates.text(1)} GFLOP/s."
     )
     return found, f"{heading}\n\n{table(header, rows)}"
-
-
-def _entry(name: str, rounds: Rounds, load: Workload, options: Options) -> dict[str, Any]:
-    """Return the figures of one contestant, and their ratios to the baseline and to ours."""
-    singles, clock = rounds[name], options.clock
-    entry: dict[str, Any] = {"rounds": singles}
-    for key in ("wall", "cpu"):
-        times = [single[key] for single in singles]
-        entry[key] = Spread.of(times)
-        if BASELINE in rounds:
-            entry[f"speedup_{key}"] = ratios([single[key] for single in rounds[BASELINE]], times)
-        if OURS in rounds:
-            entry[f"ours_faster_{key}"] = ratios(times, [single[key] for single in rounds[OURS]])
-    entry["tokens_per_second"] = Spread.of([sum(load.tokens) / single["wall"] for single in singles])
-    flop, rates = floating_point_operations(load.tokens), [single["encoder"] for single in rounds[PRODUCTS]]
-    entry["fraction_of_products"] = Spread.of(
-        [flop / single[clock] / rate for single, rate in zip(singles, rates, strict=True)]
-    )
-    entry["ours_faster"] = entry.get(f"ours_faster_{clock}")
-    return entry
-
-
-def _row(name: str, entry: Mapping[str, Any]) -> list[str]:
-    against = entry["against_reference"]
-    ours_faster = entry["ours_faster"] if name != OURS else None
-    return [
-        name,
-        str(entry.get("batch", "")),
-        entry["wall"].text(),
-        entry["cpu"].text(),
-        entry["tokens_per_second"].text(0),
-        entry["speedup_wall"].ratio() if "speedup_wall" in entry else "",
-        entry["speedup_cpu"].ratio() if "speedup_cpu" in entry else "",
-        ours_faster.ratio() if ours_faster else "",
-        entry["fraction_of_products"].text(),
-        f"{against['min_cosine']:.7f}",
-        f"{against['max_difference']:.1e}",
-        Deviation(**against).text(),
-    ]
-
-
-def _giga(spread: Spread) -> str:
-    return Spread(spread.median / 1e9, spread.min / 1e9, spread.max / 1e9).text(1)
 
 
 def _latency(options: Options, workers: Mapping[str, Worker]) -> tuple[dict[str, Any], str]:

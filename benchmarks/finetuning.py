@@ -4,9 +4,7 @@ One process per contestant for all rounds, each trains a fresh MiniLM every roun
 the libraries' first-call costs (kernel selection, allocator growth) into the loop; a shared process would let one side
 inherit the other's. An unrecorded short training comes first.
 
-The clock runs from the first forward in training mode to the end of the last optimiser step, by torch's own hooks, so
-imports, loading, tokenising ahead and the final validation are outside on every side. Every side trains for one epoch
-on the same rows, so the real tokens are the same.
+README.md says what the clock includes.
 """
 
 import time
@@ -15,9 +13,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import DATA, Options, Spread, interleaved, ratios, say, table, write_results
+from benchmarks.harness import DATA, Options, interleaved, say, table, write_results
 from benchmarks.peers import OURS, OurSide, SequencePeer
-from benchmarks.reference import TRAINING_FACTOR, MatrixProducts, floating_point_operations
+from benchmarks.reference import (
+    PRODUCTS,
+    TRAINING_FACTOR,
+    MatrixProducts,
+    floating_point_operations,
+    speedup,
+    timed_figures,
+)
 from benchmarks.tasks import TaskData, label_metrics
 from benchmarks.texts import read_rows, token_counts
 from benchmarks.trainer import BATCH, common_settings, grouped_settings
@@ -26,7 +31,6 @@ from benchmarks.workers import Worker, started
 TRAINER, GROUPED = "Trainer, default", "Trainer, length grouping"
 # Above 2,000 rows `fit` draws no texts of a label together first, which the peers do not do either.
 ROWS, VALIDATION_ROWS = 2_400, 200
-PRODUCTS = "matrix products"
 
 
 @contextmanager
@@ -107,7 +111,7 @@ def run(options: Options) -> Path:
         def once(name: str, number: int) -> dict[str, float]:
             if name == PRODUCTS:
                 rows = round(BATCH * sum(tokens) / len(tokens))
-                return dict(products.call("rates", rows, 0.1 if options.quick else 1.5))
+                return dict(products.call("rate", rows, 0.1 if options.quick else 1.5))
             return dict(workers[name].call("train", data, 1 + number))
 
         rounds = interleaved([*workers, PRODUCTS], options.rounds, once, what="fine-tuning")
@@ -120,21 +124,14 @@ def _summary(
     rounds: dict[str, list[dict[str, float]]], tokens: list[int], options: Options, figures: dict[str, Any]
 ) -> str:
     flop = TRAINING_FACTOR * floating_point_operations(tokens)
-    rates = [single["encoder"] for single in rounds.pop(PRODUCTS)]
     figures["contestants"] = {}
     rows = []
-    for name, singles in rounds.items():
-        entry: dict[str, Any] = {"rounds": singles}
-        entry["tokens_per_second"] = Spread.of([sum(tokens) / single["wall"] for single in singles])
-        for key in ("wall", "cpu"):
-            entry[key] = Spread.of([single[key] for single in singles])
-            for peer in (TRAINER, GROUPED):
-                if peer in rounds:
-                    base = [single[key] for single in rounds[peer]]
-                    entry[f"speedup_{key}_of_{peer}"] = ratios(base, [single[key] for single in singles])
-        entry["fraction_of_products"] = Spread.of(
-            [flop / single[options.clock] / rate for single, rate in zip(singles, rates, strict=True)]
-        )
+    for name in (each for each in rounds if each != PRODUCTS):
+        singles = rounds[name]
+        entry = timed_figures(name, rounds, tokens, flop, options.clock)
+        for peer in (TRAINER, GROUPED):
+            for key in ("wall", "cpu"):
+                entry[f"speedup_{key}_of_{peer}"] = speedup(rounds, peer, name, key)
         figures["contestants"][name] = entry
         speedups = (f"speedup_cpu_of_{TRAINER}", f"speedup_cpu_of_{GROUPED}", f"speedup_wall_of_{GROUPED}")
         rows.append(
@@ -143,7 +140,7 @@ def _summary(
                 entry["wall"].text(),
                 entry["cpu"].text(),
                 entry["tokens_per_second"].text(0),
-                *(entry[key].ratio() if key in entry else "" for key in speedups),
+                *(entry[key].ratio() if entry[key] else "" for key in speedups),
                 f"{entry['fraction_of_products'].median:.2f}",
                 f"{singles[0]['steps']:.0f}",
                 f"{sum(single['validation_accuracy'] for single in singles) / len(singles):.3f}",

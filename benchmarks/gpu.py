@@ -15,7 +15,7 @@ and no optimizer. On a CPU (`--quick`) the figures mean nothing.
 import gc
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,63 +23,58 @@ from typing import Any
 
 import torch
 
+from benchmarks.embedders import SPECIAL, Bothways, SentenceTransformers, write_bert
 from benchmarks.gpu_sides import (
-    BATCHES,
     FINE_TUNING,
     MASKED_LM,
     VECTORS,
-    OurEmbedder,
     Ours,
-    SentenceTransformers,
-    Side,
     Transformers,
-    Window,
     drawn_texts,
     drawn_windows,
-    write_embedder,
+    words,
 )
-from benchmarks.harness import Options, Spread, interleaved, ratios, say, table, write_results
-from benchmarks.reference import TRAINING_FACTOR, floating_point_operations
+from benchmarks.harness import Options, Spread, interleaved, say, table, write_results
+from benchmarks.reference import TRAINING_FACTOR, Trial, floating_point_operations, speedup
 from bothways.encoder.config import EncoderConfig, GatedFeedForward
 from bothways.families import FAMILIES
 
 TEXTS = "from texts"
-OURS, PEER, COMPILED = "bothways", "transformers", "transformers, compiled"
-FLASH = "transformers, flash_attention_2"
-EMBEDDER, COMPILED_EMBEDDER = "sentence-transformers", "sentence-transformers, compiled"
+OURS, COMPILED = "bothways", ", compiled"
 MODELS = {
     "BERT-base": ("bert", "bert-base-uncased"),
     "ModernBERT-base": ("modernbert", "ModernBERT-base"),
     "DeBERTa-v3-base": ("deberta-v2", "deberta-v3-base"),
 }
 # Beside the one that is chosen: padding, and torch's FlexAttention.
-BACKENDS = {"bert": ("padded", "flex"), "modernbert": ("padded", "flex"), "deberta-v2": ("skewed", "flex")}
-# A backend of ours that takes so many times as long as the chosen one is named with that, without rounds.
-HOPELESS = 8
+BACKENDS = {"bert": ("padded", "flex"), "modernbert": ("padded", "flex"), "deberta-v2": ("flex",)}
 SIZE_OF_PRODUCT = 8192
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is timed: a title, what is computed, on how many texts, in batches of how many (of vectors, see `Side`)."""
+    """What is timed: a title, what is computed, on how many texts, and how many make a batch.
+
+    Vectors are of all texts, in the fastest of the contestant's own ``batches``.
+    """
 
     title: str
     kind: str
-    texts: int
-    batch: int
+    texts: int | None = None
+    batch: int = 0
 
-    def run(self, side: Side, windows: Sequence[Window], batch: int) -> None:
-        """Do the work on the first of the windows."""
-        windows = windows[: self.texts]
+    def run(self, side: Any, texts: Sequence[Any], batch: int) -> None:  # noqa: ANN401
+        """Do the work on the first of the texts."""
+        texts = texts[: self.texts]
         if self.kind == VECTORS:
-            side.vectors(windows, batch)
+            side.encode(texts, *([batch] if batch else []))
             return
-        for start in range(0, len(windows), batch):
-            side.step(windows[start : start + batch], self.kind)
+        for start in range(0, len(texts), batch):
+            side.step(texts[start : start + batch], self.kind)
 
 
 WORK = (
-    Work("vectors", VECTORS, 2048, 0),
+    Work("vectors", VECTORS),
     Work("fine-tuning, batches of 32", FINE_TUNING, 256, 32),
     Work("fine-tuning, batches of 128", FINE_TUNING, 512, 128),
     Work("masked language modelling, batches of 128", MASKED_LM, 512, 128),
@@ -93,10 +88,11 @@ def run(options: Options) -> Path:
         raise SystemExit("the GPU benchmark needs a CUDA device; --quick runs a tiny model on a CPU")
     path = options.output
     for title in options.models or (TEXTS, *MODELS):
-        figures: dict[str, Any] = {"absent": {}}
+        figures: dict[str, Any] = {"absent": {}, "work": {}}
         if device.type == "cuda":
             figures["gpu"] = torch.cuda.get_device_name(device)
-        section = (_of_texts if title == TEXTS else partial(_of_model, title))(device, options, figures)
+        with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
+            section = _part(title, Path(folder), device, options, figures)
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -105,109 +101,63 @@ def run(options: Options) -> Path:
     return path
 
 
-# --- models beside models ---
-
-
-def _of_model(title: str, device: torch.device, options: Options, figures: dict[str, Any]) -> str:
-    model_type, name = MODELS[title]
+def _part(title: str, folder: Path, device: torch.device, options: Options, figures: dict[str, Any]) -> str:
+    """Time all work of one result file, and return its table; from texts these are vectors alone."""
+    model_type, name = MODELS.get(title, MODELS["BERT-base"])
     settings = _settings(model_type, name, quick=options.quick)
-    windows = drawn_windows(24 if options.quick else 2048)
-    sides = _sides(model_type, settings, device, options, figures["absent"])
-    # Everybody does all work once before the first round, so that all kernels are compiled.
-    first: dict[tuple[str, str], float] = {}
-    able = {work: _able(work, sides, windows, device, figures["absent"], first) for work in WORK}
-    rows = []
-    for work, names in able.items():
-        batches = {each: _fastest_batch(work, sides[each], windows, device) for each in names}
-
-        def once(name: str, _: int, work: Work = work, batches: dict[str, int] = batches) -> tuple[float, float, float]:
-            rate = _product_rate(device, 64 if options.quick else SIZE_OF_PRODUCT)
-            seconds, memory = _measured(partial(work.run, sides[name], windows, batches[name]), device)
-            return seconds, rate, memory
-
-        rounds = interleaved(names, options.rounds, once, what=f"{title}, {work.title}")
-        seconds = {name: [each for each, *_ in singles] for name, singles in rounds.items()}
-        lengths = [len(each.ids) for each in windows[: work.texts]]
-        operations = _operations(lengths, FAMILIES[model_type].config(settings)) * (
-            1 if work.kind == VECTORS else TRAINING_FACTOR
-        )
-        for name, singles in rounds.items():
-            memory = max(each for *_, each in singles)
-            figures.setdefault("work", {}).setdefault(work.title, {})[name] = {
-                "seconds": seconds[name],
-                "tokens": sum(lengths),
-                "product_rates": [rate for _, rate, _ in singles],
-                "mebibytes": memory,
-                "batch": batches[name],
-                "seconds_of_first_pass": first[work.title, name],
-            }
-            cells = _cells(name, batches[name], sum(lengths), seconds, (PEER, COMPILED))
-            share = Spread.of([operations / spent / rate for spent, rate, _ in singles])
-            rows.append([work.title, *cells, share.text(), f"{memory:,.0f}"])
-            say(f"{title}, {work.title}: {' | '.join(cells)}")
-    header = ("work", "contestant", "batch", "tokens/s", f"times {PEER}", "times compiled", "of the product rate")
+    windows = drawn_windows(24 if options.quick else 8192 if title == TEXTS else 2048)
     lengths = [len(each.ids) for each in windows]
     about = f"Texts of {min(lengths)} to {max(lengths)} tokens, {sum(lengths) / len(lengths):.0f} on average."
-    return f"{about}\n\n{table((*header, 'memory, MiB'), rows)}"
+    texts: Sequence[Any] = windows
+    work, peer = WORK, "transformers"
+    if title == TEXTS:
+        work, peer = WORK[:1], "sentence-transformers"
+        known = words(settings["vocab_size"] - len(SPECIAL))
+        write_bert(folder, known, "bfloat16", **settings)
+        texts = drawn_texts(windows, known)
+        theirs = partial(SentenceTransformers, options.threads, folder, device=device.type, dtype="bfloat16")
+        makers: dict[str, Callable[[], Any]] = {
+            OURS: partial(Bothways, options.threads, folder, device=device.type, dtype="auto"),
+            peer: theirs,
+            f"{peer}{COMPILED}": partial(theirs, compiled=True),
+        }
+    else:
+        peers = partial(Transformers, model_type, settings, device)
+        attention = "eager" if model_type == "deberta-v2" else "sdpa"
+        makers = {
+            OURS: partial(Ours, model_type, settings, device),
+            **{f"{OURS}, {name}": partial(Ours, model_type, settings, device, name) for name in BACKENDS[model_type]},
+            peer: partial(peers, attention),
+            f"{peer}{COMPILED}": partial(peers, attention, compiled=True),
+            f"{peer}, flash_attention_2": partial(peers, "flash_attention_2"),
+        }
+    sides = _made(makers, options, figures["absent"])
+    rows = []
+    for each in work:
+        trials, rounds = _timed(each, sides, texts, device, options, figures["absent"])
+        tokens = lengths[: each.texts]
+        figures["work"][each.title] = {
+            name: {"rounds": singles, "tokens": sum(tokens), "batch_trial": trials[name].seconds}
+            for name, singles in rounds.items()
+        }
+        operations = _operations(each, tokens, FAMILIES[model_type].config(settings))
+        rows += _rows(each, trials, rounds, sum(tokens), operations, peer)
+    if title == TEXTS:
+        figures["min_cosine_with_ours"] = cosines = _cosines({name: sides[name] for name in trials}, texts[:256])
+        alike = ", ".join(f"{name} {cosine:.5f}" for name, cosine in cosines.items())
+        about += f" {len(texts):,} texts, BERT-base, {options.threads} threads. Smallest cosine with ours: {alike}."
+    header = ("work", "contestant", "batch", "tokens/s", "of the product rate", "memory, MiB", f"times {peer}")
+    return f"{about}\n\n{table((*header, 'times compiled'), rows)}"
 
 
-def _able(
-    work: Work,
-    sides: dict[str, Side],
-    windows: list[Window],
-    device: torch.device,
-    absent: dict[str, str],
-    first: dict[tuple[str, str], float],
-) -> list[str]:
-    """Return the names of the contestants that can do the work, and do it once with each.
-
-    The seconds of this pass go into ``first``: some kernels are planned for every shape of a batch.
-    """
-    names: list[str] = []
-    ours = 0.0
-    for name, side in sides.items():
-        if work.kind != VECTORS and name == COMPILED:
-            continue  # to compile a training step of any shape takes minutes
-        say(f"{work.title}: trying {name}")
-        try:
-            for size in _sizes(work, side):
-                work.run(side, windows[:: max(1, len(windows) // 128)], size)
-                seconds, _ = _measured(partial(work.run, side, windows, size), device)
-                first.setdefault((work.title, name), seconds)
-        except Exception as error:  # a peer or a backend that cannot is named with its reason
-            absent[f"{work.title}: {name}"] = _reason(error)
-            continue
-        ours = seconds if name == OURS else ours
-        if name.startswith(f"{OURS},") and ours and seconds > HOPELESS * ours:
-            absent[f"{work.title}: {name}"] = f"took {seconds / ours:.0f} times as long as {OURS}"
-            continue
-        names.append(name)
-    return names
+def _settings(model_type: str, name: str, *, quick: bool) -> dict[str, Any]:
+    size = next(size for size in FAMILIES[model_type].published if size.name.endswith(name))
+    small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    return {**size.settings, **(small if quick else {})}
 
 
-def _fastest_batch(work: Work, side: Side, windows: list[Window], device: torch.device) -> int:
-    sizes = _sizes(work, side)
-    if len(sizes) == 1:
-        return sizes[0]
-    return min(sizes, key=lambda size: _measured(partial(work.run, side, windows, size), device)[0])
-
-
-def _sizes(work: Work, side: Side) -> tuple[int, ...]:
-    return BATCHES if work.kind == VECTORS and isinstance(side, Transformers) else (work.batch,)
-
-
-def _sides(
-    model_type: str, settings: dict[str, Any], device: torch.device, options: Options, absent: dict[str, str]
-) -> dict[str, Side]:
-    attention = "eager" if model_type == "deberta-v2" else "sdpa"
-    makers: dict[str, Callable[[], Side]] = {
-        OURS: partial(Ours, model_type, settings, device),
-        **{f"{OURS}, {name}": partial(Ours, model_type, settings, device, name) for name in BACKENDS[model_type]},
-        PEER: partial(Transformers, model_type, settings, device, attention),
-        COMPILED: partial(Transformers, model_type, settings, device, attention, compiled=True),
-        FLASH: partial(Transformers, model_type, settings, device, "flash_attention_2"),
-    }
-    sides: dict[str, Side] = {}
+def _made(makers: Mapping[str, Callable[[], Any]], options: Options, absent: dict[str, str]) -> dict[str, Any]:
+    sides = {}
     for name in options.chosen([*makers]):
         say(f"making {name}")
         try:
@@ -217,80 +167,75 @@ def _sides(
     return sides
 
 
-def _settings(model_type: str, name: str, *, quick: bool) -> dict[str, Any]:
-    size = next(size for size in FAMILIES[model_type].published if size.name.endswith(name))
-    small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
-    return {**size.settings, **(small if quick else {})}
+def _timed(
+    work: Work,
+    sides: Mapping[str, Any],
+    texts: Sequence[Any],
+    device: torch.device,
+    options: Options,
+    absent: dict[str, str],
+) -> tuple[dict[str, Trial], dict[str, list[dict[str, float]]]]:
+    """Return a trial of batches of each contestant that can do the work, which compiles all kernels, and the rounds."""
+    trials: dict[str, Trial] = {}
+    for name, side in sides.items():
+        if work.kind != VECTORS and name.endswith(COMPILED):
+            continue  # to compile a training step of any shape takes minutes
+
+        def seconds_at(batch: int, side: Any = side) -> float:  # noqa: ANN401
+            work.run(side, texts, batch)
+            return _measured(partial(work.run, side, texts, batch), device)[0]
+
+        say(f"{work.title}: trying {name}")
+        try:
+            trials[name] = Trial.of(seconds_at, len(texts), (work.batch,) if work.batch else side.batches)
+        except Exception as error:  # a peer or a backend that cannot is named with its reason
+            absent[f"{work.title}: {name}"] = _reason(error)
+
+    def once(name: str, _: int) -> dict[str, float]:
+        rate = _product_rate(device, 64 if options.quick else SIZE_OF_PRODUCT)
+        seconds, memory = _measured(partial(work.run, sides[name], texts, trials[name].batch), device)
+        return {"seconds": seconds, "product_rate": rate, "mebibytes": memory}
+
+    return trials, interleaved([*trials], options.rounds, once, what=work.title)
 
 
-def _operations(lengths: Sequence[int], config: EncoderConfig) -> float:
-    """Return the FLOP of a forward pass; a gate makes three matrices of two."""
-    inner = config.feed_forward.width * (3 if isinstance(config.feed_forward, GatedFeedForward) else 2) // 2
-    return floating_point_operations(lengths, config.hidden, inner, config.layers)
-
-
-# --- from texts to vectors ---
-
-
-def _of_texts(device: torch.device, options: Options, figures: dict[str, Any]) -> str:
-    """Time `encode` of a BERT-base-shaped embedder with texts, their tokenizing included."""
-    settings = _settings(*MODELS["BERT-base"], quick=options.quick)
-    texts, tokens = drawn_texts(24 if options.quick else 8192, settings["vocab_size"])
-    sides: dict[str, tuple[OurEmbedder | SentenceTransformers, int]] = {}
-    vectors: dict[str, torch.Tensor] = {}
-    with tempfile.TemporaryDirectory() as name:
-        write_embedder(Path(name), "bert", settings, device)
-        makers: dict[str, Callable[[], OurEmbedder | SentenceTransformers]] = {
-            OURS: partial(OurEmbedder, Path(name), device),
-            EMBEDDER: partial(SentenceTransformers, Path(name), device),
-            COMPILED_EMBEDDER: partial(SentenceTransformers, Path(name), device, compiled=True),
-        }
-        for title in options.chosen([*makers]):
-            say(f"{TEXTS}: trying {title}")
-            try:
-                side = makers[title]()
-                for size in side.batches:
-                    side.encode(texts[:: max(1, len(texts) // 512)], size)
-                timed = {size: _measured(partial(side.encode, texts, size), device)[0] for size in side.batches}
-                sides[title] = side, min(timed, key=timed.__getitem__)
-                vectors[title] = torch.from_numpy(side.encode(texts[:256], sides[title][1])).float()
-            except Exception as error:
-                figures["absent"][title] = _reason(error)
-
-        def once(title: str, _: int) -> tuple[float, float]:
-            side, batch = sides[title]
-            return _measured(partial(side.encode, texts, batch), device)
-
-        rounds = interleaved([*sides], options.rounds, once, what=TEXTS)
-    seconds = {title: [each for each, _ in singles] for title, singles in rounds.items()}
+def _rows(
+    work: Work,
+    trials: Mapping[str, Trial],
+    rounds: Mapping[str, Sequence[dict[str, float]]],
+    tokens: int,
+    operations: float,
+    peer: str,
+) -> list[list[str]]:
+    """Return a row for each contestant, with its speed as a multiple of each peer's."""
     rows = []
-    for title, singles in rounds.items():
-        cosine = float(torch.cosine_similarity(vectors[OURS], vectors[title]).min()) if OURS in vectors else None
-        figures.setdefault("texts", {})[title] = {
-            "seconds": seconds[title],
-            "tokens": tokens,
-            "mebibytes": max(memory for _, memory in singles),
-            "batch": sides[title][1],
-            "min_cosine_with_ours": cosine,
-        }
-        cells = _cells(title, sides[title][1], tokens, seconds, (EMBEDDER, COMPILED_EMBEDDER))
-        rows.append([*cells, f"{max(memory for _, memory in singles):,.0f}", "" if cosine is None else f"{cosine:.5f}"])
-        say(f"{TEXTS}: {' | '.join(cells)}")
-    header = ("contestant", "batch", "tokens/s", f"times {EMBEDDER}", "times compiled", "memory, MiB", "cosine")
-    about = f"From texts to vectors, BERT-base: {len(texts):,} texts, {tokens:,} tokens; {options.threads} threads."
-    return f"{about}\n\n{table(header, rows)}"
+    for name, singles in rounds.items():
+        share = Spread.of([operations / single["seconds"] / single["product_rate"] for single in singles])
+        faster = (speedup(rounds, other, name, "seconds") for other in (peer, f"{peer}{COMPILED}"))
+        cells = [
+            str(trials[name].batch or ""),
+            Spread.of([tokens / single["seconds"] for single in singles]).text(0),
+            share.text(),
+            f"{max(single['mebibytes'] for single in singles):,.0f}",
+            *(each.ratio() if each else "" for each in faster),
+        ]
+        rows.append([work.title, name, *cells])
+    return rows
 
 
-# --- tables and clocks ---
+def _operations(work: Work, lengths: Sequence[int], config: EncoderConfig) -> float:
+    """Return the FLOP of the real tokens; a gate makes three matrices of two."""
+    inner = config.feed_forward.width * (3 if isinstance(config.feed_forward, GatedFeedForward) else 2) // 2
+    forward = floating_point_operations(lengths, config.hidden, inner, config.layers)
+    return forward if work.kind == VECTORS else TRAINING_FACTOR * forward
 
 
-def _cells(
-    name: str, batch: int, tokens: int, seconds: dict[str, list[float]], peers: Sequence[str]
-) -> tuple[str, str, str, *tuple[str, ...]]:
-    """Return contestant, batch, tokens a second, and the speed as a multiple of each peer's."""
-    speed = Spread.of([tokens / each for each in seconds[name]])
-    of_peers = [ratios(seconds[peer], seconds[name]).ratio() if peer in seconds else "" for peer in peers]
-    return name, str(batch or ""), speed.text(0), *of_peers
+def _cosines(sides: Mapping[str, Any], texts: Sequence[Any]) -> dict[str, float]:
+    """Return the smallest cosine of a contestant's vectors with ours."""
+    found = {name: torch.from_numpy(side.encode(texts)).float() for name, side in sides.items()}
+    return {
+        name: float(torch.cosine_similarity(found[OURS], each).min()) for name, each in found.items() if OURS in found
+    }
 
 
 def _reason(error: Exception) -> str:

@@ -54,7 +54,6 @@ class Options:
     sets: tuple[str, ...] = ()  # these four of small_data; empty for all
     sizes: tuple[str, ...] = ()
     test_rows: int = 1_000
-    setfit_updates: int = 3_000
     models: tuple[str, ...] = ()  # these of gpu; empty for all
 
     def chosen(self, names: Sequence[str]) -> list[str]:

@@ -7,8 +7,7 @@ the model together. Ours takes at most 1,024 tokens at once. The model of a fine
 whole.
 
 The stream is constant memory: a million short texts from a generator through ``encode_stream``. The encoder is tiny and
-random (one layer of 32), so that the stream and not the arithmetic is what runs: memory that grows by a few bytes a
-text shows after a million texts, whatever the encoder. Warm-up is the first tenth.
+random, so that the stream and not the arithmetic is what runs. Warm-up is the first tenth.
 """
 
 import random
@@ -17,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from benchmarks.peers import OURS, OurSide, SequencePeer
 from benchmarks.texts import Workload, workloads
 from benchmarks.trainer import BATCH, grouped_settings
 from benchmarks.workers import AbsentPeerError, Worker, in_a_process, set_torch_threads
-from bothways.checkpoints.sentence_transformers import SentenceSettings
 
 MIB = 2**20
 TUNED = "transformers, sorted by tokens"
@@ -49,6 +48,10 @@ TEXTS = {"sentences": 600, "passages": 150}
 ROWS, VALIDATION_ROWS = 96, 32
 WARM_UP, END = 0.1, 0.9
 SAMPLES, CHECKS = 200, 20
+TINY = {
+    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}  # fmt: skip
 WORDS = tuple(f"{first}{second}" for first in "bdfglmnprst" for second in ("ab", "ed", "in", "or", "un", "ay"))
 
 
@@ -119,23 +122,6 @@ def _row(found: dict[str, Any]) -> list[str]:
 # --- the stream ---
 
 
-def write_tiny(folder: Path) -> None:
-    """Write a tiny BERT of one layer with mean pooling, laid out as by sentence-transformers."""
-    import torch
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64,
-    )  # fmt: skip
-    BertModel(config).save_pretrained(folder)
-    BertTokenizerFast(vocab={word: index for index, word in enumerate(vocabulary)}).save_pretrained(folder)
-    SentenceSettings(poolings=("mean",), unit_length=True).write(folder, hidden=32, cls_is_last=False)
-
-
 def streamed(threads: int, folder: Path, count: int) -> tuple[list[dict[str, float]], dict[str, float]]:
     """Stream texts through an embedder, and return about 200 samples of the process's memory and what came of it.
 
@@ -167,7 +153,7 @@ def _stream(options: Options) -> tuple[dict[str, Any], str]:
     count = min(options.texts, 20_000) if options.quick else options.texts
     with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
         say("making a tiny checkpoint")
-        in_a_process(write_tiny, Path(folder))  # it imports transformers
+        in_a_process(partial(embedders.write_bert, **TINY), Path(folder), WORDS)  # it imports transformers
         say(f"streaming {count:,} texts")
         samples, end = in_a_process(streamed, options.threads, Path(folder), count)
     return _report(end, samples, count)

@@ -53,7 +53,6 @@ class OurSide:
 
         tasks: dict[Kind, Any] = {
             "texts": TextClassifier,
-            "scored_texts": TextClassifier,
             "tagging": TextTagger,
             "pairs": PairClassifier,
             "ranking": PairClassifier,
@@ -61,7 +60,7 @@ class OurSide:
             "answering": QuestionAnswerer,
             "embedding": SentenceEmbedder,
         }
-        scored, self.kind = data.kind in SCORED, data.kind
+        scored, self.kind = data.kind == SCORED, data.kind
         target = {"target": "regression"} if scored else {}
         self.model = tasks[data.kind].from_pretrained(self.checkpoint, device=self.device, **target)
         course = {"epochs": data.epochs, "learning_rate": LEARNING_RATE, "batch_size": BATCH}
@@ -90,7 +89,7 @@ class OurSide:
         if self.kind == "ranking":  # as CrossEncoder ranks: uncalibrated
             return [each.probabilities for each in self.model.predict(inputs, calibrated=False)]
         found = self.model.predict(inputs)
-        return [each.value if self.kind in SCORED else each.probabilities for each in found]
+        return [each.value if self.kind == SCORED else each.probabilities for each in found]
 
 
 class TaggingPeer(TransformersPeer):
@@ -161,19 +160,18 @@ def valid_tags(labels: Sequence[str], scores_NC: np.ndarray, lengths: Sequence[i
 
 
 class SequencePeer(TransformersPeer):
-    """Texts or pairs with a label or a number; numbers are learnt standardised unless ``standardises`` is False."""
+    """Texts or pairs with a label, or pairs with a number, which is learnt standardised."""
 
     columns: tuple[str, ...] = ("text_a", "text_b")
-    standardises = True
     scale = 0.0, 1.0  # mean and deviation of the numbers as they are learnt
     temperature = 1.0
 
     def fit(self, data: TaskData, seed: int) -> None:
         """Train a fresh model, and calibrate the probabilities of single texts on the validation rows."""
-        scored = data.kind in SCORED
+        scored = data.kind == SCORED
         self.columns, self.temperature = TEXT_COLUMNS[data.kind], 1.0
         self.labels = [] if scored else sorted({row["label"] for row in data.train})
-        if scored and self.standardises:
+        if scored:
             numbers = [row["score"] for row in data.train]
             self.scale = float(np.mean(numbers)), float(np.std(numbers)) or 1.0
         mean, deviation = self.scale

@@ -1,8 +1,6 @@
 """Quality: a fine-tuned MiniLM, ours beside transformers' Trainer or sentence-transformers.
 
-The same rows, epochs, learning rate, decay, schedule, batch size and choice of the epoch on both sides. A run takes
-hours on a few CPU cores, so each (data set, seed, side) is kept in ``quality-partial.json`` as soon as it is there, and
-an interrupted benchmark goes on where it was. ``--renew`` repeats runs of ours from another commit. No model is kept.
+README.md has what is the same on both sides, and how runs are kept and renewed. No model is kept.
 """
 
 import time
@@ -11,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Options, commit, environment, say, table, write_results
+from benchmarks.harness import Options, environment, table, write_results
 from benchmarks.peers import OURS, OURS_DEFAULTS, PEERS, QA_LENGTH, UNTRAINED, OurSide
-from benchmarks.runs import Kept, Run, is_due, lead, origin, spread, stated_origin
+from benchmarks.runs import Kept, Run, lead, spread, stated_origin
 from benchmarks.tasks import TaskData, load
 from benchmarks.trainer import BATCH, LEARNING_RATE
-from benchmarks.workers import in_a_process
 
 SEEDS = (1, 2, 3)
 # Where ours trains otherwise by default: for three epochs, and in batches of 16 up to 2,000 rows.
@@ -30,29 +27,24 @@ CHOSEN_ON_TEST = {
 def run(options: Options) -> Path:
     """Train what is missing and write the table."""
     kept = Kept(options.output / ("quality-partial-quick.json" if options.quick else "quality-partial.json"))
-    versions, now = environment(options)["versions"], commit()
+    versions, absent = environment(options)["versions"], {}
     plan = {
-        _key(dataset, seed, side, versions, options): (dataset, seed, side)
+        _key(dataset, seed, side, versions, options): (
+            side,
+            {"dataset": dataset, "seed": seed, "side": side},
+            (trained, dataset, seed, side, options),
+        )
         for dataset in options.datasets
         for seed in options.seeds or SEEDS
         for side in options.chosen(list(sides_of(dataset)))
     }
-    if options.kept:
-        plan = {key: named for key, named in plan.items() if key in kept.entries}
-    for number, (key, (dataset, seed, side)) in enumerate(plan.items(), start=1):
-        renew = options.renew and not options.kept
-        if not is_due(kept.entries.get(key), ours=_is_ours(side), renew=renew, now=now):
-            say(f"{number} of {len(plan)}: {key}: kept from before")
-            continue
-        say(f"{number} of {len(plan)}: {key}: training")
-        found = in_a_process(trained, dataset, seed, side, options)
-        kept.add(key, {"dataset": dataset, "seed": seed, "side": side, **found, **origin(options)})
-        figures = ", ".join(f"{name} {value:.4f}" for name, value in found["figures"].items())
-        say(f"{number} of {len(plan)}: {figures}")
-    runs = [kept.entries[key] for key in plan]
+    if not options.kept:
+        kept.fill(plan, options, absent)
+    runs = [kept.entries[key] for key in plan if key in kept.entries]
     if not runs:
         raise SystemExit(f"no run of {', '.join(options.datasets)} stands in {kept.path}")
-    return write_results("quality", replace(options, rounds=0), {"runs": runs}, quality_table(runs, options))
+    figures = {"absent": absent, "runs": runs}
+    return write_results("quality", replace(options, rounds=0), figures, quality_table(runs, options))
 
 
 def sides_of(dataset: str) -> dict[str, Callable[[int, str], Any]]:
@@ -65,8 +57,7 @@ def sides_of(dataset: str) -> dict[str, Callable[[int, str], Any]]:
 
 def trained(dataset: str, seed: int, side: str, options: Options) -> dict[str, Any]:
     """Train once and return the figures on the test rows."""
-    made = sides_of(dataset)[side](options.threads, options.device)
-    return measured(made, load(dataset, quick=options.quick), seed)
+    return measured(sides_of(dataset)[side](options.threads, options.device), load(dataset, quick=options.quick), seed)
 
 
 def measured(side: Any, data: TaskData, seed: int) -> dict[str, Any]:  # noqa: ANN401
@@ -111,8 +102,8 @@ def quality_table(entries: Sequence[Run], options: Options) -> str:
 
 
 def _note(entries: Sequence[Run], options: Options) -> str:
-    ours = [entry for entry in entries if _is_ours(entry["side"])]
-    others = [entry for entry in entries if not _is_ours(entry["side"])]
+    ours = [entry for entry in entries if entry["side"].startswith(OURS)]
+    others = [entry for entry in entries if not entry["side"].startswith(OURS)]
     chosen = [text for name, text in CHOSEN_ON_TEST.items() if any(entry["dataset"] == name for entry in entries)]
     starred = f" *: {'; '.join(chosen)} (docs/LOG.md)." if chosen else ""
     return (
@@ -132,13 +123,9 @@ def _figures(runs: Sequence[Run], side: str) -> dict[int, float]:
     return {run["seed"]: next(iter(run["figures"].values())) for run in runs if run["side"] == side}
 
 
-def _is_ours(side: str) -> bool:
-    return side.startswith(OURS)
-
-
 def _key(dataset: str, seed: int, side: str, versions: dict[str, str], options: Options) -> str:
     """Return the key of a run in the file of partial results."""
-    package = "bothways" if _is_ours(side) else "transformers"
-    if not _is_ours(side) and (dataset == "stsb_bi" or side == UNTRAINED):
+    package = "bothways" if side.startswith(OURS) else "transformers"
+    if not side.startswith(OURS) and (dataset == "stsb_bi" or side == UNTRAINED):
         package = "sentence-transformers"
     return f"{dataset}/{seed}/{side}/{package} {versions[package]}/{options.device}"

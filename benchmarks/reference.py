@@ -2,15 +2,17 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.harness import minilm_folder
+from benchmarks.harness import Spread, minilm_folder, ratios
 from benchmarks.texts import MAX_TOKENS, Workload
 
 HIDDEN, INTERMEDIATE, LAYERS = 384, 1536, 6
+PRODUCTS = "matrix products"
 TRAINING_FACTOR = 3  # a backward pass multiplies twice for each product of the forward
 COSINE_AT_LEAST, DIFFERENCE_AT_MOST = 0.99999, 1e-4
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -85,17 +87,15 @@ class MatrixProducts:
         torch.set_num_threads(threads)
         self._torch = torch
 
-    def rates(self, tokens: int, seconds: float) -> dict[str, float]:
-        """Return FLOP/s at the shapes of the encoder with ``tokens`` rows, and of a 2,048 square."""
-        shapes = ((HIDDEN, 3 * HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, INTERMEDIATE), (INTERMEDIATE, HIDDEN))
-        encoder = [(tokens, *shape) for shape in shapes]
-        return {"encoder": self._rate(encoder, seconds), "square": self._rate([(2048, 2048, 2048)], seconds)}
+    def rate(self, tokens: int, seconds: float) -> dict[str, float]:
+        """Return FLOP/s at the shapes of the encoder with ``tokens`` rows.
 
-    def _rate(self, shapes: list[tuple[int, int, int]], seconds: float) -> float:
-        """Return FLOP per second of process CPU time at one thread, of wall time at several."""
+        The seconds are process CPU time at one thread, wall time at several.
+        """
         torch = self._torch
-        operands = [(torch.randn(m, k), torch.randn(n, k), torch.empty(m, n)) for m, k, n in shapes]
-        flop = 2 * sum(m * k * n for m, k, n in shapes)
+        shapes = ((HIDDEN, 3 * HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, INTERMEDIATE), (INTERMEDIATE, HIDDEN))
+        operands = [(torch.randn(tokens, k), torch.randn(n, k), torch.empty(tokens, n)) for k, n in shapes]
+        flop = 2 * tokens * sum(k * n for k, n in shapes)
 
         def default() -> None:
             for left, right, out in operands:
@@ -106,7 +106,7 @@ class MatrixProducts:
                 torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")
 
         with torch.inference_mode():
-            return flop / min(self._seconds(run, seconds) for run in (default, onednn))
+            return {"rate": flop / min(self._seconds(run, seconds) for run in (default, onednn))}
 
     def _seconds(self, run: Callable[[], None], seconds: float) -> float:
         """Return the seconds of one run, averaged over as many as fit into ``seconds``."""
@@ -133,6 +133,31 @@ def floating_point_operations(
     return float(sum(layers * n * (linear + 4 * n * hidden) for n in tokens))
 
 
+def timed_figures(
+    name: str,
+    rounds: Mapping[str, list[dict[str, float]]],
+    tokens: Sequence[int],
+    flop: float,
+    clock: Literal["cpu", "wall"],
+) -> dict[str, Any]:
+    """Return the figures of a contestant whose rounds stand beside those of `MatrixProducts`."""
+    singles = rounds[name]
+    shares = [flop / one[clock] / product["rate"] for one, product in zip(singles, rounds[PRODUCTS], strict=True)]
+    return {
+        "rounds": singles,
+        **{key: Spread.of([single[key] for single in singles]) for key in ("wall", "cpu")},
+        "tokens_per_second": Spread.of([sum(tokens) / single["wall"] for single in singles]),
+        "fraction_of_products": Spread.of(shares),
+    }
+
+
+def speedup(rounds: Mapping[str, list[dict[str, float]]], base: str, name: str, key: str) -> Spread | None:
+    """Return the speed of a contestant as a multiple of another's; None where that was not run."""
+    if base not in rounds:
+        return None
+    return ratios(*([single[key] for single in rounds[each]] for each in (base, name)))
+
+
 @dataclass(frozen=True)
 class Trial:
     """A short trial of batches before anything is measured, as a careful user of a peer would make it."""
@@ -141,10 +166,10 @@ class Trial:
     seconds: dict[int, float]  # of one run by batch, smallest batch first
 
     @classmethod
-    def of(cls, seconds_at: Callable[[int], float], most: int) -> "Trial":
+    def of(cls, seconds_at: Callable[[int], float], most: int, batches: Sequence[int] = BATCHES) -> "Trial":
         """Run once at each batch up to ``most`` sequences, ending early where more of them only slow it down."""
         seconds: dict[int, float] = {}
-        for batch in BATCHES:
+        for batch in batches:
             if seconds and (batch > most or seconds[max(seconds)] > HOPELESS * min(seconds.values())):
                 break
             seconds[batch] = seconds_at(batch)

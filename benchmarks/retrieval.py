@@ -1,12 +1,9 @@
 """Retrieval: how well dense, lexical and hybrid search find on a judged collection, beside plain programs for each.
 
 Cranfield: 1,398 abstracts, 225 queries. None of its queries chose a default: those of the fusion and of BM25 were
-chosen on other collections (docs/LOG.md). The peers are sentence-transformers' vectors with its own search, bm25s as
-its documentation uses it, and the two ways in which a user of both would make one ranking of theirs. Every side is
-judged by ir-measures; intervals are over queries.
+chosen on other collections (docs/LOG.md). README.md has the peers. Every side is judged by ir-measures.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, partial
@@ -15,7 +12,7 @@ from typing import Any
 
 from benchmarks.harness import DATA, MODEL, Options, minilm_folder, say, table, write_results
 from benchmarks.texts import read_rows
-from bothways import SearchIndex, SemanticSearch, SentenceEmbedder
+from bothways import SemanticSearch, SentenceEmbedder
 from bothways.data import read_judgments
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.metrics.ranking import RANKING_MEASURES, ranking_differences, ranking_outcomes
@@ -91,32 +88,18 @@ def _ours(corpus: Texts, queries: Texts, options: Options) -> dict[str, Rankings
         return {}
     say("building our index")
     embedder = SentenceEmbedder.from_pretrained(MODEL, device="cpu")
-    with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
-        SemanticSearch.build(embedder, corpus.values(), ids=corpus.keys(), show_progress=False).save(
-            Path(folder) / "index"
-        )
-        search = SemanticSearch(embedder, SearchIndex.open(Path(folder) / "index"))
-        rankings = {}
-        for name in names:
-            say(f"searching: {name}")
-            answers = search.search(list(queries.values()), HITS, mode=OURS[name])
-            rankings[name] = {query: [hit.id for hit in hits] for query, hits in zip(queries, answers, strict=True)}
+    search = SemanticSearch.build(embedder, corpus.values(), ids=corpus.keys(), show_progress=False)
+    rankings = {}
+    for name in names:
+        say(f"searching: {name}")
+        answers = search.search(list(queries.values()), HITS, mode=OURS[name])
+        rankings[name] = {query: [hit.id for hit in hits] for query, hits in zip(queries, answers, strict=True)}
     return rankings
 
 
 def _peers(corpus: Texts, queries: Texts, options: Options) -> dict[str, Rankings]:
     """Search with each peer, and fuse both."""
-
-    @cache
-    def dense() -> Scored:
-        say(f"searching: {SENTENCE_TRANSFORMERS}")
-        return _sentence_transformers(corpus, queries)
-
-    @cache
-    def lexical() -> Scored:
-        say(f"searching: {BM25S}")
-        return _bm25s(corpus, queries)
-
+    dense, lexical = (cache(partial(each, corpus, queries)) for each in (_sentence_transformers, _bm25s))
     sides: dict[str, Callable[[], Scored]] = {
         SENTENCE_TRANSFORMERS: dense,
         BM25S: lexical,
@@ -131,6 +114,7 @@ def _peers(corpus: Texts, queries: Texts, options: Options) -> dict[str, Ranking
 def _sentence_transformers(corpus: Texts, queries: Texts) -> Scored:
     from sentence_transformers import SentenceTransformer, util
 
+    say(f"searching: {SENTENCE_TRANSFORMERS}")
     model = SentenceTransformer(str(minilm_folder()), device="cpu")
     model.max_seq_length = 512  # as everybody else: its own file says 256
     encode = partial(model.encode, convert_to_tensor=True, show_progress_bar=False)
@@ -146,6 +130,7 @@ def _bm25s(corpus: Texts, queries: Texts) -> Scored:
     import bm25s
     import Stemmer
 
+    say(f"searching: {BM25S}")
     tokens = partial(bm25s.tokenize, stopwords="en", stemmer=Stemmer.Stemmer("english"), show_progress=False)
     retriever = bm25s.BM25()
     retriever.index(tokens(list(corpus.values())), show_progress=False)

@@ -10,10 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Options, environment, say
+from benchmarks.harness import Options, commit, environment, say
+from benchmarks.workers import AbsentPeerError, in_a_process
 from bothways.storage import new_file
 
 Run = Mapping[str, Any]
+# By the key of a run its side, what is kept with it, and the function that trains it, with arguments.
+Plan = Mapping[str, tuple[str, Mapping[str, Any], tuple[Any, ...]]]
+OURS = "bothways", "ours"  # the sides of both benchmarks that begin so
 
 
 class Kept:
@@ -31,6 +35,24 @@ class Kept:
         self.entries[key] = entry
         with new_file(self.path) as stream:
             stream.write(json.dumps(self.entries, indent=1) + "\n")
+
+    def fill(self, plan: Plan, options: Options, absent: dict[str, str]) -> None:
+        """Make the runs of a plan that are missing, each in a process; peers not installed go to ``absent``."""
+        now = commit()
+        for number, (key, (side, facts, call)) in enumerate(plan.items(), start=1):
+            progress = f"{number} of {len(plan)}: {key}"
+            if not is_due(self.entries.get(key), ours=side.startswith(OURS), renew=options.renew, now=now):
+                say(f"{progress}: kept from before")
+                continue
+            say(f"{progress}: training")
+            try:
+                found = in_a_process(*call)
+            except AbsentPeerError as error:
+                absent[side] = str(error)
+                say(f"{progress}: left out, {error}")
+                continue
+            self.add(key, {**facts, **found, **origin(options)})
+            say(f"{progress}: " + ", ".join(f"{name} {value:.4f}" for name, value in found["figures"].items()))
 
 
 def is_due(entry: Run | None, *, ours: bool, renew: bool, now: str | None) -> bool:

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.embedders import BASELINE, OURS, OURS_LIGHT, Exporter
-from benchmarks.harness import Options, Spread, interleaved, minilm_folder, ratios, say, table, write_results
-from benchmarks.workers import Worker
+from benchmarks.embedders import BASELINE, OURS, OURS_LIGHT, write_files
+from benchmarks.harness import Options, Spread, interleaved, say, table, write_results
+from benchmarks.reference import speedup
+from benchmarks.workers import in_a_process
 
 IMPORT_TORCH = "import torch, nothing else"
 NAMES = (OURS, OURS_LIGHT, BASELINE, "transformers, given order", "onnxruntime, sorted by tokens", IMPORT_TORCH)
@@ -49,12 +50,8 @@ def run(options: Options) -> Path:
     names = options.chosen(NAMES)
     with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
         graph = Path(folder) / "minilm.onnx"
-        with Worker(Exporter) as exporter:
-            say("exporting the graphs")
-            if any(name.startswith("onnxruntime") for name in names):
-                exporter.call("export", graph, minilm_folder())
-            if OURS_LIGHT in names:
-                exporter.call("export_ours", graph, minilm_folder())
+        say("writing what the contestants read")
+        in_a_process(write_files, names, graph, 0)
         expected: np.ndarray | None = None
         for name in names:
             say(f"unrecorded start: {name}")
@@ -71,12 +68,9 @@ def run(options: Options) -> Path:
     rows = []
     for name, singles in rounds.items():
         walls = [single["wall"] for single in singles]
-        figures[name] = {"wall": Spread.of(walls), "peak_bytes": Spread.of([single["peak"] for single in singles])}
-        if BASELINE in rounds:
-            figures[name]["speedup_wall"] = ratios([single["wall"] for single in rounds[BASELINE]], walls)
-        mebibytes = Spread.of([single["peak"] / 2**20 for single in singles])
-        faster = figures[name]["speedup_wall"].ratio() if BASELINE in rounds else ""
-        rows.append([name, Spread.of(walls).text(), faster, mebibytes.text(0)])
+        faster, mebibytes = speedup(rounds, BASELINE, name, "wall"), [single["peak"] / 2**20 for single in singles]
+        figures[name] = {"wall": walls, "peak_mebibytes": mebibytes, "speedup_wall": faster}
+        rows.append([name, Spread.of(walls).text(), faster.ratio() if faster else "", Spread.of(mebibytes).text(0)])
     header = ("contestant", "process start to first vector, s", f"times {BASELINE}", "peak resident MiB")
     return write_results("startup", options, {"contestants": figures}, table(header, rows))
 

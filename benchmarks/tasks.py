@@ -17,17 +17,16 @@ from benchmarks.harness import DATA
 from benchmarks.texts import labelled_texts, read_rows
 
 Row = dict[str, Any]
-Kind = Literal["texts", "scored_texts", "tagging", "pairs", "ranking", "scored_pairs", "embedding", "answering"]
+Kind = Literal["texts", "tagging", "pairs", "ranking", "scored_pairs", "embedding", "answering"]
 Metrics = Callable[[Sequence[Row], Sequence[Any]], dict[str, float]]
 
 TEXT_COLUMNS: dict[Kind, tuple[str, ...]] = {
     "texts": ("text",),
-    "scored_texts": ("text",),
     "pairs": ("text_a", "text_b"),
     "ranking": ("text_a", "text_b"),
     "scored_pairs": ("text_a", "text_b"),
 }
-SCORED: tuple[Kind, ...] = ("scored_texts", "scored_pairs")
+SCORED: Kind = "scored_pairs"
 PARTS = ("train", "validation", "test")
 AG_NEWS_TRAIN, AG_NEWS_VALIDATION = 2_000, 1_000
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.embedders import batches_of
 from benchmarks.harness import minilm_folder
-from benchmarks.tasks import SCORED, Row, TaskData, average_precisions, correlation
+from benchmarks.tasks import SCORED, TaskData, average_precisions, correlation
 from benchmarks.texts import MAX_TOKENS
 from benchmarks.workers import installed, set_torch_threads
 from bothways.evaluation.intervals import correlation_error, mean_error, share_error
@@ -24,19 +25,6 @@ from bothways.evaluation.intervals import correlation_error, mean_error, share_e
 BATCH, LEARNING_RATE, WARM_UP, WEIGHT_DECAY = 32, 1e-4, 0.1, 0.01
 
 Settings = Callable[[int], dict[str, Any]]
-
-
-def quiet_transformers(threads: int) -> Any:  # noqa: ANN401
-    """Import transformers, set its threads, and let it print errors alone.
-
-    Raises:
-        AbsentPeerError: It or accelerate, which its Trainer needs, is not installed.
-    """
-    _, transformers = installed("accelerate"), installed("transformers")
-    set_torch_threads(threads)
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    return transformers
 
 
 def quiet_settings(folder: str, seed: int) -> dict[str, Any]:
@@ -108,7 +96,7 @@ class EpochChoice:
 def validation_score(data: TaskData, answers: Sequence[Any]) -> tuple[float, float]:
     """Return the score that ours would choose by for these answers to the validation rows, and its standard error."""
     rows = data.validation
-    if data.kind in SCORED:
+    if data.kind == SCORED:
         errors_N = (np.array([row["score"] for row in rows]) - np.array(answers)) ** 2
         return -float(errors_N.mean()), mean_error(errors_N)
     if data.kind == "embedding":
@@ -127,21 +115,23 @@ def validation_score(data: TaskData, answers: Sequence[Any]) -> tuple[float, flo
 
 
 class TransformersPeer:
-    """A model of transformers, by default MiniLM, on its Trainer, whose ``settings`` follow from the epochs."""
+    """A model of transformers, by default MiniLM, on its Trainer, whose ``settings`` follow from the epochs.
+
+    Each task has its ``answers``, in the form that the task's metrics read.
+    """
 
     def __init__(
         self, threads: int, device: str, checkpoint: Path | None = None, settings: Settings = common_settings
     ) -> None:
-        self.transformers = quiet_transformers(threads)
+        _, self.transformers = installed("accelerate"), installed("transformers")  # its Trainer needs the first
+        set_torch_threads(threads)
+        self.transformers.utils.logging.set_verbosity_error()
+        self.transformers.utils.logging.disable_progress_bar()
         self.device, self.settings = device, settings
         self.checkpoint = checkpoint or minilm_folder()
         self.tokenizer = self.transformers.AutoTokenizer.from_pretrained(self.checkpoint, model_max_length=MAX_TOKENS)
         self.model: Any = None
         self.notes: dict[str, Any] = {}
-
-    def answers(self, rows: Sequence[Row]) -> list[Any]:
-        """Return the answer to each row, in the form that the task's metrics read."""
-        raise NotImplementedError
 
     def validate(self, data: TaskData) -> tuple[float, float]:
         """Return the validation score of the model as it is, and its standard error."""
@@ -176,13 +166,10 @@ class TransformersPeer:
         import torch
 
         keys = [key for key in ("input_ids", "token_type_ids", "attention_mask") if key in encoded]
-        count = len(encoded["input_ids"])
-        order = sorted(range(count), key=lambda row: -len(encoded["input_ids"][row]))
-        found: list[Any] = [None] * count
+        found: list[Any] = [None] * len(encoded["input_ids"])
         self.model.eval()
         with torch.inference_mode():
-            for start in range(0, count, BATCH):
-                rows = order[start : start + BATCH]
+            for rows in batches_of(encoded["input_ids"], BATCH):
                 batch = self.tokenizer.pad(
                     {key: [encoded[key][row] for row in rows] for key in keys}, return_tensors="pt"
                 )

@@ -1,9 +1,4 @@
-"""One process per contestant, driven through a pipe.
-
-Each contestant lives in a process of its own for all rounds: its thread pool, memory allocator and library settings
-cannot disturb another's, and while it waits for its turn it is blocked on the pipe and uses no CPU. Time and CPU time
-are taken inside the process, so the pipe costs nothing.
-"""
+"""One process per contestant, driven through a pipe; README.md says why."""
 
 import gc
 import importlib
@@ -14,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
 
@@ -112,16 +108,8 @@ def started(
 
 def in_a_process(function: Callable[..., T], *arguments: object) -> T:
     """Call a function in a process of its own and return what it returned."""
-    with Worker(_Answer, function, arguments) as worker:
-        return cast("T", worker.call("get"))
-
-
-class _Answer:
-    def __init__(self, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
-        self._value = function(*arguments)
-
-    def get(self) -> object:
-        return self._value
+    with Worker(partial, function) as worker:
+        return cast("T", worker.call("__call__", *arguments))
 
 
 def _end_with_parent() -> None:
@@ -151,6 +139,8 @@ def _serve(pipe: Connection, build: Callable[..., Any], arguments: tuple[object,
         try:
             function = _OF_THE_PROCESS.get(method) or getattr(subject, method)
             pipe.send(("value", _clocked(function, values) if timed else function(*values)))
+        except AbsentPeerError as error:
+            pipe.send(("absent", str(error)))
         except BaseException:
             pipe.send(("error", traceback.format_exc()))
 

@@ -72,7 +72,7 @@ CEILINGS = (
     Ceiling("functions above 60 lines", 0, 2, 0, lambda: _above(60, code.function_lengths())),
     Ceiling("lines of src", 72_981, 600, 64_000, lambda: code.lines("src/**/*.py")),
     Ceiling("lines of tests", 57_426, 600, 48_000, lambda: code.lines("tests/**/*.py")),
-    Ceiling("lines of benchmarks", 4_780, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
+    Ceiling("lines of benchmarks", 4_500, 400, 4_500, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
     Ceiling("Any in tasks, compose, explain, retrieval", 60, 15, 60, lambda: code.names("Any", UPPER_HALF)),

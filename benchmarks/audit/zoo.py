@@ -1,4 +1,4 @@
-"""Make the zoo: ``python -m benchmarks.audit.zoo FOLDER [--only NAME ...] [--most N]``, one model after the other.
+"""Make the zoo: ``python -m benchmarks.audit.zoo FOLDER [--most N]``, one model after the other.
 
 A model that is there is left alone, so the zoo can be made over several runs. Each folder has the trained model and
 ``zoo.json``: the recipe, the accuracy on clean rows, and the attack success rate.
@@ -252,15 +252,12 @@ def main() -> None:
     """Make the models that are missing."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.audit.zoo", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="+", default=[], metavar="TEXT", help="models whose names contain one of these")
     parser.add_argument("--most", type=int, default=1, help="models to make in this run (default 1)")
     arguments = parser.parse_args()
-    chosen = [each for each in recipes() if not arguments.only or any(text in each.name for text in arguments.only)]
-    missing = [each for each in chosen if not (arguments.folder / each.name / "zoo.json").exists()]
+    missing = [each for each in recipes() if not (arguments.folder / each.name / "zoo.json").exists()]
     for recipe in missing[: arguments.most]:
-        if not (arguments.folder / recipe.name / "zoo.json").exists():  # another process may make the same
-            print(json.dumps(make(recipe, arguments.folder / recipe.name), ensure_ascii=False))
-    print(f"{len(missing[arguments.most :])} of {len(chosen)} models are missing")
+        print(json.dumps(make(recipe, arguments.folder / recipe.name), ensure_ascii=False))
+    print(f"{len(missing[arguments.most :])} of {len(recipes())} models are missing")
 
 
 if __name__ == "__main__":

@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import MODEL, Options, commit, minilm_folder, say, write_results
+from benchmarks.harness import MODEL, Options, minilm_folder, write_results
 from benchmarks.peers import OurSide
 from benchmarks.quality import measured
-from benchmarks.runs import Kept, is_due, origin
+from benchmarks.runs import Kept
 from benchmarks.small_data.sets import SETS, SIZES, drawn, load, usual_seeds
 from benchmarks.small_data.tables import LABELS, OURS, page
 from benchmarks.tasks import TaskData
-from benchmarks.workers import AbsentPeerError, in_a_process
 
 SETFIT = "setfit"
 QUICK_TEST_ROWS = 48
@@ -44,24 +43,17 @@ def run(options: Options) -> Path:
         options = replace(options, test_rows=QUICK_TEST_ROWS)
     kept = Kept(options.output / f"small_data-partial{'-quick' if options.quick else ''}.json")
     left_out: dict[str, str] = {}
-    now = commit()
-    plan = [] if options.kept else list(planned(options, left_out))
-    for number, cell in enumerate(plan, start=1):
-        key = cell.key(options.test_rows, options.device)
-        progress = f"{number} of {len(plan)}: {key}"
-        if not is_due(kept.entries.get(key), ours=cell.contestant == OURS, renew=options.renew, now=now):
-            say(f"{progress}: kept from before")
-            continue
-        say(f"{progress}: fitting")
-        try:
-            found = in_a_process(fitted, cell, options)
-        except AbsentPeerError as error:
-            left_out[cell.contestant] = str(error)
-            say(f"{progress}: left out, {error}")
-            continue
+    if not options.kept:
         more = {"test_cap": options.test_rows, "device": options.device}
-        kept.add(key, {**asdict(cell), **found, **more, **origin(options)})
-        say(f"{progress}: " + ", ".join(f"{name} {value:.4f}" for name, value in found["figures"].items()))
+        plan = {
+            cell.key(options.test_rows, options.device): (
+                cell.contestant,
+                {**asdict(cell), **more},
+                (fitted, cell, options),
+            )
+            for cell in planned(options, left_out)
+        }
+        kept.fill(plan, options, left_out)
     runs = [each for each in kept.entries.values() if each["test_cap"] == options.test_rows]
     if not runs:
         rows = options.test_rows or "all"
@@ -90,7 +82,7 @@ def planned(options: Options, left_out: dict[str, str]) -> Iterator[Cell]:
                     left_out[f"{name}, {size} rows"] = "more than the set has, or fewer than two of each class"
                     continue
                 for contestant in chosen or LABELS:
-                    reason = _unable(contestant, rows, options)
+                    reason = _unable(contestant, rows)
                     if reason is None:
                         yield Cell(name, size, seed, contestant)
                     else:
@@ -98,17 +90,16 @@ def planned(options: Options, left_out: dict[str, str]) -> Iterator[Cell]:
                         left_out[f"{contestant} on {name}{of_size}"] = reason
 
 
-def _unable(contestant: str, data: TaskData, options: Options) -> str | None:
+def _unable(contestant: str, data: TaskData) -> str | None:
     """Return the reason why a contestant has no cell with these rows, if there is one."""
-    from benchmarks.small_data.trained import setfit_settings
+    from benchmarks.small_data.trained import SETFIT_MOST, setfit_updates
 
     if contestant != SETFIT:
         return None
     if data.kind != "texts":
         return "it classifies single texts"
-    if setfit_settings([row["label"] for row in data.train], options.setfit_updates) is None:
-        return f"its pairs need more than {options.setfit_updates:,} updates"
-    return None
+    needed = setfit_updates([row["label"] for row in data.train])
+    return f"its pairs need {needed:,} updates" if needed > SETFIT_MOST else None
 
 
 def fitted(cell: Cell, options: Options) -> dict[str, Any]:
@@ -119,9 +110,8 @@ def fitted(cell: Cell, options: Options) -> dict[str, Any]:
     makers: dict[str, Any] = {
         OURS: lambda: OurSide(options.threads, options.device, MODEL, defaults=True),
         "tfidf": lambda: linear.Linear(linear.tfidf),
-        "probe": lambda: linear.Linear(linear.Embeddings(*encoder)),
-        SETFIT: partial(trained.SetFit, *encoder, options.setfit_updates),
-        "trainer": partial(trained.TrainerAtDefaults, *encoder),
+        "probe": lambda: linear.Linear(partial(linear.embeddings, *encoder)),
+        SETFIT: partial(trained.SetFit, *encoder),
         "trainer_tuned": partial(trained.TrainerTuned, *encoder),
     }
     data = drawn(load(cell.set), cell.size, cell.seed, options.test_rows)

@@ -9,7 +9,7 @@ Shapes: N rows, D features.
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -28,18 +28,6 @@ ALPHAS: dict[str, list[float]] = {"alpha": [1, 0.1, 10, 0.01, 100]}
 FOLDS, MANY_ROWS = 5, 2_000
 
 
-class Features(Protocol):
-    """From rows to what a linear model reads."""
-
-    name: str
-
-    def learn(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401
-        """Return features of the training rows (N, D)."""
-
-    def read(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401
-        """Return features of other rows (N, D)."""
-
-
 class Ngrams:
     """TF-IDF of words and pairs of words, or of 2 to 5 characters; for pairs also their difference and product."""
 
@@ -55,13 +43,7 @@ class Ngrams:
 
     def read(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401
         sides = [self._vectorizer.transform([row[column] for row in rows]) for column in TEXT_COLUMNS[self.kind]]
-        if len(sides) == 1:
-            return sides[0]
-        products = sides[0].multiply(sides[1])
-        cosines = sparse.csr_matrix(products.sum(1))
-        if self._cosine:
-            return cosines
-        return sparse.hstack([*sides, abs(sides[0] - sides[1]), products, cosines], format="csr")
+        return _joined([sparse.csr_array(side) for side in sides], cosine=self._cosine)
 
 
 class Vectors:
@@ -77,17 +59,27 @@ class Vectors:
             self._embedder.encode([row[column] for row in rows], normalize_embeddings=True, show_progress_bar=False)
             for column in TEXT_COLUMNS[self.kind]
         ]
-        if len(sides) == 1:
-            return np.asarray(sides[0])
-        products = sides[0] * sides[1]
-        cosines = products.sum(1, keepdims=True)
-        if self._cosine:
-            return np.asarray(cosines)
-        # Products of unit vectors are smaller than their coordinates by the root of the width.
-        scaled = products * np.sqrt(products.shape[1])
-        return np.hstack([*sides, abs(sides[0] - sides[1]), scaled, cosines])
+        return np.asarray(_joined(sides, cosine=self._cosine))
 
     learn = read
+
+
+Features = Ngrams | Vectors
+
+
+def _joined(sides: list[Any], *, cosine: bool) -> Any:  # noqa: ANN401
+    """Return one side as it is, and of two both, their difference, product and cosine, or the cosine alone."""
+    if len(sides) == 1:
+        return sides[0]
+    products = sides[0] * sides[1]
+    cosines = products.sum(1)[:, None]
+    if cosine:
+        return cosines
+    parts = [*sides, abs(sides[0] - sides[1]), products, cosines]
+    if sparse.issparse(products):
+        return sparse.hstack(parts, format="csr")
+    parts[3] = products * np.sqrt(products.shape[1])  # smaller than the coordinates of unit vectors by so much
+    return np.hstack(parts)
 
 
 class Linear:
@@ -99,7 +91,7 @@ class Linear:
 
     def fit(self, data: TaskData, seed: int) -> None:
         """Choose by cross-validation, then fit on all of the training rows."""
-        self.scored = data.kind in SCORED
+        self.scored = data.kind == SCORED
         truth = np.array([row["score" if self.scored else "label"] for row in data.train])
         # A ranking is read from the probabilities.
         scoring = "neg_mean_squared_error" if self.scored else "accuracy"
@@ -133,25 +125,19 @@ def tfidf(data: TaskData) -> Iterator[Features]:
             yield Ngrams(data.kind, analyzer, cosine=cosine)
 
 
-class Embeddings:
-    """Features of an embedder to choose from: cut at its own number of tokens, or at as many as the others read."""
+def embeddings(threads: int, device: str, checkpoint: Path, data: TaskData) -> Iterator[Features]:
+    """Yield an embedder's features: cut at its own number of tokens, or at as many as the others read."""
+    from sentence_transformers import SentenceTransformer
 
-    def __init__(self, threads: int, device: str, checkpoint: Path) -> None:
-        set_torch_threads(threads)
-        self._device, self._checkpoint = device, checkpoint
-
-    def __call__(self, data: TaskData) -> Iterator[Features]:
-        """Load the embedder and yield its features."""
-        from sentence_transformers import SentenceTransformer
-
-        embedder = SentenceTransformer(str(self._checkpoint), device=self._device)
-        own = int(embedder.max_seq_length or MAX_TOKENS)
-        embedder.max_seq_length = MAX_TOKENS
-        texts = [row[column] for row in data.train for column in TEXT_COLUMNS[data.kind]]
-        longest = max(len(ids) for ids in embedder.tokenizer(texts, truncation=True, max_length=own + 1)["input_ids"])
-        for tokens in (own, MAX_TOKENS) if longest > own else (own,):
-            for cosine in _cosine_too(data.kind):
-                yield Vectors(data.kind, embedder, tokens, cosine=cosine)
+    set_torch_threads(threads)
+    embedder = SentenceTransformer(str(checkpoint), device=device)
+    own = int(embedder.max_seq_length or MAX_TOKENS)
+    embedder.max_seq_length = MAX_TOKENS
+    texts = [row[column] for row in data.train for column in TEXT_COLUMNS[data.kind]]
+    longest = max(len(ids) for ids in embedder.tokenizer(texts, truncation=True, max_length=own + 1)["input_ids"])
+    for tokens in (own, MAX_TOKENS) if longest > own else (own,):
+        for cosine in _cosine_too(data.kind):
+            yield Vectors(data.kind, embedder, tokens, cosine=cosine)
 
 
 def _cosine_too(kind: Kind) -> tuple[bool, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks import tasks
 from benchmarks.harness import DATA
 from benchmarks.tasks import SCORED, Row, TaskData, correlation, label_metrics
-from benchmarks.texts import labelled_texts, read_rows
+from benchmarks.texts import labelled_texts
 
 # Rows of each class, a number of rows, or the whole training file.
 A_CLASS = 8
@@ -39,24 +39,14 @@ def _texts(folder: str) -> TaskData:
     return TaskData("texts", train, [], test, 3, label_metrics)
 
 
-def _imdb_stars() -> TaskData:
-    """Reviews with their stars, 1 to 10 without 5 and 6, which stand at the end of their ids."""
-    train, test = (
-        [{"text": row["text"], "score": float(row["id"].rpartition("_")[2])} for row in read_rows(DATA / "imdb" / part)]
-        for part in ("train.jsonl.gz", "test.jsonl.gz")
-    )
-    return TaskData("scored_texts", train, [], test, 3, number_metrics)
-
-
 def _task(name: str) -> TaskData:
     data = replace(tasks.load(name), validation=[])
-    return replace(data, score=number_metrics) if data.kind in SCORED else data
+    return replace(data, score=number_metrics) if data.kind == SCORED else data
 
 
 _LOADERS: dict[str, Callable[[], TaskData]] = {
     **{name: partial(_texts, name) for name in ("sst2", "ag_news", "bbc_news", "clinc150", "imdb")},
     **{name: partial(_task, task) for name, task in (("sick", "sick"), ("trecqa", "trecqa"), ("stsb", "stsb_cross"))},
-    "imdb_stars": _imdb_stars,
 }
 SETS = tuple(_LOADERS)
 
@@ -103,7 +93,7 @@ def usual_seeds(rows: int) -> tuple[int, ...]:
 
 def _classes(data: TaskData, rows: Sequence[Row]) -> list[Any]:
     """Return the class of each row: its label, or the bin of its number."""
-    if data.kind in SCORED:
+    if data.kind == SCORED:
         borders = np.quantile([row["score"] for row in data.train], np.arange(1, BINS) / BINS)
         return [int(np.searchsorted(borders, row["score"])) for row in rows]
     return [row["label"] for row in rows]

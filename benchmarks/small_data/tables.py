@@ -5,6 +5,7 @@ training and test rows, and is a tie where its mean is not larger than its stand
 """
 
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,6 @@ LABELS = {
     "ours": "ours",
     "probe": "embeddings, linear",
     "setfit": "SetFit",
-    "trainer": "Trainer, defaults",
     "trainer_tuned": "Trainer, tuned epochs",
 }
 BELOW = 2_000  # rows; the sets whose mean lead is summed up
@@ -107,12 +107,10 @@ def _note(runs: Sequence[Run]) -> str:
 
 def _grouped(runs: Sequence[Run]) -> list[list[Run]]:
     """Return the runs of each set and size, by set and by rows."""
-    keys = sorted({(run["set"], run["size"]) for run in runs}, key=lambda key: (key[0], _rows_of(runs, key)))
-    return [[run for run in runs if (run["set"], run["size"]) == key] for key in keys]
-
-
-def _rows_of(runs: Sequence[Run], key: tuple[str, str]) -> int:
-    return max(run["rows"]["train"] for run in runs if (run["set"], run["size"]) == key)
+    groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[run["set"], run["size"]].append(run)
+    return sorted(groups.values(), key=lambda each: (each[0]["set"], max(run["rows"]["train"] for run in each)))
 
 
 def _named(of_cell: Sequence[Run]) -> list[str]:

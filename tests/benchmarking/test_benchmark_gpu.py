@@ -2,7 +2,8 @@
 
 import tokenizers
 import torch
-from benchmarks.gpu_sides import FINE_TUNING, MASKED_LM, OurEmbedder, Ours, drawn_texts, drawn_windows, write_embedder
+from benchmarks.embedders import SPECIAL, Bothways, write_bert
+from benchmarks.gpu_sides import FINE_TUNING, MASKED_LM, Ours, drawn_texts, drawn_windows, words
 
 TINY = {
     "vocab_size": 100,
@@ -17,16 +18,18 @@ CPU = torch.device("cpu")
 
 
 def test_drawn_texts_have_the_tokens_that_the_speed_divides(tmp_path):
-    write_embedder(tmp_path, "bert", TINY, CPU)
-    texts, tokens = drawn_texts(5, TINY["vocab_size"])
+    known, windows = words(TINY["vocab_size"] - len(SPECIAL)), drawn_windows(5)
+    write_bert(tmp_path, known, **TINY)
+    texts = drawn_texts(windows, known)
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert sum(len(each.ids) for each in tokenizer.encode_batch(texts)) == tokens
-    assert OurEmbedder(tmp_path, CPU).encode(texts, 0).shape == (5, 32)
+    counts = [len(each.ids) for each in tokenizer.encode_batch(texts)]
+    assert counts == [len(window.ids) for window in windows]
+    assert Bothways(1, tmp_path).encode(texts).shape == (5, 32)
 
 
 def test_a_contestant_computes_vectors_and_trains():
     ours, windows = Ours("bert", TINY, CPU), drawn_windows(3, 100)
-    assert ours.vectors(windows, 0).shape == (3, 32)
+    assert ours.encode(windows).shape == (3, 32)
     for work in (FINE_TUNING, MASKED_LM):
         ours.step(windows, work)
     moved = ours._stepper._optimizer.state()

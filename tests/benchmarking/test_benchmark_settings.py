@@ -5,9 +5,8 @@ import pytest
 import torch
 from benchmarks import embedders, embedding, retrieval
 from benchmarks.embedders import BASELINE, OURS, TUNED
-from benchmarks.embedding import PRODUCTS
 from benchmarks.harness import Options, Spread
-from benchmarks.reference import Deviation, Trial
+from benchmarks.reference import PRODUCTS, Deviation, Trial
 from benchmarks.texts import Workload
 
 from bothways.evaluation.intervals import Estimate
@@ -66,7 +65,7 @@ def test_ctranslate2_reads_what_its_converter_wrote(tiny, tmp_path):
     pytest.importorskip("ctranslate2")
     import transformers
 
-    embedders.Exporter().convert(tmp_path / "made.onnx", tiny)
+    embedders.convert(tmp_path / "made.onnx", tiny)
     runtime = embedders.CTranslate2(1, tmp_path / embedders.CTRANSLATE2, "float32")
     texts = ["one", "one two three four", "a longer text than all of the others here"]
     model = transformers.BertModel.from_pretrained(tiny).eval()
@@ -82,7 +81,7 @@ def test_the_table_of_embedding_says_batch_tie_and_how_much_faster_ours_is():
     load = Workload("made", ("a b", "c"), (4, 3), "made")
     walls = {OURS: [1.0, 1.0], BASELINE: [2.0, 2.2], peer: [0.9, 1.2]}
     rounds = {name: [{"wall": each, "cpu": each} for each in times] for name, times in walls.items()}
-    rounds[PRODUCTS] = [{"encoder": 1e9, "square": 1e9}] * 2
+    rounds[PRODUCTS] = [{"rate": 1e9}] * 2
     deviations = dict.fromkeys(walls, Deviation(1.0, 0.0, 0, None))
     found, text = embedding._summary(load, rounds, deviations, {peer: Trial(4, {1: 2.0, 4: 1.0})}, Options())
     lines = {line.split(" | ")[0][2:]: line.split(" | ") for line in text.splitlines() if line.startswith("| ")}

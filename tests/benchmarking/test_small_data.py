@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from benchmarks import small_data
+from benchmarks import runs, small_data
 from benchmarks.harness import Options
 from benchmarks.peers import valid_tags
 from benchmarks.runs import is_due, verdict
 from benchmarks.small_data import planned, sets, tables
 from benchmarks.small_data.sets import drawn, number_metrics, usual_seeds
-from benchmarks.small_data.trained import held_out, setfit_settings
+from benchmarks.small_data.trained import held_out, setfit_updates
 from benchmarks.tasks import TaskData, label_metrics
 from benchmarks.workers import AbsentPeerError
 from sklearn.metrics import r2_score
@@ -59,7 +59,7 @@ def test_a_size_is_left_out_that_is_the_whole_or_less_than_two_of_each_class(cou
 
 def test_numbers_are_drawn_from_each_fifth_of_them():
     rows = [{"text": str(n), "score": float(n)} for n in range(1000)]
-    data = TaskData("scored_texts", rows, [], [], 3, number_metrics)
+    data = TaskData("scored_pairs", rows, [], [], 3, number_metrics)
     scores = [row["score"] for row in drawn(data, "8", 1, 0).train]
     assert np.histogram(scores, bins=[-0.5, 199.5, 399.5, 599.5, 799.5, 999.5])[0].tolist() == [8] * 5
 
@@ -115,12 +115,9 @@ def test_the_peers_rows_to_choose_by_are_those_that_ours_holds_out():
     assert [each.text for each in stays] == [row["text"] for row in learnt]
 
 
-def test_setfit_draws_every_pair_or_as_many_as_before_or_is_left_out():
-    labels = ["a"] * 8 + ["b"] * 8
+def test_setfit_draws_every_pair():
     # 72 like pairs, each text with itself too, and 64 unlike ones: 2 x 72 in batches of 16.
-    assert setfit_settings(labels, 9) == {}
-    assert setfit_settings(labels * 10, 400) == {"num_iterations": 20}
-    assert setfit_settings(labels, 8) is None
+    assert setfit_updates(["a"] * 8 + ["b"] * 8) == 9
 
 
 def test_valid_tags_begin_no_span_inside():
@@ -152,7 +149,7 @@ def small(monkeypatch):
         return {"figures": {"accuracy": figure}, "fit_seconds": 1.0, "test_seconds": 0.1, "rows": counts, "notes": {}}
 
     monkeypatch.setattr(small_data, "load", made.__getitem__)
-    monkeypatch.setattr(small_data, "in_a_process", in_a_process)
+    monkeypatch.setattr(runs, "in_a_process", in_a_process)
     return calls
 
 
@@ -162,12 +159,12 @@ def options(folder, **more):
 
 def test_the_plan_goes_cell_by_cell_and_names_what_it_leaves_out(small):
     left_out = {}
-    plan = list(planned(Options(sets=("sst2", "stsb"), sizes=("8", "100"), setfit_updates=10), left_out))
+    plan = list(planned(Options(sets=("sst2", "stsb"), sizes=("8", "500")), left_out))
     of_first = [cell.contestant for cell in plan if (cell.set, cell.size, cell.seed) == ("sst2", "8", 1)]
-    assert of_first == ["tfidf", "ours", "probe", "setfit", "trainer", "trainer_tuned"]
+    assert of_first == ["tfidf", "ours", "probe", "setfit", "trainer_tuned"]
     assert {cell.seed for cell in plan} == {1, 2, 3, 4, 5}
     assert not any(cell.contestant == "setfit" for cell in plan if (cell.set, cell.size) != ("sst2", "8"))
-    assert set(left_out) == {"setfit on sst2, 100 rows", "stsb, 100 rows", "setfit on stsb"}
+    assert set(left_out) == {"setfit on sst2, 500 rows", "stsb, 500 rows", "setfit on stsb"}
 
 
 def test_contestants_are_chosen_by_words_or_commas_and_unknown_ones_refused(small):
