@@ -166,7 +166,7 @@ class LabelsUnnamed(UserWarning):
 
 
 class LabelsAmbiguous(UserWarning):
-    """The labels of a file can be read in two ways; the message names the chosen one, and how to choose the other."""
+    """Labels can be read in more than one way; the message says how they are read, and how to change that."""
 
 
 class TensorsLeftOver(UserWarning):

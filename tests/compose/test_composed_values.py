@@ -87,7 +87,11 @@ def test_it_is_shown_by_what_it_is(folder, models):
             lambda model: model.predict("w5", topp=3),
             "predict.. .*'topp'. Known: calibrated, coverage",
         ),
-        ("ensemble", lambda model: model.evaluate(rows(9), lable="x"), "evaluate.. .*'lable'. Known: text, label"),
+        (
+            "ensemble",
+            lambda model: model.evaluate(rows(9), lable="x"),
+            "evaluate.. .*'lable'. Known: unlabelled, text, label",
+        ),
         ("several tasks", lambda model: model.predict("w5", top=3), "predict.. .*'top'. Known: show_progress"),
         (
             "several tasks",

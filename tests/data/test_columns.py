@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.data import class_label, label_set, number, read_examples
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, LabelsAmbiguous
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,6 @@ def test_what_is_no_class_name_is_refused_and_described(value, described):
     ("value", "labels"),
     [
         (["a", "b"], ("a", "b")),
-        (("b", "a", "b"), ("b", "a")),
         ([], ()),
         ("", ()),
         (" ", ()),
@@ -67,6 +66,43 @@ def test_label_sets_come_from_lists_and_from_strings_with_bars(value, labels):
 def test_what_is_no_label_set_is_refused(value):
     with pytest.raises(InvalidInput, match="expected"):
         label_set(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "labels"), [(("b", "a", "b"), ("b", "a")), ("a|b|a", ("a", "b")), ([1, 1.0, 2], ("1", "2"))]
+)
+def test_a_repeated_label_counts_once_with_a_note(value, labels):
+    with pytest.warns(LabelsAmbiguous, match=rf"repeat '{labels[0]}', which counts once"):
+        assert label_set(value) == labels
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [1, 0, 0],
+        (0, 0),
+        [0.0, 1.0, 1.0],
+        [True, False, False],
+        ["0", "1", "0"],
+        "[1 0 0]",
+        "[1. 0. 0.]",
+        "1 0 0",
+        "[1, 0, 0]",
+        "(1, 0, 0)",
+        "1,0,0",
+        "1|0|0",
+        "['1', '0', '0']",
+    ],
+)
+def test_a_multi_hot_vector_is_refused_with_what_to_write(value):
+    with pytest.raises(InvalidInput, match=r"got a multi-hot vector .* Write the names .*in zip\(names, vector\)"):
+        label_set(value)
+
+
+def test_numbers_that_name_labels_are_no_vector():
+    assert label_set([0, 1]) == ("0", "1") == label_set("0|1")
+    assert label_set([1]) == ("1",) == label_set("1")
+    assert label_set("10") == ("10",)
 
 
 @given(st.floats(-1e18, 1e18))
@@ -115,7 +151,6 @@ def test_a_class_that_is_a_string_in_one_row_and_a_number_in_another_is_refused(
 def test_labels_of_one_kind_are_one_class_however_numbers_are_written():
     rows = [{"text": "a", "label": label} for label in (1, 1.0, np.int64(1), np.float32(1), 2, True, False, True)]
     assert [each.label for each in read_examples(rows)] == ["1", "1", "1", "1", "2", "True", "False", "True"]
-    assert label_set([1, 1.0, 2]) == ("1", "2")
     with pytest.raises(InvalidInput, match="'1' occurs as a string and as a number"):
         label_set([1, "2", "1"])
 

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
 
 from bothways import text as tokenizing
-from bothways.errors import EmptyInput, InvalidInput, did_you_mean, shown
+from bothways.errors import EmptyInput, InvalidInput, LabelsAmbiguous, did_you_mean, shown
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -59,6 +60,8 @@ _SEPARATOR = "|"
 _MARKS = ("-", "-1")
 # float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
 DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_DIGITS = re.compile("[01]", re.ASCII)
+_MULTI_HOT = re.compile(r"\s*[\[(]?\s*[01]\.?([\s,;|]+[01]\.?)+\s*[\])]?\s*")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # A list of strings as JSON, Python or NumPy writes it; other text between brackets is no list.
 _LIKE_A_LIST = re.compile(r"""\s*\[\s*(\]|['"].*['"]\s*\])\s*""", re.DOTALL)
@@ -170,9 +173,13 @@ def label_set(value: object) -> tuple[str, ...]:
 
     Raises:
         InvalidInput: The value is null or of another type, or a string with commas or semicolons but no ``|``; a list
-            cannot be parsed; or `class_label` refuses a label.
+            cannot be parsed; `class_label` refuses a label; or the value is a multi-hot vector.
+
+    Warns:
+        LabelsAmbiguous: A label is repeated; it counts once.
     """
     if isinstance(value, str):
+        _check_repeats(_DIGITS.findall(value) if _MULTI_HOT.fullmatch(value) else ())
         parts: Iterable[object] | None = written_list(value, f"Put {_SEPARATOR!r} between the labels")
         if parts is None:
             _check_separator(value)
@@ -184,7 +191,26 @@ def label_set(value: object) -> tuple[str, ...]:
         raise InvalidInput(
             f"expected a list of labels, or a string of labels separated by {_SEPARATOR!r}, got {_described(value)}."
         )
-    return tuple(dict.fromkeys(class_label(part) for part in parts))
+    names = tuple(class_label(part) for part in parts)
+    _check_repeats(names)
+    return tuple(dict.fromkeys(names))
+
+
+def _check_repeats(names: Sequence[str]) -> None:
+    """Refuse a multi-hot vector, which repeats only 0 and 1, or False and True; warn of other labels that repeat."""
+    if len(set(names)) == len(names):
+        return
+    if set(names) <= {"0", "1"} or set(names) <= {"False", "True"}:
+        raise InvalidInput(
+            f"expected the names of labels, got a multi-hot vector ([{', '.join(names):.40}]). Write the names of the "
+            "labels that a row has, in Python [name for name, has in zip(names, vector) if has]."
+        )
+    listed = ", ".join(map(repr, names))
+    warnings.warn(
+        f"the labels [{listed:.80}] repeat {first_duplicate(names)!r}, which counts once.",
+        LabelsAmbiguous,
+        stacklevel=3,
+    )
 
 
 def _check_separator(value: str) -> None:

@@ -99,7 +99,12 @@ def _notes_on_numeric_labels(target: SingleLabel) -> list[str]:
 
 
 def _notes_on_several_labels(target: MultiLabel, given_NC: NDArray[np.bool_], truth: Truth) -> list[str]:
-    if len(given_NC) < 2 or (truth == truth[0]).all() or (given_NC != given_NC[0]).any():
+    if len(given_NC) < 2:
+        return []
+    if (truth == truth[0]).all():
+        names = tuple(name for name, given in zip(target.labels, truth[0], strict=True) if given)
+        return [f"All held-out rows have the same labels ({_named(names)}): the metrics do not cover others."]
+    if (given_NC != given_NC[0]).any():
         return []
     names = tuple(name for name, given in zip(target.labels, given_NC[0], strict=True) if given)
     return [f"The model predicts the same labels for every held-out row ({_named(names)}): it is a constant."]
