@@ -4,13 +4,17 @@ import gzip
 import io
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.data import Row, read_rows, read_tagged, write_rows
+from bothways.data import Row, label_set, read_rows, read_tagged, write_rows
 from bothways.data.columns import given_words, words_at
 from bothways.errors import InvalidInput
+from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
+from bothways.tasks.question_answering.questions import read_questions
+from bothways.tasks.question_answering.spec import QuestionColumns
 
 CONLL = """\
 -DOCSTART- -X- -X- O
@@ -40,7 +44,9 @@ def test_strings_that_spell_lists_are_those_lists(spell):
     assert tagged(row) == [(["[", "EU", "]", "["], ("O",) * 4)]
 
 
-@pytest.mark.parametrize("spelled", ["['EU' 'rejects']", "['EU'\n 'rejects']", "['EU', rejects']", "['\\x']"])
+@pytest.mark.parametrize(
+    "spelled", ["['EU', rejects']", "['\\x']", "['EU' 'rejects', 'it']", "['EU''a']", "['EU' ... 'a']"]
+)
 def test_strings_that_only_look_like_lists_are_refused(spelled):
     with pytest.raises(InvalidInput, match=r"row 1 of .*'tokens': expected a list in JSON notation, got .*\. Put"):
         tagged({"tokens": spelled, "tags": "O O"})
@@ -180,3 +186,38 @@ def test_written_words_are_read_back_whatever_they_begin_with(tmp_path_factory, 
     rows = [{"tokens": [word for word, _ in text], "tags": [tag for _, tag in text]} for text in texts]
     write_rows(path, rows)
     assert words_and_tags(path.read_text()) == [(row["tokens"], row["tags"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "words", ["('EU', 'rejects')", "('EU', \"rejects\",)", "['EU' 'rejects']", "['EU'\n 'rejects']"]
+)
+@pytest.mark.parametrize("tags", ["('B-ORG', 'O')", "['B-ORG' 'O']", '["B-ORG", "O"]', "B-ORG O"])
+def test_cells_are_lists_as_json_python_and_numpy_print_them(words, tags):
+    assert tagged({"tokens": words, "tags": tags}) == [(["EU", "rejects"], ("B-ORG", "O"))]
+
+
+@pytest.mark.parametrize("cell", ["[1, 0]", "[1 0]", "[ 1 10]", "(1, 0)", "B-ORG,O", "B-ORG;O", "B-ORG|O", "B-ORG, O"])
+def test_cells_that_are_no_list_of_strings_are_refused(cell):
+    with pytest.raises(InvalidInput, match=r"row 1 of .*'tags' is .*\. Expected .*list .*"):
+        tagged({"tokens": "EU rejects", "tags": cell})
+    with pytest.raises(InvalidInput, match=r"row 1 of .*'tokens' is 'Peter,likes'\. Expected a list of strings"):
+        tagged({"tokens": "Peter,likes", "tags": cell})
+    assert tagged({"tokens": "1,000 , '('", "tags": "CD , X"}) == [(["1,000", ",", "'('"], ("CD", ",", "X"))]
+
+
+@pytest.mark.parametrize(
+    "spell", [str, json.dumps, lambda choices: str(np.array(choices)), lambda each: str(tuple(each))]
+)
+def test_choices_answers_and_label_sets_in_cells_are_lists_too(spell):
+    choices = ["It's 1, or", 'a "b"']
+    row = Row(1, {"context": "c", "choices": spell(choices)})
+    assert MULTIPLE_CHOICE.columns.read(row) == ("c", tuple(choices))
+    assert label_set(spell(choices)) == tuple(choices)
+
+
+@pytest.mark.parametrize("spell", [str, json.dumps])
+@pytest.mark.parametrize("answers", [[{"text": "EU", "start": 0}], {"text": ["EU"], "answer_start": [0]}, []])
+def test_answers_in_cells_are_objects(spell, answers):
+    rows = [{"question": "Who?", "context": "EU rejects", "answers": given} for given in (answers, spell(answers))]
+    as_values, as_text = read_questions(rows, QuestionColumns())
+    assert as_values.label == as_text.label

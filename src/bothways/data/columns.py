@@ -65,9 +65,13 @@ _MULTI_HOT = re.compile(r"\s*[\[(]?\s*[01]\.?([\s,;|]+[01]\.?)+\s*[\])]?\s*")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # A list of strings as JSON, Python or NumPy writes it; other text between brackets is no list.
 _LIKE_A_LIST = re.compile(r"""\s*\[\s*(\]|['"].*['"]\s*\])\s*""", re.DOTALL)
-# Commas are required: NumPy writes none, and Python would then read the strings as a single one.
+# Commas tell them from NumPy's lists, of which Python would read the strings as a single one.
 _STRING = r"""('([^'\\]|\\.)*'|"([^"\\]|\\.)*")"""
 _PYTHON_LIST = re.compile(rf"\[\s*({_STRING}\s*,\s*)*({_STRING}\s*)?\]", re.DOTALL)
+_TUPLE = re.compile(rf"\(\s*{_STRING}\s*(,\s*{_STRING}\s*)*,?\s*\)", re.DOTALL)
+_NUMPY_LIST = re.compile(rf"\[\s*({_STRING}\s+)*{_STRING}\s*\]", re.DOTALL)
+_NUMBERS = re.compile(r"[\[(]\s*[+-]?\d+(\s*,\s*[+-]?\d+|\s+[+-]?\d+)+\s*,?\s*[\])]", re.ASCII)
+_JOINED = re.compile(r"[^\s,;|]+([,;|][^\s,;|]+)+")
 
 
 def value_at(row: Row, column: str) -> object:
@@ -119,24 +123,42 @@ def check_encodable(text: str, what: str) -> None:
 
 
 def written_list(text: str, instead: str) -> list[object] | None:
-    """Parse a string that looks like a list, else return None; ``instead`` is advice for the error message.
+    """Parse a string that looks like a list of strings, else return None; ``instead`` is advice for the error message.
+
+    The list is as JSON, Python (also a tuple) or NumPy prints it.
 
     >>> written_list("['B-PER', 'O']", "Put white space between them")
     ['B-PER', 'O']
     """
-    if not _LIKE_A_LIST.fullmatch(text):
-        return None
     spelled = text.strip()
+    is_tuple = _TUPLE.fullmatch(spelled) is not None and "," in re.sub(_STRING, "", spelled)
+    if not is_tuple and not _LIKE_A_LIST.fullmatch(text):
+        return None
     try:
         return list(json.loads(spelled))
     except ValueError:
         pass
     try:
-        if _PYTHON_LIST.fullmatch(spelled):
+        if is_tuple or _PYTHON_LIST.fullmatch(spelled):
             return list(ast.literal_eval(spelled))
+        if _NUMPY_LIST.fullmatch(spelled):
+            return [ast.literal_eval(each[0]) for each in re.finditer(_STRING, spelled, re.DOTALL)]
     except (ValueError, SyntaxError):  # an escape that Python does not know, or a line that ends within a string
         pass
     raise InvalidInput(f"expected a list in JSON notation, got {text!r:.60}. {instead}, or write JSON Lines.")
+
+
+def written_objects(text: str) -> object:
+    """Parse a list or object as JSON or Python prints it; None if the string is neither."""
+    if text.lstrip()[:1] not in ("[", "{"):
+        return None
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            value: object = parse(text.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        return value
+    return None
 
 
 def class_label(value: object) -> str:
@@ -351,17 +373,26 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
     return words
 
 
+def list_at(row: Row, column: str, instead: str) -> object:
+    """Return the value of a column, parsed if it is a string that looks like a list; see `written_list`."""
+    value = value_at(row, column)
+    try:
+        listed = written_list(value, instead) if isinstance(value, str) else None
+    except InvalidInput as error:
+        raise InvalidInput(f"{row.where}: {column!r}: {error}") from error
+    return value if listed is None else listed
+
+
 def strings_at(row: Row, column: str) -> list[str]:
     """Return the strings in a column: a list, a string in list notation, or a string to split at white space."""
-    value = value_at(row, column)
+    value = list_at(row, column, "Put white space between the strings")
     if isinstance(value, str):
-        try:
-            listed = written_list(value, "Put white space between the strings")
-        except InvalidInput as error:
-            raise InvalidInput(f"{row.where}: {column!r}: {error}") from error
-        if listed is None:
-            return value.split()
-        value = listed
+        if _NUMBERS.fullmatch(value.strip()) or (_JOINED.fullmatch(value.strip()) and not value.strip()[0].isdigit()):
+            raise InvalidInput(
+                f'{row.where}: {column!r} is {shown(value, 40)}. Expected a list of strings, such as \'["a", "b"]\', '
+                "or strings separated by white space."
+            )
+        return value.split()
     if not isinstance(value, list | tuple):
         found = "null" if value is None else f"of type {type(value).__name__}"
         raise (EmptyInput if value is None else InvalidInput)(

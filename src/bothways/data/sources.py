@@ -307,6 +307,11 @@ def read_tagged(
         for number, label in enumerate(labels, start=1):
             if not label.strip():
                 raise InvalidInput(f"{row.where}: tag {number} in {tags!r} is empty. Expected a tag, such as 'O'.")
+            if len(label) > 1 and label[-1] in ",;":
+                raise InvalidInput(
+                    f"{row.where}: tag {number} in {tags!r} is {label!r}. Expected tags with white space between, "
+                    'or a list such as \'["B-PER", "O"]\'.'
+                )
             check_encodable(label, f"{row.where}: tag {number} in {tags!r}")
         count += 1
         yield TaggedRow(words, tuple(labels), row.where)

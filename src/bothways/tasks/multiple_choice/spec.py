@@ -8,7 +8,8 @@ from annotated_types import MinLen
 
 from bothways.choices import LabelRule, Unlabelled
 from bothways.confidence.confidence import TemperatureOptions
-from bothways.data import Row, text_at, value_at
+from bothways.data import Row, text_at
+from bothways.data.columns import list_at
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec
 
@@ -34,7 +35,11 @@ class ChoiceColumns:
         context = text_at(row, self.context)
         if len(self.choices) > 1:
             return context, tuple(text_at(row, column) for column in self.choices)
-        return self._checked(context, value_at(row, self.choices[0]), f"{row.where}: {self.choices[0]!r}")
+        return self._checked(
+            context,
+            list_at(row, self.choices[0], "Write the choices as a JSON list"),
+            f"{row.where}: {self.choices[0]!r}",
+        )
 
     def check(self, number: int, value: object) -> tuple[str, tuple[str, ...]]:
         """Validate a tuple or list of a context and its choices; return it as a tuple."""

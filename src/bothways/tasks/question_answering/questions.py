@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bothways.data import Example, Row, Source, read_rows, value_at
+from bothways.data.columns import written_objects
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.question_answering.spec import QuestionColumns
 
@@ -74,6 +75,8 @@ def hold_out_contexts(
 
 def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:
     match value:
+        case str(text) if (parsed := written_objects(text)) is not None:
+            return _answers(parsed, where)
         case Mapping():
             match value.get("text"), value.get("answer_start", value.get("start")):
                 case list(texts), list(starts) if len(texts) == len(starts):
