@@ -179,6 +179,17 @@ def class_label(value: object) -> str:
     raise InvalidInput(f"expected a class name (a string or a whole number), got {_described(value)}.")
 
 
+def in_order(names: Collection[str]) -> tuple[str, ...]:
+    """Return class names in the order of their numbers if all are numbers, as in scikit-learn, else in that of text.
+
+    >>> in_order({"10", "9", "-1"}), in_order({"10", "9", "b"})
+    (('-1', '9', '10'), ('10', '9', 'b'))
+    """
+    if all(map(DECIMAL.fullmatch, names)):
+        return tuple(sorted(names, key=lambda name: (Decimal(name), name)))
+    return tuple(sorted(names))
+
+
 def kind_of_label(value: object) -> type:
     """Return the kind of a label: ``str``, ``bool``, or ``float`` for any number."""
     value = plain_scalar(value)

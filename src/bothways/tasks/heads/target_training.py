@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.choices import TargetKind
+from bothways.data.columns import in_order
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import ScoreHead
@@ -46,12 +47,12 @@ def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target |
         case "regression":
             return standardized(np.array([example.label for example in examples], dtype=np.float32))
         case "multi":
-            names = tuple(sorted({name for example in examples for name in MultiLabel.names(example.label)}))
+            names = in_order({name for example in examples for name in MultiLabel.names(example.label)})
             if not names:
                 raise InvalidInput("expected at least one label in the rows, got none: check the label column.")
             target = MultiLabel(names)
         case "single":
-            names = tuple(sorted({str(example.label) for example in examples}))
+            names = in_order({str(example.label) for example in examples})
             if len(names) < 2:
                 raise InvalidInput(
                     "a classifier needs at least two classes, but every row of the training data is labelled "
