@@ -226,6 +226,7 @@ class SentenceSettings:
 
     def _pooling(self, hidden: int, *, cls_is_last: bool) -> dict[str, object]:
         theirs = {ours: name for name, ours in _pooling_names(cls_is_last=cls_is_last).items()}
+        theirs |= {"first": "cls", "last": "lasttoken"}
         chosen = [theirs[each] for each in self.poolings or ("mean",)]
         settings: dict[str, object] = {"word_embedding_dimension": hidden}
         if chosen == [name for _, name, _ in _POOLINGS if name in chosen]:
