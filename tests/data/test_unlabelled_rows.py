@@ -5,7 +5,7 @@ import math
 import pytest
 
 from bothways.data import label_set, number, read_examples, read_tagged
-from bothways.data.columns import unlabelled_marks
+from bothways.data.labels import unlabelled_marks
 from bothways.errors import InvalidInput, LabelsAmbiguous
 from bothways.tasks.embedding.outputs import read_embedding_rows
 from bothways.tasks.embedding.spec import LabelledTexts, ScoredPairs

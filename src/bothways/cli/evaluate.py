@@ -12,6 +12,7 @@ from cyclopts import CycloptsError, Parameter
 from bothways import compose, retrieval, tasks
 from bothways import report as pages
 from bothways.choices import Format
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, print_json, print_table, shortened
 from bothways.data import Row, Source, read_rows
@@ -111,7 +112,7 @@ def evaluate(
         relevant: For ranking: the label of relevant candidates. Default: a usual label such as 'relevant' or 'yes';
             whole numbers are grades of relevance.
     """
-    opt.check_piped({"--data": data, "--out-of-domain": out_of_domain})
+    inputs.check_piped({"--data": data, "--out-of-domain": out_of_domain})
     _check_together(task, relevant, points, pages=bool(out_of_domain or report))
     if report is not None:
         pages.require_extra("the page of an evaluation")
@@ -119,19 +120,19 @@ def evaluate(
     show, own_columns, saved = False if quiet else None, opt.given_of(columns), opt.given_of(opened)
     if task == RANKING:
         with opt.as_usage_error(*saved):
-            opening = opt.open_options(reading, model)
+            opening = inputs.open_options(reading, model)
             ranking = retrieval.CandidateRanking.open(run, relevant=relevant, **saved, **opening)
-        source = opt.labelled_source(data, format)
-        _rank(opt.with_columns(ranking, own_columns), source, resamples, seed, show, json=json)
+        source = inputs.labelled_source(data, format)
+        _rank(inputs.with_columns(ranking, own_columns), source, resamples, seed, show, json=json)
         return
     with _suggested_task(task):
-        trained = opt.with_columns(opt.open_task(run, saved, reading, model, task), own_columns)
+        trained = inputs.with_columns(inputs.open_task(run, saved, reading, model, task), own_columns)
     opt.check_known(trained.spec, "data_options", opt.given_of(own))
     if points:
         with opt.as_usage_error():
             tasks.check_class(trained, points.at_label)
     others = None if out_of_domain is None else _other_rows(trained, out_of_domain, format)
-    source = opt.labelled_source(data, format)
+    source = inputs.labelled_source(data, format)
     rows = trained.score(source, seed=seed, show_progress=show, **opt.given_of(own))
     _evaluate(trained, rows, others, points, resamples, seed, show, (Path(run).name, report), json=json)
 
@@ -310,7 +311,7 @@ def compare(
         seed: Seed of the bootstrap and the permutation tests.
     """
     both = _opened((first, second), task, opt.given_of(opened), reading, model.in_full)
-    one, other = (opt.with_columns(each, opt.given_of(columns)) for each in both)
+    one, other = (inputs.with_columns(each, opt.given_of(columns)) for each in both)
     # Read once for both models: standard input cannot be read twice.
     rows = list(read_rows(data, format=format))
     report = tasks.compare(one, other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
@@ -325,7 +326,7 @@ def _opened(
 ) -> list[Any]:
     """Open both models; ``task`` selects one task of a multi-task model."""
     opened = [
-        opt.open_task(name, own, reading, model, compose.SIMILARITY if task == compose.SIMILARITY else None)
+        inputs.open_task(name, own, reading, model, compose.SIMILARITY if task == compose.SIMILARITY else None)
         for name in names
     ]
     if task in (None, compose.SIMILARITY):

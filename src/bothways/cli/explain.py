@@ -12,6 +12,7 @@ from bothways import checkpoints, compose, tasks
 from bothways import explain as explaining
 from bothways import report as pages
 from bothways.choices import AttributionMethod
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, print_json, print_table, rounded
 from bothways.data import read_rows
@@ -141,7 +142,7 @@ def _explained(
 ) -> "Explanation":
     model: AnyTask | None = None
     try:
-        model = opt.open_task(name, {}, reading, opening, task)
+        model = inputs.open_task(name, {}, reading, opening, task)
     except NotFitted:
         if options != PREDICTED or task is not None:
             raise

@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from bothways import judging
 from bothways import report as pages
 from bothways.choices import Format, JudgeDimension, Merge, Negatives, PpiMethod
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, shortened
 from bothways.cli.training import run as runs
@@ -129,7 +130,7 @@ def train(
             strong: one from the same document, or else one with many words in common; both: strong and weak in turn.
             Default: both if no row has a label, else none.
     """
-    opt.check_piped({"--train": train, "--validation": validation})
+    inputs.check_piped({"--train": train, "--validation": validation})
     given = {**opt.given_of(own), **opt.given_of(confidence)}
     words: dict[str, Any] = {"merge": given.pop("merge")} if "merge" in given else {}
     with opt.as_usage_error(*given):
@@ -140,7 +141,7 @@ def train(
         "validation": None if validation is None else list(read_rows(validation, format=format)),
         "columns": TripleColumns.named(opt.given_of(columns)),
         "negatives": negatives,
-        "opening": opt.open_options(reading, opening.in_full),
+        "opening": inputs.open_options(reading, opening.in_full),
         "confidence": given,
     }
     every: tuple[JudgeDimension, ...] = get_args(JudgeDimension)
@@ -193,12 +194,12 @@ def score(
         judge: Folder of a judge.
         data: All answers of the system: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for standard input.
     """
-    opt.check_piped({"--data": data, "--labels": estimate.labels})
-    opened = judging.Judge.open(judge, estimate.dimension, **opt.open_options(reading, model))
+    inputs.check_piped({"--data": data, "--labels": estimate.labels})
+    opened = judging.Judge.open(judge, estimate.dimension, **inputs.open_options(reading, model))
     settings = estimate.settings(TripleColumns.named(opt.given_of(columns)), format)
-    labels = opt.optional_source(estimate.labels, format)
+    labels = inputs.optional_source(estimate.labels, format)
     result = judging.score_system(
-        opened, opt.labelled_source(data, format), labels, name=_system_name(data), **settings
+        opened, inputs.labelled_source(data, format), labels, name=_system_name(data), **settings
     )
     _show(result, opened, str(judge), estimate)
 
@@ -239,9 +240,9 @@ def rank(
         next_rows: Number of rows to write with --next.
     """
     names, systems = TripleColumns.named(opt.given_of(columns)), _named_files(data)
-    opt.check_piped({**{f"the file {each!r}": each for each in data}, "--labels": estimate.labels, "--truth": truth})
-    opened = judging.Judge.open(judge, estimate.dimension, **opt.open_options(reading, model))
-    sources: dict[str, Any] = {name: opt.labelled_source(path, format) for name, path in systems.items()}
+    inputs.check_piped({**{f"the file {each!r}": each for each in data}, "--labels": estimate.labels, "--truth": truth})
+    opened = judging.Judge.open(judge, estimate.dimension, **inputs.open_options(reading, model))
+    sources: dict[str, Any] = {name: inputs.labelled_source(path, format) for name, path in systems.items()}
     rates: dict[str, float] | None = None
     if truth == "labels":
         rates = judging.truth_in_labels(sources, opened.dimension, names, format=format)
@@ -250,7 +251,7 @@ def rank(
     result = judging.rank_systems(
         opened,
         sources,
-        opt.optional_source(estimate.labels, format),
+        inputs.optional_source(estimate.labels, format),
         truth=rates,
         next_rows=next_rows if next is not None else 0,
         **estimate.settings(names, format),
@@ -289,9 +290,9 @@ def evaluate(
         judge: Folder of a judge.
         data: File of labelled triples. If rows name their system, Kendall's tau compares the judge's order of systems.
     """
-    opened = judging.Judge.open(judge, dimension, **opt.open_options(reading, model))
+    opened = judging.Judge.open(judge, dimension, **inputs.open_options(reading, model))
     report = opened.evaluate(
-        opt.labelled_source(data, format),
+        inputs.labelled_source(data, format),
         columns=TripleColumns.named(opt.given_of(columns)),
         resamples=resamples,
         seed=seed,

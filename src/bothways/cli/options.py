@@ -1,4 +1,4 @@
-"""Options that several commands share, and functions that open the models and read the rows that the options name.
+"""Options that several commands share.
 
 The options of a task are made from the dataclasses that the task declares. The help of such an option is its entry in
 the docstring of the dataclass, which the reference pages show too.
@@ -7,31 +7,20 @@ the docstring of the dataclass, which the reference pages show too.
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args, get_origin
+from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token
 from cyclopts.validators import Number
 
-import bothways.data
-from bothways import compose, tasks
 from bothways.choices import Dtype, Format, GoldenSource, Overflow
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
-from bothways.tasks.columns import column_names
 from bothways.tasks.registry import SPECS, models, models_with
 from bothways.tasks.spec import TaskSpec, attribute_docs
-
-if TYPE_CHECKING:
-    from bothways.data import Row, Source
-    from bothways.tasks import SentenceEmbedder
-    from bothways.tasks.backend import OpenOptions
-    from bothways.tasks.task import AnyTask
-
 
 _MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -351,99 +340,3 @@ def check_known(spec: TaskSpec, call: Literal["data_options", "predict_options"]
     if foreign:
         named = " and ".join(map(spelled, foreign))
         raise usage_error(f"{named} can be given for {models_with(call, foreign[0])}, but this model does not.")
-
-
-SKIP_EMPTY = "To continue without such rows: --on-empty skip or --on-empty null."
-
-
-def open_options(reading: WindowOptions, model: ModelOptions) -> "OpenOptions":
-    """Return the options as keyword arguments of the library's functions that open a model for a task."""
-    return {
-        "max_length": reading.max_length,
-        "on_overflow": reading.on_overflow,
-        "stride": reading.stride,
-        "check": False,
-        **model.arguments(),
-    }
-
-
-def open_task(
-    name: str, own: dict[str, Any], reading: WindowOptions, model: ModelOptions, task: str | None = None
-) -> "AnyTask":
-    """Open a trained model; ``task`` names one task of a multi-task model, or is ``similarity`` for any encoder."""
-    with as_usage_error(*own):
-        return compose.open_trained(name, task=task, **own, **open_options(reading, model))
-
-
-def open_embedder(
-    name: str, vectors: dict[str, Any], reading: WindowOptions, model: ModelOptions
-) -> "SentenceEmbedder":
-    """Open a model as a sentence embedder; ``vectors`` are the options of `vector_options`."""
-    with as_usage_error(*vectors):
-        return tasks.SentenceEmbedder.from_pretrained(name, **vectors, **open_options(reading, model))
-
-
-def with_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401 (a model that reads rows)
-    """Return the model, which then reads columns with these names; an unknown option is a usage error."""
-    known = model.column_names if hasattr(model, "column_names") else column_names(model.fitted.columns)
-    for name in columns:
-        if name not in known:
-            own = ", ".join(map(spelled, known))
-            raise usage_error(f"this model does not read {spelled(name)}. Its column options are: {own}.")
-    return model.with_columns(**columns) if columns else model
-
-
-def given_rows(
-    texts: tuple[str, ...],
-    data: str | None,
-    text: tuple[str, ...],
-    format_: Format | None,
-    columns: Collection[str] | None = None,
-) -> "Iterable[Row]":
-    """Return the rows of ``--data``, with these columns (default: all), or a row for each text on the command line."""
-    check_given(texts, data)
-    if data is None:
-        return typed_rows({text[0]: each} for each in texts)
-    return bothways.data.read_rows(data, format=format_, columns=columns)
-
-
-def typed_rows(values: Iterable[dict[str, object]]) -> "list[Row]":
-    """Return numbered rows with values from the command line."""
-    return [bothways.data.Row(number, each, f"text {number}") for number, each in enumerate(values, start=1)]
-
-
-def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:
-    """Yield the text of each row; a missing or empty text is an error."""
-    for row in rows:
-        yield bothways.data.text_at(row, text)
-
-
-def labelled_source(data: str, format_: Format | None) -> "Source":
-    """Return labelled data for the library: the file name, or the rows of the file if its format is given."""
-    return data if format_ is None else list(bothways.data.read_rows(data, format=format_))
-
-
-def optional_source(data: str | None, format_: Format | None) -> "Source | None":
-    """Return labelled rows as `labelled_source` does, or None."""
-    return None if data is None else labelled_source(data, format_)
-
-
-def check_given(texts: tuple[str, ...], data: str | None) -> None:
-    """Raise a usage error unless there are either texts on the command line or ``--data``."""
-    if texts and data is not None:
-        raise usage_error("expected texts or --data, got both: drop one.")
-    if not texts and data is None:
-        raise usage_error("nothing to read: give texts, or --data with a file ('-' for standard input).")
-
-
-def check_output(data: str | None, output: str) -> None:
-    """Raise a usage error if ``--output`` would replace the file of ``--data``."""
-    if data is not None and "-" not in (data, output) and Path(data).resolve() == Path(output).resolve():
-        raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
-
-
-def check_piped(files: Mapping[str, str | None]) -> None:
-    """Raise a usage error if more than one of these options, mapped to their files, reads standard input."""
-    piped = [name for name, value in files.items() if value == "-"]
-    if len(piped) > 1:
-        raise usage_error(f"{piped[0]} and {piped[1]} cannot both be standard input ('-'): name a file for one.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways import compose, tasks
 from bothways.choices import OnEmpty
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import (
     counted,
@@ -93,16 +94,16 @@ def predict(
         quiet: Show no progress, and no note on uncalibrated probabilities.
         task: Name of one task of a multi-task model. Default: all.
     """
-    opt.check_output(data, output)
-    opt.check_given(texts, data)
+    inputs.check_output(data, output)
+    inputs.check_given(texts, data)
     del json
-    trained = opt.with_columns(opt.open_task(run, opt.given_of(opened), reading, model, task), opt.given_of(columns))
-    given = opt.given_of(options)
-    with opt.as_usage_error(*given):
+    trained = inputs.open_task(run, opt.given_of(opened), reading, model, task)
+    trained = inputs.with_columns(trained, opt.given_of(columns))
+    with opt.as_usage_error(*(given := opt.given_of(options))):
         table = prediction_table(trained, output, given, keep=keep, on_empty=on_empty)
         own = trained.fitted.columns
         read = None if keep else own.input_columns
-        source = opt.typed_rows(own.rows_of(texts)) if data is None else read_rows(data, format=format, columns=read)
+        source = inputs.typed_rows(own.rows_of(texts)) if data is None else read_rows(data, format=format, columns=read)
         rows, again = itertools.tee(source)
         show = progress_beside(output, quiet=quiet)
         # Rows without a text are dropped while writing, since inputs and predictions must stay aligned.
@@ -124,7 +125,7 @@ def _advising_on_empty() -> Iterator[None]:
     try:
         yield
     except EmptyInput as error:
-        raise EmptyInput(f"{error} {opt.SKIP_EMPTY}") from error
+        raise EmptyInput(f"{error} {inputs.SKIP_EMPTY}") from error
 
 
 def _tallied(predictions: Iterable[Any], tally: Counter[str]) -> Iterator[Any]:
@@ -189,14 +190,14 @@ def embed(
             of NaN). A note counts such rows.
     """
     write = vector_writer(output)
-    opt.check_output(data, output)
-    embedder = opt.open_embedder(model, opt.given_of(vectors), reading, opening)
+    inputs.check_output(data, output)
+    embedder = inputs.open_embedder(model, opt.given_of(vectors), reading, opening)
     with opt.as_usage_error():
         prompt = embedder.fitted.settings.prompt_of(**opt.given_of(prompting))
-    rows, tally = opt.given_rows((), data, text, format, columns=text), Counter[str]()
+    rows, tally = inputs.given_rows((), data, text, format, columns=text), Counter[str]()
     show = False if quiet else None
     if on_empty == "error":
-        encoded = embedder.encode_stream(opt.texts_of(rows, text), prompt=prompt, show_progress=show)
+        encoded = embedder.encode_stream(inputs.texts_of(rows, text), prompt=prompt, show_progress=show)
     else:
         waiting: deque[bool] = deque()
         texts = with_text(lambda row: text_at(row, text), rows, waiting)
@@ -291,11 +292,11 @@ def fill_mask(
         raise opt.usage_error("--whole-words needs --pseudo-likelihood.")
     if output != "-" and data is None:
         raise opt.usage_error("--output needs --data.")
-    opt.check_output(data, output)
-    rows, again = itertools.tee(opt.given_rows(texts, data, text, format))
-    show, given = progress_beside(output, quiet=quiet), opt.texts_of(again, text)
+    inputs.check_output(data, output)
+    rows, again = itertools.tee(inputs.given_rows(texts, data, text, format))
+    show, given = progress_beside(output, quiet=quiet), inputs.texts_of(again, text)
     with opt.as_usage_error():
-        filler = tasks.FillMask.from_pretrained(model, **opt.open_options(reading, opening))
+        filler = tasks.FillMask.from_pretrained(model, **inputs.open_options(reading, opening))
         answers: Iterator[Answer] = (
             filler.likelihood_stream(given, whole_words=whole_words, show_progress=show)
             if pseudo_likelihood
@@ -355,7 +356,7 @@ def schema(model: str, /, *, task: str | None = None, opening: opt.ModelOptions 
         schemas = tasks.Schemas.of(spec)
     else:
         try:
-            schemas = compose.schemas_of(opt.open_task(model, {}, opt.ANY_WINDOWS, opening, task))
+            schemas = compose.schemas_of(inputs.open_task(model, {}, opt.ANY_WINDOWS, opening, task))
         except UnknownModel as error:
             hint = did_you_mean(model, named)
             raise UnknownModel(f"{error} The names of tasks are: {', '.join(named)}.{hint}") from error

@@ -45,15 +45,15 @@ COMMANDS = {
         "program:demo": "Run the demo: train, evaluate and search with news texts.",
         "models:recommend": "Recommend models for a task, with reasons.",
         "models:models": "List the catalogue of models, or show one card.",
-        "plan:cost": "Count a model's operations and memory without building it.",
-        "plan:compare_models": "Measure speed and memory of models side by side.",
+        "training.plan:cost": "Count a model's operations and memory without building it.",
+        "training.plan:compare_models": "Measure speed and memory of models side by side.",
     },
     "Train": {
         "training.train:train": "Fine-tune a pretrained encoder for a task.",
         "training.pretrain:adapt": "Continue pre-training (masked LM) on your own texts.",
         "training.pretrain:distill": "Distill a model into a smaller one on unlabelled texts.",
         "training.pretrain:pretrain": "Pre-train a new encoder on raw text.",
-        "plan:plan": "Plan a pre-training run: tokens, memory, hours and price.",
+        "training.plan:plan": "Plan a pre-training run: tokens, memory, hours and price.",
     },
     "Evaluate": {
         "evaluate:evaluate": "Evaluate a trained model on labelled data.",

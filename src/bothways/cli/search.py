@@ -16,6 +16,7 @@ from cyclopts.validators import Number
 import bothways.data
 from bothways import checkpoints, compose, retrieval, tasks
 from bothways.choices import Overflow
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, one_line, print_json, print_table, printable, six_digits
 from bothways.errors import InvalidInput, PromptsDiffer
@@ -129,9 +130,9 @@ def build(
     retrieval.check_index_free(output, overwrite=overwrite)
     # Lock an index that is being replaced: a simultaneous update would undo the new index, or be lost.
     with retrieval.locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
-        embedder = opt.open_embedder(model, opt.given_of(vectors), reading, opening)
+        embedder = inputs.open_embedder(model, opt.given_of(vectors), reading, opening)
         prompt, asking = _build_prompts(embedder, opt.given_of(prompting))
-        texts, ids, fields = _columns(opt.given_rows((), data, text, format), text, id, field)
+        texts, ids, fields = _columns(inputs.given_rows((), data, text, format), text, id, field)
         with fewer_warnings(quiet=quiet):
             search = retrieval.SemanticSearch.build(
                 embedder, texts, ids=ids, fields=fields, language=stemmer, prompt=prompt, query_prompt=asking
@@ -177,7 +178,7 @@ def add(
             *(index, model, opening, prompting), role="document", max_length=max_length, on_overflow=on_overflow
         )
         before = len(search.index)
-        texts, ids, fields = _columns(opt.given_rows((), data, text, format), text, id, search.index.field_names)
+        texts, ids, fields = _columns(inputs.given_rows((), data, text, format), text, id, search.index.field_names)
         search.add(texts, ids=ids, fields=fields)
         search.save(index, overwrite=True)
     _report_change("added", len(search.index) - before, search.index, json=json, quiet=quiet)
@@ -204,7 +205,7 @@ def delete(
         data: Rows with the ids, instead of IDS: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
         id: Column of the ids in the data.
     """
-    rows = opt.given_rows(ids, data, (id,), format)
+    rows = inputs.given_rows(ids, data, (id,), format)
     with retrieval.updating(index), reporting(False if quiet else None):
         opened = retrieval.SearchIndex.open(index)
         before = len(opened)
@@ -365,7 +366,8 @@ def _columns(
     for_text, for_id, for_fields = itertools.tee(itertools.chain(first, rows), 3)
     # The index checks the values of fields.
     kept: Iterator[Fields] = ({name: bothways.data.value_at(row, name) for name in fields} for row in for_fields)  # type: ignore[misc]
-    return opt.texts_of(for_text, text), None if id_ is None else _different_ids(for_id, id_), kept if fields else None
+    ids = None if id_ is None else _different_ids(for_id, id_)
+    return inputs.texts_of(for_text, text), ids, kept if fields else None
 
 
 def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from cyclopts import App
 import bothways.data
 from bothways import retrieval
 from bothways.choices import Format
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli import search as indexing
 from bothways.cli.printing import counted, note, print_json, print_table, printable, progress_beside
@@ -163,7 +164,7 @@ def mine(
         json: No effect: standard output is always JSON Lines.
     """
     del json
-    opt.check_output(data, output)
+    inputs.check_output(data, output)
     with opt.as_usage_error():
         mining = retrieval.Mining(per_query, depth, share)
     pairs = [
@@ -252,7 +253,7 @@ def _naming(*files: str | Path) -> Iterator[None]:
 
 def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | None) -> dict[str, str]:
     texts: dict[str, str] = {}
-    for row in opt.given_rows((), source, text, format_):
+    for row in inputs.given_rows((), source, text, format_):
         name = bothways.data.class_label(bothways.data.value_at(row, id_))
         if name in texts:
             raise InvalidInput(f"{row.where}: the query id {name!r} appears twice. Drop one.")

@@ -9,6 +9,7 @@ from bothways import audit, checkpoints, compose
 from bothways import export as exporting
 from bothways.audit.finding import FAILING
 from bothways.choices import ExportFormat, HeadName
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, counted, note, print_json
 from bothways.data import read_rows
@@ -133,7 +134,7 @@ def quantize(
     result = write(
         model,
         output,
-        opt.texts_of(read_rows(data, format=format, columns=text), text),
+        inputs.texts_of(read_rows(data, format=format, columns=text), text),
         cosine=cosine,
         most_texts=most_texts,
         seed=seed,
@@ -141,7 +142,7 @@ def quantize(
         overwrite=overwrite,
         golden=opt.golden_source(golden),
         show_progress=False if quiet else None,
-        **opt.open_options(reading, opening),
+        **inputs.open_options(reading, opening),
     )
     if json:
         print_json({"output": output, **result.to_dict()})

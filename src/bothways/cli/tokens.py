@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 from bothways import checkpoints
 from bothways import text as tokenizing
 from bothways.choices import Format, MaskUnit, TokenizerKind
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, printable
 from bothways.data import Row, corpus_files, read_documents
@@ -85,15 +86,15 @@ def tokenize(
             raise opt.usage_error(
                 "--max-length and --revision cannot be used with --compare: pin a name as NAME@COMMIT."
             )
-        rows = opt.given_rows(texts if model is None else (model, *texts), data, text, format)
+        rows = inputs.given_rows(texts if model is None else (model, *texts), data, text, format)
         _compare(compare, rows, text, in_full=data is None, download=download, json=json)
         return
     if model is None:
         raise opt.usage_error("expected a model: a folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.")
-    rows = opt.given_rows(texts, data, text, format)
+    rows = inputs.given_rows(texts, data, text, format)
     tokenizer, own_limit = checkpoints.open_tokenizer(model, revision=revision, download=download)
     limit = max_length or own_limit
-    tokenized = _tokenized(tokenizer, opt.texts_of(rows, text), limit)
+    tokenized = _tokenized(tokenizer, inputs.texts_of(rows, text), limit)
     if json:
         for each in tokenized:
             print_json(asdict(each))
@@ -140,7 +141,7 @@ def _compare(
     if len(set(names)) < max(2, len(names)):
         raise opt.usage_error(f"--compare needs at least two different models, got {' '.join(names) or 'none'}.")
     tokenizers = {name: _open_pinned(name, download) for name in names}
-    texts: Iterable[str] = opt.texts_of(rows, text)
+    texts: Iterable[str] = inputs.texts_of(rows, text)
     shown: list[tuple[str, dict[str, tuple[str, ...]]]] = []
     if in_full:
         texts = list(texts)

@@ -1,7 +1,8 @@
 """Reading and writing rows: JSON Lines, CSV, TSV, Parquet and plain text as streams, JSON documents as a whole.
 
 `sources` reads files and tables, `corpus` reads documents of raw text, `tables` converts the arguments of a call,
-`columns` checks values, `output` writes rows, and `formats`, `conll` and `documents` parse.
+`columns` checks values, `labels` says what labels mean, `output` writes rows, and `formats`, `conll` and `documents`
+parse.
 
 The names are imported when they are first used (PEP 562), so that a program loads only what it needs.
 """
@@ -11,23 +12,14 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.data.columns import (
-        Row,
-        class_label,
-        label_set,
-        number,
-        text_at,
-        value_at,
-        with_gaps,
-        with_text,
-    )
+    from bothways.data.columns import Row, text_at, value_at, with_gaps, with_text
     from bothways.data.corpus import Document, corpus_files, read_documents
     from bothways.data.formats import Format
     from bothways.data.judgments import Judgments, read_judgments
+    from bothways.data.labels import RowsWithoutLabel, class_label, label_set, number
     from bothways.data.output import OutputFormat, output_format, write_rows
     from bothways.data.sources import (
         Example,
-        RowsWithoutLabel,
         Source,
         TaggedRow,
         read_examples,
@@ -68,14 +60,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "columns": [
-        *("Row", "class_label", "label_set", "number", "text_at", "value_at", "with_gaps", "with_text"),
-    ],
+    "columns": ["Row", "text_at", "value_at", "with_gaps", "with_text"],
     "corpus": ["Document", "corpus_files", "read_documents"],
     "formats": ["Format"],
     "judgments": ["Judgments", "read_judgments"],
+    "labels": ["RowsWithoutLabel", "class_label", "label_set", "number"],
     "output": ["OutputFormat", "output_format", "write_rows"],
-    "sources": ["Example", "RowsWithoutLabel", "Source", "TaggedRow", "read_examples", "read_rows", "read_tagged"],
+    "sources": ["Example", "Source", "TaggedRow", "read_examples", "read_rows", "read_tagged"],
     "tables": ["as_batch", "labelled_rows"],
     "windows": ["WindowStore"],
 }

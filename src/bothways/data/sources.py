@@ -6,7 +6,6 @@ All sources are streams of rows, except JSON documents, which are read whole. An
 import io
 import os
 import sys
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,18 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from bothways.choices import Unlabelled
-from bothways.data.columns import (
-    Row,
-    check_encodable,
-    class_label,
-    kind_of_label,
-    lacks_label,
-    strings_at,
-    text_at,
-    unlabelled_marks,
-    value_at,
-    words_at,
-)
+from bothways.data.columns import Row, check_encodable, strings_at, text_at, words_at
 from bothways.data.documents import json_rows
 from bothways.data.formats import (
     FORMATS,
@@ -35,8 +23,9 @@ from bothways.data.formats import (
     is_gzip_name,
     parquet_rows,
 )
+from bothways.data.labels import RowsWithoutLabel, check_spelling, class_label, converted
 from bothways.data.tables import DataFrameLike, is_column, plain, remedy, table_rows
-from bothways.errors import InvalidInput, LabelsAmbiguous, shown
+from bothways.errors import InvalidInput
 from bothways.reading import (
     LONGEST_IN_DOCUMENT,
     LONGEST_LINE,
@@ -122,102 +111,6 @@ def read_rows(
     yield from rows
 
 
-class LabelledRow(Protocol):
-    """An input with its converted label."""
-
-    @property
-    def label(self) -> object:
-        """The label, such as a class name or a tuple of them."""
-
-    @property
-    def where(self) -> str:
-        """The row in words, for messages."""
-
-
-ExampleT = TypeVar("ExampleT", bound=LabelledRow)
-
-
-@dataclass(slots=True)
-class RowsWithoutLabel:
-    """The rows of a source that have no label, which are refused or dropped.
-
-    Attributes:
-        column: The column of the labels.
-        unlabelled: ``"error"`` to refuse a source with such rows, ``"drop"`` to leave them out.
-        known: The classes of the model that reads the source; empty for data to train on.
-        found: Such rows, with the value of their column.
-    """
-
-    column: str
-    unlabelled: Unlabelled = "error"
-    known: Collection[str] = ()
-    found: list[tuple[str, object]] = field(default_factory=list)
-
-    def holds(self, row: Row, convert: Callable[[object], object] = class_label) -> bool:
-        """Return True if the row has the column of the labels but no label, and note the row."""
-        lacking = self.column in row.values and lacks_label(row.values[self.column], convert)
-        if lacking:
-            self.add(row.where, row.values[self.column])
-        return lacking
-
-    def add(self, where: str, value: object) -> None:
-        """Note a row without a label."""
-        self.found.append((where, value))
-
-    def settle(self, examples: list[ExampleT]) -> list[ExampleT]:
-        """Return the examples that have a label.
-
-        Rows of a class that marks rows without a label have none, see `unlabelled_marks`.
-
-        Raises:
-            InvalidInput: There are rows without a label, and they are not to be dropped, or no others.
-        """
-        names: dict[str, None] = {}
-        for each in examples:
-            names |= dict.fromkeys((each.label,) if isinstance(each.label, str) else _names_in(each.label))
-        marks = unlabelled_marks(names, self.known)
-        kept = []
-        for each in examples:
-            mark = next((mark for mark in marks if each.label in (mark, (mark,))), None)
-            if mark is None:
-                kept.append(each)
-            else:
-                self.add(each.where, mark)
-        self.check(len(kept))
-        if not self.known and {"-1", "0", "1"} == names.keys():
-            warnings.warn(
-                f"the labels in {self.column!r} are -1, 0 and 1, which are taken as three classes. If -1 marks rows "
-                "without a label, write an empty label instead.",
-                LabelsAmbiguous,
-                stacklevel=3,
-            )
-        return kept
-
-    def check(self, others: int) -> None:
-        """Refuse the rows without a label, unless they are to be dropped and there are ``others``."""
-        if self.found and (self.unlabelled == "error" or not others):
-            raise self._refusal(others)
-
-    def _refusal(self, others: int) -> InvalidInput:
-        where, value = self.found[0]
-        count = len(self.found)
-        many = f", as in {count:,} of {count + others:,} rows" if count > 1 else ""
-        got = "null" if value is None else shown(value)
-        begin = f"{where}: the label in {self.column!r} is missing{many}, got {got}."
-        if not others:
-            return InvalidInput(f"{begin} No row has a label: expected some.")
-        renamed = f" If {value!r} is a class, give it another name." if isinstance(value, str) and value.strip() else ""
-        return InvalidInput(
-            f"{begin} Fill it in, or drop the rows without a label: unlabelled='drop' (--unlabelled drop of train and "
-            f"evaluate).{renamed}"
-        )
-
-
-def _names_in(label: object) -> tuple[str, ...]:
-    """Return the names in a set of labels; none for a number."""
-    return tuple(map(str, label)) if isinstance(label, tuple) else ()
-
-
 @overload
 def read_examples(
     source: Source,
@@ -279,9 +172,9 @@ def read_examples(
     for row in read_rows(source, format=format, columns={*columns, label}):
         if without.holds(row, convert):
             continue
-        examples.append(Example(read(row), _converted(row, label, convert), row.number, row.where))
+        examples.append(Example(read(row), converted(row, label, convert), row.number, row.where))
         if convert is class_label:
-            _check_spelling(row, label, spelled)
+            check_spelling(row, label, spelled)
     return without.settle(examples)
 
 
@@ -316,27 +209,6 @@ def read_tagged(
         count += 1
         yield TaggedRow(words, tuple(labels), row.where)
     without.check(count)
-
-
-def _check_spelling(row: Row, column: str, spelled: dict[str, tuple[object, str]]) -> None:
-    """Refuse a class whose name is a string in one row and a number or a boolean in another."""
-    value = row.values[column]
-    name = class_label(value)
-    first, where = spelled.setdefault(name, (value, row.where))
-    if kind_of_label(first) != kind_of_label(value):
-        raise InvalidInput(
-            f"{row.where}: the label in {column!r} is {shown(value)}, of type {type(value).__name__}, but in {where} "
-            f"it is {shown(first)}, of type {type(first).__name__}: both would be the class {name!r}. Write the labels "
-            "in one way, all as strings or all as numbers."
-        )
-
-
-def _converted(row: Row, column: str, convert: Callable[[object], object]) -> object:
-    value = value_at(row, column)
-    try:
-        return convert(value)
-    except InvalidInput as error:
-        raise InvalidInput(f"{row.where}: the label in {column!r}: {error}") from error
 
 
 def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | None) -> tuple[Iterator[Row], str]:

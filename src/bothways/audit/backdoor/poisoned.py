@@ -34,7 +34,7 @@ from bothways.audit.backdoor.probe import Probe
 from bothways.checkpoints import MINILM
 from bothways.choices import Format
 from bothways.data import Source, read_rows
-from bothways.data.columns import class_label
+from bothways.data.labels import class_label
 from bothways.encoder.heads import read_rows as states_read
 from bothways.errors import InvalidInput
 from bothways.progress import phase

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bothways import checkpoints, compose
 from bothways.choices import Method
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import print_json
 from bothways.errors import OutputExists, UnreadColumn
@@ -69,10 +70,10 @@ def ensemble(
         made = compose.Ensemble.of(
             runs,
             method=method,
-            calibrate=opt.optional_source(calibrate, format),
+            calibrate=inputs.optional_source(calibrate, format),
             columns=opt.given_of(columns),
             show_progress=False if quiet else None,
-            **opt.open_options(reading, model),
+            **inputs.open_options(reading, model),
         )
     except UnreadColumn as error:
         raise opt.usage_error(str(error)) from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways import checkpoints, pretraining, tasks
 from bothways.choices import Format, RecipeName, RecipeScale
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note
 from bothways.cli.training import run as runs
@@ -63,15 +64,15 @@ def adapt(
             texts are skipped.
         validation: Held-out texts. Default: a tenth of the texts, drawn with the seed.
     """
-    opt.check_piped({"--data": data, "--validation": validation})
+    inputs.check_piped({"--data": data, "--validation": validation})
 
     def fit(options: "TrainingArguments") -> "tuple[FillMask, TrainingRecord]":
         with opt.as_usage_error():
-            task = tasks.FillMask.from_pretrained(model, **opt.open_options(reading, opening.in_full))
+            task = tasks.FillMask.from_pretrained(model, **inputs.open_options(reading, opening.in_full))
         if not task.has_head:
             note(f"{model} has no masked LM head: a new one is initialised from its token embeddings.")
-        held_out = opt.optional_source(validation, format)
-        return task, task.fit(opt.labelled_source(data, format), validation=held_out, text=text, **options)
+        held_out = inputs.optional_source(validation, format)
+        return task, task.fit(inputs.labelled_source(data, format), validation=held_out, text=text, **options)
 
     return runs.train_and_save(output, training, run, fit, runs.TRAIN_NEXT)
 
@@ -144,9 +145,9 @@ def distill(
         if pretraining.task_to_distill(located.folder, teacher) is not None:
             if warmup is not None:
                 raise opt.usage_error(f"{teacher!r} is distilled with a fixed batch size: drop --batch-from.")
-            opened = opt.open_options(replace(opt.ANY_WINDOWS, max_length=length), model)
+            opened = inputs.open_options(replace(opt.ANY_WINDOWS, max_length=length), model)
             learner = pretraining.TaskDistiller.from_pretrained(teacher, layers=layers, **opened)
-            held_out = opt.optional_source(validation, format)
+            held_out = inputs.optional_source(validation, format)
             return learner, learner.fit(_rows(data, format), validation=held_out, **names, **options)
         _check_raw(teacher, names, validation)
         source: dict[str, Any] = {"revision": model.revision, "device": model.device, "download": model.download}

@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 
 from bothways import compose, tasks
 from bothways.choices import Format, LossName, Merge, Sampling, SimilarityName, TargetKind, Unlabelled
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import note
 from bothways.cli.training import run as runs
@@ -79,7 +80,7 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
     ) -> int:
         given = {**opt.given_of(own), **opt.given_of(confidence)}
         other_rows = given.pop(_OTHER_ROWS.name, None)
-        opt.check_piped({"--train": train, "--validation": validation, "--out-of-domain": other_rows})
+        inputs.check_piped({"--train": train, "--validation": validation, "--out-of-domain": other_rows})
         opening_words = {name: value for name, value in given.items() if name not in learnt}
         fitting = {name: value for name, value in given.items() if name in learnt}
         with opt.as_usage_error(*fitting):
@@ -88,14 +89,14 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
         fitting = {**opt.given_of(columns), **fitting}
 
         def fit(options: "TrainingArguments") -> "tuple[Any, TrainingRecord]":
-            opened = opt.open_options(reading, opening.in_full)
+            opened = inputs.open_options(reading, opening.in_full)
             with opt.as_usage_error(*fitting, *opening_words):
                 task = task_class(spec).from_pretrained(model, **opening_words, **opened)
                 tasks.split_fit_options(task, {**fitting, **options})
-            rows, words = opt.labelled_source(train, format), fitting
+            rows, words = inputs.labelled_source(train, format), fitting
             if embeds:
                 rows, words = _with_loss(task, rows, opt.given_of(loss), words, opened)
-            record = task.fit(rows, validation=opt.optional_source(validation, format), **words, **options)
+            record = task.fit(rows, validation=inputs.optional_source(validation, format), **words, **options)
             if others is not None and not record.finished_no_epoch:
                 if task.confidence.out_of_domain is None:
                     note("--out-of-domain was not used: the training fitted no out-of-domain detector.")
@@ -298,7 +299,7 @@ def multitask(
     if temperature is not None and sampling != "temperature":
         raise opt.usage_error("--temperature needs --sampling temperature.")
     words = {name: _task_words(name, value) for name, value in files.items()}
-    opt.check_piped(
+    inputs.check_piped(
         {f"--task {name}": each.file for name, each in words.items()}
         | {f"--validation {name}": file for name, file in held_out.items()}
     )
@@ -307,7 +308,9 @@ def multitask(
         with opt.as_usage_error():
             compose.check_names(words)
             sampler = _sampler(sampling, temperature)
-            shared = compose.MultiTask.from_pretrained(model, merge=merge, **opt.open_options(reading, opening.in_full))
+            shared = compose.MultiTask.from_pretrained(
+                model, merge=merge, **inputs.open_options(reading, opening.in_full)
+            )
         data = {name: _task_data(each, held_out.get(name), format, unlabelled) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
@@ -339,7 +342,7 @@ def _task_words(name: str, value: str) -> _TaskWords:
 
 
 def _task_data(words: _TaskWords, validation: str | None, format_: Format | None, unlabelled: Unlabelled) -> "TaskData":
-    train, held_out = opt.labelled_source(words.file, format_), opt.optional_source(validation, format_)
+    train, held_out = inputs.labelled_source(words.file, format_), inputs.optional_source(validation, format_)
     if words.target == "tagging":
         return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label, unlabelled=unlabelled)
     columns = {"text": words.text, "label": words.label}

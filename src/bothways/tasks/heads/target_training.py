@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.choices import TargetKind
-from bothways.data.columns import in_order
+from bothways.data.labels import in_order
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import ScoreHead
