@@ -1,4 +1,4 @@
-"""Opening the models that a command's options name, and reading the rows that they name."""
+"""Functions that open the models and read the rows that the options of a command name."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
