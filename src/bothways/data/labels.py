@@ -1,4 +1,4 @@
-"""What the value of a label column means: a class, a set of labels, a number, or no label at all."""
+"""Meanings of a label column: a class, a set of labels, a number, or no label at all."""
 
 import json
 import math
