@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways import SemanticSearch, SentenceEmbedder, threads
 from bothways.cli.program import build_app
+from bothways.errors import ThreadsSpin
 from bothways.packing import ALL_ROWS, FIRST_TOKENS, pack
 from tiny_models import every_family, random_ids, random_types, tiny_config, tiny_encoder
 
@@ -239,6 +241,8 @@ def machine(root, membership, **files):
         ("4:a:/\n3:cpu,b:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 64),
         ("3:cpu,b:/d\n", {"cpu,b/d/cpu.cfs_quota_us": "50000\n", "cpu,b/d/cpu.cfs_period_us": "10000\n"}, 5),
         ("2:cpuset:/\n", {"cpuset/cpu.max": "100000 100000\n"}, 64),
+        ("0::/\n", {"cpu.max": "0 100000\n"}, 64),
+        ("0::/a\n", {"a/cpu.max": "half\n", "cpu.max": "250000 100000\n"}, 3),
         ("", {}, 64),
     ],
 )
@@ -289,20 +293,109 @@ def test_a_number_that_was_asked_for_counts_more(free):
     assert torch.get_num_threads() == 3
 
 
-def test_loading_respects_the_cgroups_once_and_then_what_the_program_sets(free, base):
-    from bothways import load
+# Notes the number of threads that it is imported with, and how they wait, as OpenMP does.
+FAKE_TORCH = "import os; seen = {name: os.environ.get(name) for name in ('OMP_NUM_THREADS', 'OMP_WAIT_POLICY')}"
 
-    torch.set_num_threads(5)
-    threads._respect_cgroups.cache_clear()
-    load(base)
-    assert torch.get_num_threads() == 2
+IMPORTING = """
+import json, os, sys
+from pathlib import Path
+before = dict(os.environ)
+import bothways
+from bothways import threads
+for each in (threads.granted_cores, threads.cores_are_shared):
+    each.__defaults__ = (Path(sys.argv[1]),)
+untouched = before == dict(os.environ)
+try:
+    from bothways import load
+except ImportError:  # the fake has nothing that a torch should have
+    pass
+print(json.dumps([untouched, sys.modules["torch"].seen]))
+"""
+
+
+@pytest.fixture
+def busy_container(tmp_path):
+    """A folder with a fake torch, and what Linux says in a container with one core of a machine that is busy."""
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    root = machine(tmp_path / "root", "0::/\n", **{"cpu.max": "50000 100000\n"})
+    (root / "proc/loadavg").write_text("99.00 99.00 99.00 99/999 7")
+    return tmp_path
+
+
+@pytest.mark.parametrize("given", [{}, {"OMP_NUM_THREADS": "3"}, {"OMP_WAIT_POLICY": "ACTIVE"}])
+def test_an_import_of_torch_by_the_package_finds_the_threads_chosen_and_what_its_user_set(given, busy_container):
+    ours = {name: value for name, value in os.environ.items() if name not in (*threads._NUMBER, *threads._WAITING)}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTING, str(busy_container / "root")],
+        env={**ours, "PYTHONPATH": os.pathsep.join([str(busy_container), *sys.path]), **given},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = {"OMP_NUM_THREADS": "1" if threads._cores() > 1 else None, "OMP_WAIT_POLICY": "PASSIVE", **given}
+    assert json.loads(done.stdout) == [True, expected]
+
+
+@pytest.fixture
+def torch_first(free):
+    """A process that imported torch before this package and opened no model, on busy cores."""
+    free.setattr(threads, "_TORCH_WAS_FIRST", True)
+    free.setattr(threads, "_cores", lambda: 8)
+    free.setattr(threads, "cores_are_shared", lambda _: True)
+    threads._catch_up.cache_clear()
+    yield free
+    threads._catch_up.cache_clear()
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 2), (4, 2), (5, 5)], ids=["cores", "cores of two threads", "set"])
+def test_a_torch_that_came_first_is_limited_to_the_granted_cores_once_unless_its_user_set_a_number(
+    before, after, torch_first
+):
+    torch.set_num_threads(before)
+    with (
+        pytest.warns(ThreadsSpin, match=f"its {after} threads spin .* import bothways before torch"),
+        threads.loading(),
+    ):
+        pass
+    assert torch.get_num_threads() == after
     torch.set_num_threads(4)
-    load(base)
+    with warnings.catch_warnings(action="error"), threads.loading():
+        pass
     assert torch.get_num_threads() == 4
 
 
+@pytest.mark.parametrize("case", ["free cores", "one thread", "said how to wait", "imported by us"])
+def test_nothing_is_said_where_threads_do_no_harm(case, torch_first):
+    torch.set_num_threads(1 if case == "one thread" else 2)
+    torch_first.setattr(threads, "cores_are_shared", lambda _: case != "free cores")
+    torch_first.setattr(threads, "_TORCH_WAS_FIRST", case != "imported by us")
+    if case == "said how to wait":
+        torch_first.setenv("KMP_BLOCKTIME", "200")
+    with warnings.catch_warnings(action="error"), threads.loading():
+        pass
+
+
+FIRST = """
+import json, sys, warnings
+import torch
+import bothways
+bothways.threads.cores_are_shared = lambda _: True
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        bothways.load(sys.argv[1])
+print(json.dumps([each.category.__name__ for each in caught]))
+"""
+
+
+@pytest.mark.slow  # every day: the same in this process
+def test_a_process_that_imports_torch_first_is_warned_once(base):
+    assert run(FIRST, base) == ["ThreadsSpin"]
+
+
 def test_a_thread_that_loads_leaves_the_number_of_the_others(free):
-    threads._respect_cgroups()
+    free.setattr(threads, "_TORCH_WAS_FIRST", False)
     torch.set_num_threads(3)
     with threads.loading(), ThreadPoolExecutor(1) as pool:
         assert torch.get_num_threads() == 1

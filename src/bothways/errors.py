@@ -177,6 +177,10 @@ class PromptsDiffer(UserWarning):
     """Texts are embedded without a prompt that their model's card asks for, or that the model now names."""
 
 
+class ThreadsSpin(UserWarning):
+    """Threads of torch keep their cores busy while they wait, on cores that other processes use too."""
+
+
 class MissingDependency(BothwaysError):
     """An optional package is not installed.
 

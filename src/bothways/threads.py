@@ -4,17 +4,25 @@ Every thread that runs parallel code gets its own pool of OpenMP threads. A fork
 thread's pool but none of its threads, and GNU's OpenMP then waits forever in the child for threads that do not exist.
 Loading a model therefore starts no pool, and a fork ends the forking thread's pools first: both processes start new
 ones, with the same number of threads, when they need them.
+
+OpenMP reads its variables once, when torch is loaded. So a finder of modules, which finds none, sets them when torch is
+about to be imported, by this package or by its user. If torch was imported before this package, the number of threads
+is set when the first model is opened, and a warning says if its threads spin on busy cores.
 """
 
+import contextlib
 import ctypes
 import itertools
 import math
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
+
+from bothways.errors import ThreadsSpin
 
 # Variables for the number of threads; torch asks MKL, and MKL asks OpenMP.
 _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -28,11 +36,13 @@ def granted_cores(root: Path = Path("/")) -> int:
 
     Quotas are rounded up. ``root``, here and in the functions below, is the folder that holds ``proc`` and ``sys``.
     """
-    return min([_cores(), *(math.ceil(quota) for quota in _quotas(root))])
+    return max(1, min([_cores(), *(math.ceil(quota) for quota in _quotas(root))]))
 
 
 def choose_threads(threads: int | None = None) -> None:
     """Set the number of threads for libraries that are loaded later, and how these threads wait for each other.
+
+    Called without a number whenever torch is about to be imported.
 
     A waiting thread spins for a while, which is fastest if each thread has its own core. If other processes share the
     cores, a spinning thread takes the core from the thread that it waits for, so waiting threads sleep instead.
@@ -47,7 +57,7 @@ def choose_threads(threads: int | None = None) -> None:
             sys.modules["torch"].set_num_threads(threads)
     elif not os.environ.keys() & set(_NUMBER) and granted_cores() < _cores():
         os.environ["OMP_NUM_THREADS"] = str(granted_cores())
-    if not os.environ.keys() & _WAITING and cores_are_shared(threads or granted_cores()):
+    if not os.environ.keys() & _WAITING and cores_are_shared(compute_threads()):
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
@@ -72,9 +82,13 @@ def cores_are_shared(threads: int, root: Path = Path("/")) -> bool:
 def loading() -> Iterator[None]:
     """While the block runs, compute in the calling thread only, so that loading starts no thread pool.
 
-    The first call in a process also limits torch to the granted cores, unless the environment sets a number of threads.
+    The first call in a process catches up with `choose_threads` if torch was imported before this package.
+
+    Warns:
+        ThreadsSpin: The threads of a torch that was imported before spin on cores that other processes use.
     """
-    _respect_cgroups()
+    if _TORCH_WAS_FIRST:
+        _catch_up()
     with calling_thread_alone():
         yield
 
@@ -113,11 +127,23 @@ def limit_calling_thread(number: int) -> None:
 
 
 @cache
-def _respect_cgroups() -> None:
+def _catch_up() -> None:
+    """Limit torch to the granted cores, unless its user set a number of threads, and warn if its threads spin."""
     import torch
 
-    if not os.environ.keys() & set(_NUMBER) and torch.get_num_threads() > granted_cores():
+    # By default torch has a thread for each core, or for each two where a core runs two threads.
+    default = torch.get_num_threads() in {_cores(), _cores() // 2}
+    if default and not os.environ.keys() & set(_NUMBER) and torch.get_num_threads() > granted_cores():
         torch.set_num_threads(granted_cores())
+    threads = torch.get_num_threads()
+    if threads > 1 and not os.environ.keys() & _WAITING and cores_are_shared(threads):
+        warnings.warn(
+            f"torch was imported before bothways, and its {threads} threads spin while they wait for each other. Other "
+            "processes keep the cores busy, so a prediction can take many times as long as it could: import bothways "
+            "before torch, set OMP_WAIT_POLICY=PASSIVE before torch is imported, or call torch.set_num_threads(1).",
+            ThreadsSpin,
+            stacklevel=2,
+        )
 
 
 @cache
@@ -159,12 +185,24 @@ def _quotas(root: Path) -> Iterator[float]:
     """Yield the CPU quota in cores of each cgroup of the process that has one."""
     kinds = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
     for folder, names in itertools.product(cgroup_folders("cpu", root), kinds):
-        files = [folder / name for name in names]
-        if all(file.is_file() for file in files):
-            granted, period = " ".join(file.read_text(encoding="ascii") for file in files).split()
-            if granted.isdecimal():  # "max" and -1 mean no quota
+        # Without such files, or with "max" or -1, the group has no quota.
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            granted, period = " ".join((folder / name).read_text(encoding="ascii") for name in names).split()
+            if int(granted) > 0:
                 yield int(granted) / int(period)
 
 
+class _BeforeTorch:
+    """A finder of modules that finds none, but chooses the threads when torch is about to be imported."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        del path, target
+        if name == "torch":
+            choose_threads()
+
+
+_TORCH_WAS_FIRST = "torch" in sys.modules
+sys.meta_path.insert(0, _BeforeTorch)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_end_pools)
