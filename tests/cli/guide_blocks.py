@@ -1,11 +1,13 @@
 """Code blocks of the README and of the guides, run in a folder of files that tiny models can read.
 
 A block of Python is executed, and what it prints is held against the block ``text`` behind it. Of a block ``console``,
-each command ``$ bothways ...`` is run in this process, and what it prints is held against the lines below it. Numbers
+each command ``$ bothways ...`` is run in this process, and what it prints is held against the lines below it; ``$ cd``
+changes the working directory. Numbers
 are those of real models and real texts, and are not compared: the names at the beginning of a line are.
 """
 
 import io
+import os
 import re
 import shlex
 from contextlib import redirect_stdout
@@ -21,7 +23,7 @@ _NAME = re.compile(r"^([a-z][\w@ -]*?)(?:  +|: )")
 _CLASS = re.compile(r"\d\.\d{4} \d\.\d{4} ")
 # What a page says for real models is too much, or too long, for tiny ones.
 _SHORTENED = {"--updates": "2", "--epochs": "2", "--max-length": "16", "--layers": "1", "--vocabulary": "80"}
-_OF_TRAININGS = ("distill", "adapt")
+_OF_TRAININGS = ("distill", "adapt", "train", "judge train")
 # Commands, and calls in Python, that take seconds whatever the model.
 _SLOW = ("compare-models", "recommend")
 _SLOW_WORDS = ("here", "requests-onnx")  # the page on light installations exports every day
@@ -68,7 +70,9 @@ def commands(block):
         program, *words = shlex.split(lines[start][2:], comments=True)
         if program == "torchrun":
             words = words[words.index("bothways") + 1 :]
-        if program in ("bothways", "torchrun"):
+        elif program == "cd":
+            words = [program, *words]
+        if program in ("bothways", "torchrun", "cd"):
             made.append(Command(tuple(words), "\n".join(lines[start + 1 : end])))
     return made
 
@@ -106,6 +110,9 @@ def run_page(page, tiny, *, slow):
 
 def run_command(command, tiny, where):
     """Run a command with a tiny model, and hold its output against what is shown of it."""
+    if command.words[0] == "cd":
+        os.chdir(command.words[1])
+        return
     if any(option in command.words for option in _ONLINE):
         known = call(command.words[0], "--help").out
         for word in command.words:
@@ -114,8 +121,10 @@ def run_command(command, tiny, where):
     words = [word.replace(PRETRAINED, str(tiny)) for word in command.words]
     for place, word in enumerate(words[:-1]):
         words[place + 1] = _SHORTENED.get(word, words[place + 1])
-    if words[0] in _OF_TRAININGS and "--updates" not in words:
+    if " ".join(words).startswith(_OF_TRAININGS) and "--updates" not in words:
         words += ["--updates", "2"]
+    if words[:2] == ["search", "mine"]:
+        words += ["--share", "1"]  # random vectors are all alike
     outcome = call(*words)
     assert outcome.code == 0, f"{where}\n{outcome.err}"
     _hold(command.shown, outcome.out + outcome.err, where)

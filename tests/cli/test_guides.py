@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from guide_blocks import blocks, commands_of, run_page
-from guide_files import FILES, prepare
+from guide_files import prepare
 
 from bothways.tasks.heads import training as head_training
 
@@ -37,12 +37,6 @@ def test_a_page_runs(page, workplace):
 )
 def test_a_page_runs_with_its_slow_commands(page, workplace):
     run_page(page, prepare(page.name, workplace), slow=True)
-
-
-def test_files_are_of_pages_that_exist_and_name_them():
-    texts = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
-    assert set(FILES) <= set(texts)
-    assert [name for page, files in FILES.items() for name in files if name not in texts[page]] == []
 
 
 def test_every_task_has_a_snippet():

@@ -15,6 +15,7 @@ EXPECTED = {"1": {"184": 3, "d 2": -1}, "2": {"184": 0}}
     [
         "query_id\tdoc_id\trelevance\n1\t184\t3\n1\td 2\t-1\n\n2\t184\t0\n",
         "\ufeffquery_id\tdoc_id\trelevance\r\n1\t184\t3\r\n1\td 2\t-1\r\n2\t184\t0\r\n",
+        '"query_id"\t"doc_id"\t"relevance"\n"1"\t"184"\t3\n"1"\t"d 2"\t-1\n"2"\t"184"\t"0"\n',
         "query-id\tcorpus-id\tscore\n1\t184\t3\n1\td 2\t-1\n2\t184\t0",
     ],
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnknownCommandError, UnknownOptionError
 from cyclopts.validators import Number
 
-from bothways.cli.options import ANY_MODEL, ModelOptions, Threads, command, spelled, usage_error
+from bothways.cli.options import ANY_MODEL, Flag, ModelOptions, Threads, command, spelled, usage_error
 from bothways.cli.printing import BAD_USAGE, BROKEN_PIPE, FAILED, complain, interrupted_code, note
 from bothways.errors import (
     BothwaysError,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "Choose a model": {
         "program:demo": "Run the demo: train, evaluate and search with news texts.",
+        "program:examples": "Write the files that the guides use.",
         "models:recommend": "Recommend models for a task, with reasons.",
         "models:models": "List the catalogue of models, or show one card.",
         "training.plan:cost": "Count a model's operations and memory without building it.",
@@ -147,6 +148,21 @@ def demo(
 
     choose_threads(threads)
     run(output, seed=seed, show=print)
+
+
+@command("Example:\n  bothways examples examples")
+def examples(folder: Path, /, *, overwrite: Flag = False) -> None:
+    """Write the files that the guides use.
+
+    A README.md in the folder lists the files with their columns.
+
+    Args:
+        folder: A new folder.
+        overwrite: Replace an existing folder.
+    """
+    from bothways.demo.examples import write_examples
+
+    note(f"{len(write_examples(folder, overwrite=overwrite))} files in {folder}, listed in {folder / 'README.md'}")
 
 
 @dataclass(frozen=True, slots=True)

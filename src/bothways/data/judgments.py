@@ -64,13 +64,19 @@ def _records(path: Path) -> Iterator[tuple[str, str, str, str]]:
             if not line.strip():
                 continue
             if headed is None:
-                headed = tuple(line.rstrip("\r\n").split("\t")) in _HEADERS
+                headed = tuple(_cells(line)) in _HEADERS
                 if headed:
                     continue
-            fields = line.rstrip("\r\n").split("\t") if headed else line.split()
+            fields = _cells(line) if headed else line.split()
             if len(fields) != (3 if headed else 4):
                 raise InvalidInput(
                     f"{where} has {len(fields)} columns. Expected 3 separated by tabs, with the header 'query_id, "
                     "doc_id, relevance', or 4 as in TREC: query, iteration, document, relevance."
                 )
             yield where, fields[0], fields[-2], fields[-1]
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line of a table, without their quotes if they have any."""
+    cells = line.rstrip("\r\n").split("\t")
+    return [cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell for cell in cells]
