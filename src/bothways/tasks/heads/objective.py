@@ -87,10 +87,11 @@ class LossUnits:
 
     def of(self, windows: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the indices of the units in some windows, and their rows in a batch of these windows."""
-        begins = np.cumsum([0, *self.heights_W[list(windows[:-1])]])
-        numbers = [np.arange(self.starts[window], self.starts[window + 1]) for window in windows]
-        rows = [begin + self.rows_U[each] for begin, each in zip(begins, numbers, strict=True)]
-        return np.concatenate(numbers), np.concatenate(rows)
+        taken = np.asarray(windows)
+        counts, heights = self.starts[taken + 1] - self.starts[taken], self.heights_W[taken]
+        before = np.cumsum(counts) - counts
+        numbers = np.arange(counts.sum()) + np.repeat(self.starts[taken] - before, counts)
+        return numbers, self.rows_U[numbers] + np.repeat(np.cumsum(heights) - heights, counts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
