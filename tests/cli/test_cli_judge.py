@@ -31,6 +31,7 @@ def judged(files, tmp_path_factory):
         gold += rows[:40]
         write_jsonl(folder / f"{name}.jsonl", [{key: row[key] for key in row if key != LABEL} for row in rows])
         write_jsonl(folder / f"gold_{name}.jsonl", rows[:40])
+        write_jsonl(folder / f"ids_{name}.jsonl", [{key: row[key] for key in ("id", LABEL)} for row in rows[:40]])
     write_jsonl(folder / "gold.jsonl", gold)
     trained = ok(
         *("judge", "train", "--model", files / "tiny", "--train", folder / "triples.jsonl", "--dimension", LABEL),
@@ -49,6 +50,17 @@ def test_a_score_has_every_interval(judged, tmp_path):
     assert "What was assumed" in (tmp_path / "page.html").read_text()
     shown = ok(*words, "--quiet")
     assert "classical" in shown.out
+    assert "60 rows of A; labels: 40 of 60 rows" in shown.out
+
+
+def test_labelled_rows_of_their_own_are_judged_and_said_to_be(judged, tmp_path):
+    words = ("judge", "score", judged / "judge", "--data", judged / "A.jsonl", "--labels", judged / "gold_B.jsonl")
+    score = ok(*words, "--json", "--report", tmp_path / "page.html").json()
+    assert (score["rows"], score["labels"], score["labels_not_among_rows"]) == (60, 40, 40)
+    assert "40, 40 of them not among the 60 rows" in (tmp_path / "page.html").read_text()
+    shown = ok(*words)
+    assert "60 rows of A; labels: 40, 40 of them not among the 60 rows" in shown.out
+    assert "40 of 40 labelled rows are not among the data: the judge read their own texts" in shown.err
 
 
 def test_a_ranking_has_every_system_and_writes_rows_to_label(judged, tmp_path):
@@ -64,6 +76,7 @@ def test_a_ranking_has_every_system_and_writes_rows_to_label(judged, tmp_path):
     ranking = found.json()
     assert {each["system"] for each in ranking["systems"]} == {"A", "B"}
     assert ranking["kendall_tau"] in (-1, 1)
+    assert ranking["separation"]["labels"] == ranking["labels_to_separate_first_two"]
     rows = read_jsonl(tmp_path / "next.jsonl")
     assert len(rows) == 6
     assert rows[0].keys() >= {"id", "system", "query", "passage"}
@@ -82,7 +95,7 @@ def test_a_judge_is_compared_with_labels(judged):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--labels", "gold_B.jsonl"), 1, "40 of 40 match none: id 's2-0'"),
+        (("--labels", "ids_B.jsonl"), 1, "40 of 40 do neither: id 's2-0'"),
         ((), 1, "expected human labels, got no file of labels"),
         (("--labels", "gold_A.jsonl", "--dimension", "answer_relevance"), 1, "which judges context_relevance"),
         (("--labels", "gold_A.jsonl", "--level", 2), 2, "--level"),

@@ -16,9 +16,9 @@ from bothways.evaluation.prediction_powered import (
     Sample,
     estimate_difference,
     estimate_mean,
-    labels_to_separate,
     powered_mean,
     probability_better,
+    separation,
 )
 
 FROZEN = json.loads(Path(reference.__file__).with_suffix(".json").read_text())
@@ -356,7 +356,7 @@ def typical(rate, accuracy=0.85, labels=60, others=4000):
 
 
 def test_as_many_labels_as_are_asked_for_separate_the_systems_in_four_of_five_cases():
-    more = labels_to_separate(typical(0.8), typical(0.7), pairing="unpaired")
+    more = separation(typical(0.8), typical(0.7), pairing="unpaired").labels
     separated = []
     for seed in range(200):
         samples = two_systems((0.8, 0.7), 60 + more, others=4000 - more, seed=seed)
@@ -365,16 +365,32 @@ def test_as_many_labels_as_are_asked_for_separate_the_systems_in_four_of_five_ca
 
 
 def test_nothing_more_is_needed_where_the_interval_leaves_out_zero():
-    assert labels_to_separate(*two_systems((0.9, 0.5), 100), pairing="unpaired") == 0
+    assert separation(*two_systems((0.9, 0.5), 100), pairing="unpaired").labels == 0
 
 
 def test_no_number_of_labels_separates_equal_systems():
     first, _ = two_systems((0.8, 0.8), 100)
-    assert labels_to_separate(first, first, pairing="paired") is None
-    assert labels_to_separate(first, Sample([1, 0, 1, 1], [1, 0, 1, 1], [1, 1, 0, 1]), pairing="unpaired") is None
+    assert separation(first, first, pairing="paired").labels is None
+    other = Sample([1, 0, 1, 1], [1, 0, 1, 1], [1, 1, 0, 1])
+    assert separation(first, other, pairing="unpaired").labels is None
+    # Equal systems are told apart by chance alone, at the level of the interval.
+    same = separation(first, first, pairing="unpaired")
+    assert (same.labels, same.low) == (None, -same.high)
+    assert same.power_of_all == pytest.approx(0.05, abs=0.01)
+
+
+def test_the_interval_and_the_power_of_labels_on_all_rows_are_those_of_samples_of_that_size():
+    found = separation(typical(0.8, others=240), typical(0.7, others=240), pairing="unpaired")
+    drawn = []
+    for seed in range(300):
+        samples = two_systems((0.8, 0.7), 300, others=1, seed=seed)
+        drawn.append(estimate_difference(*samples, pairing="unpaired", method="classical"))
+    assert found.labels != 0
+    assert np.mean([each.low > 0 for each in drawn]) == pytest.approx(found.power_of_all, abs=0.07)
+    assert np.mean([each.high - each.low for each in drawn]) == pytest.approx(found.high - found.low, rel=0.05)
 
 
 def test_more_certainty_needs_more_labels():
     samples = typical(0.8), typical(0.7)
-    usual, strict = (labels_to_separate(*samples, pairing="unpaired", level=level) for level in (0.95, 0.99))
+    usual, strict = (separation(*samples, pairing="unpaired", level=level).labels for level in (0.95, 0.99))
     assert 0 < usual < strict

@@ -42,8 +42,46 @@ def test_labels_that_would_separate_close_systems_are_counted():
     gold = [{**row, "system": name} for name, each in rows.items() for row in each[:60]]
     found = rank_systems(fake_judge(), {name: without(each, LABEL) for name, each in rows.items()}, gold)
     gap = found.comparisons[0].difference
-    assert (found.separating_labels == 0) == (gap.low > 0)
-    assert rank_systems(fake_judge(), SYSTEMS).separating_labels == 0
+    assert (found.separating.labels == 0) == (gap.low > 0)
+    assert rank_systems(fake_judge(), SYSTEMS).separating.labels == 0
+
+
+def test_a_sentence_says_how_many_labels_and_with_what_power_or_what_interval_all_labels_would_give(ranking):
+    assert ranking.separation.startswith("The 95% interval of the difference between high and middle excludes 0")
+
+    def said(count, labels, rates):
+        rows = {name: triples(count, seed=at, rate=rate) for at, (name, rate) in enumerate(rates.items())}
+        gold = [{**row, "system": name} for name, each in rows.items() for row in each[:labels]]
+        return rank_systems(fake_judge(0.4), {name: without(each, LABEL) for name, each in rows.items()}, gold)
+
+    found = said(3000, 50, {"a": 0.7, "b": 0.75})
+    more = found.separating
+    assert f"labels of {more.labels:,} more random rows each would separate" in found.separation
+    assert "with a power of 80%: the probability that the 95% interval of the difference then excludes 0" in (
+        found.separation
+    )
+    assert more.power_of_all > more.power == 0.8
+    found = said(100, 50, {"a": 0.7, "b": 0.72})
+    more = found.separating
+    assert (more.labels, found.to_dict()["labels_to_separate_first_two"]) == (None, None)
+    assert f"would be about {more.low:+.4f} to {more.high:+.4f}" in found.separation
+    assert f"excludes 0 with a probability of {more.power_of_all:.0%} (the power; 80% is usual)" in found.separation
+    assert found.to_dict()["separation"]["power_of_all"] == more.power_of_all < 0.8
+    assert "only more rows can separate" in said(40, 40, {"a": 0.7, "b": 0.72}).separation
+
+
+def test_labelled_rows_of_both_systems_may_be_other_queries():
+    others = {name: triples(100, seed=at + 10, rate=rate) for at, (name, rate) in enumerate(RATES.items())}
+    gold = [
+        {**row, "system": name, "id": f"x{row['id']}", "query": f"{row['query']} again"}
+        for name, rows in others.items()
+        for row in rows
+    ]
+    found = rank_systems(fake_judge(), UNLABELLED, gold, next_rows=6)
+    assert [each.system for each in found.systems] == ["high", "middle", "low"]
+    assert {(each.rows, each.separate, each.estimate.labels) for each in found.systems} == {(300, 100, 100)}
+    assert {each.pairing for each in found.comparisons} == {"paired"}
+    assert not any("again" in each.triple.query for each in found.next_rows)
 
 
 def test_rows_to_label_next_are_those_on_which_the_judge_sees_the_first_two_apart(ranking):
@@ -87,7 +125,8 @@ def test_kendalls_tau_of_orders():
 
 def test_one_system_is_a_ranking_too():
     found = rank_systems(fake_judge(), {"a": UNLABELLED["low"]}, without(GOLD[:100], "system"), next_rows=5)
-    assert (len(found.systems), found.comparisons, found.separating_labels) == (1, (), None)
+    assert (len(found.systems), found.comparisons, found.separating) == (1, (), None)
+    assert found.separation == ""
     assert len(found.next_rows) == 5
 
 

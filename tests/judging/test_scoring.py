@@ -37,6 +37,24 @@ def test_labels_in_the_data_are_taken_where_no_file_is_given():
     assert score_system(fake_judge(), rows).estimate == score_system(fake_judge(), ROWS, ROWS[:100]).estimate
 
 
+def test_labelled_rows_that_are_not_among_the_data_are_judged_by_their_own_texts():
+    judge, others = fake_judge(), [{**row, "id": f"x{at}"} for at, row in enumerate(triples(120, seed=7, rate=0.7))]
+    found = score_system(judge, without(ROWS, LABEL), others, name="a")
+    stated = [judge.probabilities(read_triples(rows, judge.dimension).triples) for rows in (others, ROWS)]
+    sample = Sample([row[LABEL] for row in others], *stated)
+    for method, estimate in found.estimates.items():
+        assert estimate == estimate_mean(sample, method=method)
+    assert found.judge_mean == stated[1].mean()
+    assert (found.rows, found.separate, found.estimate.labels) == (400, 120, 120)
+    assert found.to_dict()["labels_not_among_rows"] == 120
+    assert "120 of 120 labelled rows are not among the data" in found.warnings[0]
+    assert found.labelled == "120, 120 of them not among the 400 rows"
+    # Some labels of rows of the data beside them.
+    mixed = score_system(judge, without(ROWS, LABEL), [*others, *ROWS[:30]], name="a")
+    assert (mixed.estimate.labels, mixed.estimate.unlabelled, mixed.separate) == (150, 370, 120)
+    assert mixed.quality.report.n == 150
+
+
 def test_no_labels_are_refused():
     with pytest.raises(InvalidInput, match="expected human labels, got no file of labels and none in the column"):
         score_system(fake_judge(), without(ROWS, LABEL))

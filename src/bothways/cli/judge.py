@@ -43,7 +43,8 @@ class EstimateOptions:
     """Options for estimating success rates."""
 
     labels: opt.File | None = None
-    """File of human labels for randomly drawn rows of each system. Default: the labels in the data."""
+    """File of human labels for randomly drawn rows of each system, or of labelled rows with texts of their own.
+    Default: the labels in the data."""
     dimension: Dimension = None
     method: PpiMethod = "ppi++"
     """Method of the interval to show first; all three are reported. ppi++ weights the judge by its agreement with the
@@ -167,7 +168,8 @@ def _fit(
 
 _SCORE_EXAMPLE = """\
 Draw the rows to label at random. A row of --labels has the id or the texts of
-an answer, and a column such as context_relevance.
+an answer, and a column such as context_relevance. It need not be among the
+data: the judge then reads its own query, passage and answer.
 
 Example:
   bothways judge score runs/judge --data answers.jsonl --labels gold.jsonl \\
@@ -361,8 +363,7 @@ def _facts(judge: "Judge") -> dict[str, str]:
 
 
 def _print_score(result: "SystemScore", judge: "Judge") -> None:
-    labelled = f"{result.estimate.labels:,} labelled"
-    print(f"{judge.dimension.question} {result.rows:,} rows of {result.system}, {labelled}")
+    print(f"{judge.dimension.question} {result.rows:,} rows of {result.system}; labels: {result.labelled}")
     rows = []
     for name, each in result.estimates.items():
         bounds = f"{each.low:.4f} to {each.high:.4f}"

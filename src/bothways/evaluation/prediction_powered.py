@@ -304,37 +304,58 @@ def probability_better(difference: PoweredEstimate) -> float:
     return float(t.cdf(difference.value / difference.standard_error, difference.degrees))
 
 
-def labels_to_separate(first: Sample, second: Sample, *, pairing: Pairing, level: float = LEVEL) -> int | None:
-    """Return the number of questions to label in addition, for both systems, until PPI++ shows which is better.
+@dataclass(frozen=True, slots=True)
+class SeparatingLabels:
+    """The labels that would show which of two systems is better, if their difference is as estimated."""
+
+    # Questions to label in addition, for both systems: 0 if the interval of the difference already excludes 0, None if
+    # labels on all rows would give a lower power.
+    labels: int | None
+    power: float  # probability that the interval then excludes 0
+    low: float  # the interval that labels on all rows would give
+    high: float
+    power_of_all: float  # probability that this interval excludes 0
+
+
+def separation(first: Sample, second: Sample, *, pairing: Pairing, level: float = LEVEL) -> SeparatingLabels:
+    """Return the number of questions to label until PPI++ shows which of two systems is better, and the power.
 
     With these labels, the interval of the difference excludes 0 in four of five cases, if the true difference is the
-    current estimate, the rows to label are drawn at random and the variances do not change. Return 0 if the interval
-    already excludes 0, and None if labels on all rows would not suffice.
+    current estimate, the rows to label are drawn at random and the variances do not change.
     """
-    from scipy.special import ndtri
+    from scipy.special import ndtr
 
     now = estimate_difference(first, second, pairing=pairing, level=level)
-    if now.low > 0 or now.high < 0:
-        return 0
-    if now.value == 0:
-        return None
     samples = [_paired_difference(first, second)] if pairing == "paired" else [first, second]
     moments = [Moments.from_sample(each) for each in samples]
     most = int(min(each.unlabelled for each in moments))
 
-    def separates(more: int) -> bool:
+    def precision(more: int) -> tuple[float, float]:
+        """Return the standard error with more labels, at the best lambda, and the quantile of Student's t."""
         variance, degrees = 0.0, 0.0
-        for each in moments:  # the variance at the best lambda
+        for each in moments:
             labels, total = each.labels + more, each.labels + each.unlabelled
             (label_variance, covariance), (_, judge_variance) = each.covariance_22.tolist()
             explained = max(covariance, 0.0) ** 2 / judge_variance if judge_variance > 0 else 0.0
             variance += (label_variance - explained * (1 - labels / total)) / labels
             degrees += labels - 2
-        reach = float(_t_quantile(level, max(1, degrees)) + ndtri(_CERTAINTY))
-        return abs(now.value) >= reach * math.sqrt(variance)
+        return math.sqrt(max(variance, 0.0)), float(_t_quantile(level, max(1, degrees)))
 
-    enough = bisect_left(range(1, most + 1), True, key=separates) + 1
-    return enough if enough <= most else None
+    def power(more: int) -> float:
+        error, quantile = precision(more)
+        if error == 0:
+            return float(now.value != 0)
+        apart = abs(now.value) / error
+        return float(ndtr(apart - quantile) + ndtr(-apart - quantile))
+
+    enough: int | None = 0
+    if now.low <= 0 <= now.high:
+        enough = bisect_left(range(1, most + 1), True, key=lambda more: power(more) >= _CERTAINTY) + 1
+        enough = enough if enough <= most else None
+    error, quantile = precision(most)
+    bound = 1.0 if first.binary and second.binary else math.inf
+    low, high = (min(bound, max(-bound, now.value + side * quantile * error)) for side in (-1, 1))
+    return SeparatingLabels(enough, _CERTAINTY, low, high, power(most))
 
 
 def shift_p_value(sample: Sample) -> float:

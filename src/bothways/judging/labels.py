@@ -58,40 +58,57 @@ def read_labels(
     return labels
 
 
-def with_labels(systems: Systems, labels: Sequence[Triple], dimension: Dimension) -> dict[str, list[Triple]]:
-    """Return the rows of systems, with their labels replaced by the given human labels.
+def with_labels(
+    systems: Systems, labels: Sequence[Triple], dimension: Dimension
+) -> tuple[dict[str, list[Triple]], dict[str, list[Triple]]]:
+    """Return the rows of systems with the given human labels, and the labelled rows that are not among them.
 
     A label is matched by id if label and row have one, else by texts. If it matches rows of several systems and the
-    judge reads the same texts in all of them, every one of these rows gets the label.
+    judge reads the same texts in all of them, every one of these rows gets the label. A label without a row is a
+    labelled row of its own if it has all texts that the judge reads, and belongs to the system that it names.
+
+    Raises:
+        InvalidInput: A label matches no row and lacks a text or its system, matches several rows, or contradicts
+            another label; or its id is that of a row with other texts, while other labels match by id.
     """
     finder = _Finder(systems, dimension)
     chosen: dict[Place, Triple] = {}
+    own: dict[tuple[str | None, ...], Triple] = {}
     missing: list[str] = []
-    for label in labels:
-        places = finder.places(label)
-        if not places:
-            missing.append(_named(label))
+    found = [(label, finder.places(label)) for label in labels]
+    finder.check_ids(found)
+    for label, places in found:
         for place in places:
-            before = chosen.setdefault(place, label)
-            if before.label != label.label:
-                raise InvalidInput(
-                    f"{label.where}: expected one label for {_named(label)}, got {before.label} ({before.where}) and "
-                    f"{label.label}. Keep the correct one."
-                )
+            _check_same(chosen.setdefault(place, label), label)
+        if not places and all(label.text(part).strip() for part in dimension.parts):
+            named = replace(label, system=finder.system(label))
+            _check_same(own.setdefault((named.system, named.id, *(named.text(part) for part in PARTS)), named), named)
+        elif not places:
+            missing.append(_named(label))
     if missing:
         more = f" and {len(missing) - _MAX_NAMED:,} more" if len(missing) > _MAX_NAMED else ""
+        *others, last = dimension.parts
         raise InvalidInput(
-            f"expected every label to match a row of the data, but {len(missing):,} of {len(labels):,} match none: "
-            f"{', '.join(missing[:_MAX_NAMED])}{more}. Add the rows that were labelled, or check the id column "
-            "(--id)."
+            f"expected every label to match a row of the data, or to have its own {', '.join(others)} and {last}, but "
+            f"{len(missing):,} of {len(labels):,} do neither: {', '.join(missing[:_MAX_NAMED])}{more}. Add the rows or "
+            "texts that were labelled, or check the id column (--id)."
         )
-    return {
+    matched = {
         name: [
             replace(row, label=chosen[name, number].label if (name, number) in chosen else None)
             for number, row in enumerate(rows)
         ]
         for name, rows in systems.items()
     }
+    return matched, {name: [each for each in own.values() if each.system == name] for name in systems}
+
+
+def _check_same(before: Triple, label: Triple) -> None:
+    if before.label != label.label:
+        raise InvalidInput(
+            f"{label.where}: expected one label for {_named(label)}, got {before.label} ({before.where}) and "
+            f"{label.label}. Keep the correct one."
+        )
 
 
 class _Finder:
@@ -127,6 +144,34 @@ class _Finder:
                 f"(of {among}) with different texts. Give the label an id, the answer's text, or its system."
             )
         return places
+
+    def check_ids(self, found: Sequence[tuple[Triple, Sequence[Place]]]) -> None:
+        """Refuse a label whose id is that of a row with other texts, unless no label matches by its id.
+
+        Rows that are not among the data may be numbered like those of the data.
+        """
+        if not any(
+            label.id is not None and self._rows[place].id == label.id for label, each in found for place in each
+        ):
+            return
+        for label, places in found:
+            same = [] if places else self._by_id.get(label.id or "", [])
+            row = next((self._rows[place] for place in same if label.system in (None, place[0])), None)
+            if row is not None:
+                part = next(part for part in PARTS if label.text(part) not in ("", row.text(part)))
+                raise InvalidInput(
+                    f"{label.where}: expected the {part} of id {label.id!r} as in the data ({row.where}), got another "
+                    f"one: {shown(label.text(part), 50)}. Correct one of them, or give another row another id."
+                )
+
+    def system(self, label: Triple) -> str:
+        """Return the system of a label that is a row of its own."""
+        if label.system is None and len(self._systems) > 1:
+            raise InvalidInput(
+                f"{label.where}: {_named(label)} is not among the data, so expected one of the systems "
+                f"{', '.join(map(repr, self._systems))} in its column system, got none. Name the system that answered."
+            )
+        return label.system or next(iter(self._systems))
 
     def _with_texts(self, label: Triple, parts: tuple[Part, ...]) -> list[Place]:
         if "query" not in parts:

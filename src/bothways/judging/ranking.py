@@ -4,7 +4,7 @@ Shapes: N rows or queries, S systems.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,10 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.prediction_powered import (
     PoweredEstimate,
     Sample,
+    SeparatingLabels,
     estimate_difference,
-    labels_to_separate,
     probability_better,
+    separation,
 )
 from bothways.judging.labels import JudgeReport, judge_report, tau_of
 from bothways.judging.scoring import DEFAULT, JudgedSystem, SystemScore, judge_systems, scored
@@ -83,9 +84,7 @@ class SystemRanking:
     dimension: str
     systems: tuple[SystemScore, ...]  # success rates, highest first
     comparisons: tuple[SystemComparison, ...]  # every pair of systems
-    # Number of further queries to label to separate the first two; 0 if the interval of their difference already
-    # excludes 0; None if labels on all rows would not be enough, or for a single system.
-    separating_labels: int | None
+    separating: SeparatingLabels | None  # the labels that would separate the first two; None for a single system
     truth: Mapping[str, float]  # the true success rates, if they are known
     tau: float | None  # Kendall's tau between estimated and true success rates; None without the true ones
     next_rows: tuple[NextRow, ...]  # rows to label next
@@ -98,15 +97,25 @@ class SystemRanking:
 
     @property
     def separation(self) -> str:
-        """A sentence on the number of labels needed to separate the first two systems."""
-        first, more = self.comparisons[0], self.separating_labels
-        names = f"{first.first} and {first.second}"
-        if more == 0:
-            return f"The interval of the difference between {names} excludes 0: no further labels are needed."
-        labels = (
-            "even labels of all rows would not" if more is None else f"labels of {more:,} more random rows each would"
+        """A sentence on the number of labels needed to separate the first two systems, with its power."""
+        if self.separating is None:
+            return ""
+        found, first = self.separating, self.comparisons[0]
+        names, level = f"{first.first} and {first.second}", f"{first.difference.level:.0%} interval of the difference"
+        if found.labels == 0:
+            return f"The {level} between {names} excludes 0: no further labels are needed."
+        if found.labels is not None:
+            return (
+                f"If the difference is as estimated, labels of {found.labels:,} more random rows each would separate "
+                f"{names} with a power of {found.power:.0%}: the probability that the {level} then excludes 0."
+            )
+        if not first.difference.unlabelled:
+            return f"All rows have labels, and the {level} contains 0: only more rows can separate {names}."
+        return (
+            f"With labels of all rows, the {level} between {names} would be about {found.low:+.4f} to "
+            f"{found.high:+.4f}. If the difference is as estimated, such an interval excludes 0 with a probability of "
+            f"{found.power_of_all:.0%} (the power; {found.power:.0%} is usual)."
         )
-        return f"If the difference is as estimated, {labels} separate {names}."
 
     def probability(self, first: str, second: str) -> float:
         """Return the probability that one system is better than another."""
@@ -124,7 +133,8 @@ class SystemRanking:
             "dimension": self.dimension,
             "systems": [each.to_dict() for each in self.systems],
             "comparisons": [each.to_dict() for each in self.comparisons],
-            "labels_to_separate_first_two": self.separating_labels,
+            "labels_to_separate_first_two": self.separating and self.separating.labels,
+            "separation": self.separating and asdict(self.separating),
             "truth": dict(self.truth),
             "kendall_tau": self.tau,
             "agreement": {name: quality[name] for name in ("n", "accuracy", "auroc", "ece") if name in quality},
@@ -152,7 +162,8 @@ def rank_systems(
         judge: The judge.
         systems: All rows of each system, by its name. A row counts for the system that it names, if any.
         labels: Human labels for a random sample of each system's rows. Default: the labels in ``systems``. A label is
-            matched by id, else by texts; if it names a system, only to the rows of that system.
+            matched by id, else by texts; if it names a system, only to the rows of that system. A label that matches no
+            row is a labelled row of its own if it has all texts that the judge reads and names its system.
         truth: True success rates, if they are known.
         columns: Names of the columns.
         method: Method of the intervals.
@@ -163,7 +174,8 @@ def rank_systems(
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: A system has fewer than two labels, a label matches no row, or ``truth`` has other systems.
+        InvalidInput: A system has fewer than two labels, a label matches no row and lacks a text or its system, or
+            ``truth`` has other systems.
     """
     read = _read_systems(systems, judge.dimension, columns, format)
     other = sorted({*truth}.symmetric_difference(read)) if truth else []
@@ -178,7 +190,7 @@ def rank_systems(
     separating = None
     if len(ordered) > 1:
         samples, pairing = paired_samples(ordered[0], ordered[1])
-        separating = labels_to_separate(*samples, pairing=pairing, level=level)
+        separating = separation(*samples, pairing=pairing, level=level)
     ranked = [scores[each.name] for each in ordered]
     labelled = [triple for each in ordered for triple in each.triples if triple.label is not None]
     probability_N = np.concatenate([each.probability_N[each.labelled_N] for each in ordered])

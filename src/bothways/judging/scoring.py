@@ -32,9 +32,15 @@ class JudgedSystem:
     """A system's rows with the judge's probabilities and, for some of them, human labels."""
 
     name: str  # name of the system
-    triples: Sequence[Triple]  # all rows
+    triples: Sequence[Triple]  # all rows; labelled rows that are not among the data come last
     probability_N: NDArray[np.float64]  # the judge's probability that each triple is good
     incomplete: int = 0  # number of rows left out because they lack a text that the judge reads
+    separate: int = 0  # number of labelled rows that are not among the data
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the data."""
+        return len(self.triples) - self.separate
 
     @property
     def labelled_N(self) -> NDArray[np.bool_]:
@@ -47,7 +53,7 @@ class JudgedSystem:
         if known_N.sum() < MIN_LABELS:
             raise InvalidInput(
                 f"expected at least {MIN_LABELS} human labels of the system {self.name!r}, got {known_N.sum()} for "
-                f"{len(self.triples):,} rows. Label randomly drawn rows of it: about 150 give a useful "
+                f"{self.rows:,} rows. Label randomly drawn rows of it: about 150 give a useful "
                 "interval."
             )
         labels = [each.label for each in self.triples if each.label is not None]
@@ -62,6 +68,7 @@ class SystemScore:
     dimension: str
     rows: int  # number of its rows
     incomplete: int  # number of rows left out because they lack a text that the judge reads
+    separate: int  # number of labelled rows that are not among its rows
     judge_mean: float  # mean of the judge's probabilities, without correction
     estimates: Mapping[PpiMethod, PoweredEstimate]  # the success rate with its interval by each method
     method: PpiMethod  # the method of `estimate`
@@ -76,7 +83,18 @@ class SystemScore:
     def warnings(self) -> tuple[str, ...]:
         """Reasons to doubt the interval."""
         lost = f"{self.incomplete:,} rows lack a text that the judge reads: the rate covers only the other rows."
-        return ((lost,) if self.incomplete else ()) + self.estimate.warnings
+        apart = (
+            f"{self.separate:,} of {self.estimate.labels:,} labelled rows are not among the data: the judge read their "
+            "own texts. The interval is valid if data and labelled rows are random samples of the same answers."
+        )
+        return ((lost,) if self.incomplete else ()) + ((apart,) if self.separate else ()) + self.estimate.warnings
+
+    @property
+    def labelled(self) -> str:
+        """The number of labels and of rows in words."""
+        if self.separate:
+            return f"{self.estimate.labels:,}, {self.separate:,} of them not among the {self.rows:,} rows"
+        return f"{self.estimate.labels:,} of {self.rows:,} rows"
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values."""
@@ -87,6 +105,7 @@ class SystemScore:
             "rows": self.rows,
             "incomplete": self.incomplete,
             "labels": self.estimate.labels,
+            "labels_not_among_rows": self.separate,
             "judge_mean": self.judge_mean,
             **{name: estimates[self.method][name] for name in _ESTIMATE},
             "estimates": estimates,
@@ -123,7 +142,8 @@ def score_system(
     Args:
         judge: The judge.
         data: All rows of the system.
-        labels: Human labels for a random sample of these rows. Default: the labels in ``data``.
+        labels: Human labels for a random sample of these rows, or labelled rows of the same system with texts of
+            their own, which the judge reads too. Default: the labels in ``data``.
         name: Name of the system.
         columns: Names of the columns.
         method: Method of the main interval: ``"ppi++"``, ``"ppi"`` or ``"classical"``.
@@ -133,7 +153,8 @@ def score_system(
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: There are fewer than two labels, or a label matches no row; the message lists some such labels.
+        InvalidInput: There are fewer than two labels, or a label matches no row and lacks a text that the judge reads;
+            the message lists some such labels.
     """
     read = {name: read_triples(data, judge.dimension, columns, format=format)}
     (judged,) = judge_systems(judge, read, labels, columns, format=format, show_progress=show_progress)
@@ -151,19 +172,21 @@ def judge_systems(
 ) -> list[JudgedSystem]:
     """Judge the rows of each system; human labels come from ``labels``, or else from the rows."""
     rows = {name: list(read.triples) for name, read in systems.items()}
+    own: dict[str, list[Triple]] = {name: [] for name in rows}
     if labels is not None:
-        rows = with_labels(rows, read_labels(labels, judge.dimension, columns, format=format), judge.dimension)
+        rows, own = with_labels(rows, read_labels(labels, judge.dimension, columns, format=format), judge.dimension)
     elif not any(read.labelled for read in systems.values()):
         column = (columns or TripleColumns()).label(judge.dimension)
         raise InvalidInput(
             f"expected human labels, got no file of labels and none in the column {column!r} of the data. Give labels "
             "(--labels) of randomly drawn rows: about 150 give a useful interval."
         )
-    probability_N = judge.probabilities([row for each in rows.values() for row in each], show_progress=show_progress)
+    every = {name: [*each, *own[name]] for name, each in rows.items()}
+    probability_N = judge.probabilities([row for each in every.values() for row in each], show_progress=show_progress)
     judged, start = [], 0
-    for name, each in rows.items():
+    for name, each in every.items():
         own_N = probability_N[start : start + len(each)]
-        judged.append(JudgedSystem(name, each, own_N, systems[name].incomplete))
+        judged.append(JudgedSystem(name, each, own_N, systems[name].incomplete, len(own[name])))
         start += len(each)
     return judged
 
@@ -179,9 +202,10 @@ def scored(
     return SystemScore(
         system.name,
         judge.dimension.name,
-        len(system.triples),
+        system.rows,
         system.incomplete,
-        float(system.probability_N.mean()),
+        system.separate,
+        float(system.probability_N[: system.rows].mean()),
         estimates,
         method,
         judge_report(labelled, system.probability_N[system.labelled_N], seed=seed),

@@ -39,7 +39,7 @@ def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) ->
     estimate = score.estimate
     figures = (
         KeyFigure("Success rate", f"{estimate.value:.3f}", _interval(estimate.low, estimate.high, estimate.level)),
-        KeyFigure("Human labels", f"{estimate.labels:,}", f"of {score.rows:,} rows"),
+        KeyFigure("Human labels", f"{estimate.labels:,}", score.labelled),
         KeyFigure("Equivalent labels", equivalent_labels(estimate), "for an interval from labels alone"),
         KeyFigure("Judge alone", f"{score.judge_mean:.3f}", "uncorrected"),
     )
@@ -112,7 +112,7 @@ def _systems(ranking: SystemRanking) -> list[Block]:
             f"{each.estimate.value:.4f}",
             f"{each.estimate.low:.4f} to {each.estimate.high:.4f}",
             *((f"{ranking.truth[each.system]:.4f}",) if ranking.truth else ()),
-            f"{each.estimate.labels:,} of {each.rows:,}",
+            each.labelled,
             equivalent_labels(each.estimate),
             f"{each.judge_mean:.4f}",
         )
@@ -189,8 +189,8 @@ def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
 
 def _assumptions(*, paired: bool, systems: int) -> Section:
     lines = [
-        "The labelled rows are a random sample of the rows of their system. If they were selected, for example because "
-        "they are hard, every interval here is wrong.",
+        "The labelled rows are a random sample of the rows of their system, or of the same kind of answers if they are "
+        "not among these rows. If they were selected, for example because they are hard, every interval here is wrong.",
         "The rows of a system are a random sample of the queries that it will meet; the rate refers to such queries.",
         "The labels are right. The intervals are valid however often the judge is wrong: a bad judge makes them wide, "
         "not wrong. The judge was not trained on the labelled rows.",
