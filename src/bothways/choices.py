@@ -99,6 +99,8 @@ Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 SimilarityName: TypeAlias = Literal["cosine", "dot", "euclidean", "manhattan"]
 SpanScheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU"]
 TargetKind: TypeAlias = Literal["single", "multi", "regression"]
+LabelValue: TypeAlias = str | int | float | bool
+"""A label as the data give it; its name is a string."""
 TokenizerKind: TypeAlias = Literal["wordpiece", "bpe", "unigram"]
 
 ALL_LAYERS = "mahalanobis_layers"

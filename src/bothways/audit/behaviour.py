@@ -117,7 +117,7 @@ class BehaviorConsistencyValidator:
         neutral = originals.edited(NEUTRAL_EDIT)
         yield _batches(originals)
         yield from _invariance(originals, *neutral[:2])
-        names = {label.strip().lower() for label in context.classifier.labels}
+        names = {label.strip().lower() for label in context.classifier.fitted.outputs.labels}
         if {"positive", "negative"} <= names or {"pos", "neg"} <= names:
             for direction in DIRECTIONS:
                 yield _direction(context, direction)
@@ -192,10 +192,11 @@ def _direction(context: Context, direction: Direction) -> Finding:
 
 def _agreement(originals: _Originals) -> Iterator[Finding]:
     context = originals.context
-    reference, labels = context.reference_classifier, context.classifier.labels
+    reference, labels = context.reference_classifier, context.classifier.fitted.outputs.labels
     if reference is None:
         return
-    theirs = [reference.labels[number] for number in answers(context, reference, originals.texts).labels_N]
+    names, answered = reference.fitted.outputs.labels, answers(context, reference, originals.texts)
+    theirs = [names[number] for number in answered.labels_N]
     ours = [labels[number] for number in originals.answered.labels_N]
     apart = [place for place, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]]
     agreed = share(len(ours) - len(apart), len(ours))

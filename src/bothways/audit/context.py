@@ -152,9 +152,10 @@ class Context:
     def reference_classifier(self) -> "TextClassifier | None":
         """The reference if it is a classifier with the labels of the model, in any order; else None."""
         reference = None if self.reference_name is None else self.reference
-        if isinstance(reference, tasks.TextClassifier) and set(reference.labels) == set(self.classifier.labels):
-            return reference
-        return None
+        if not isinstance(reference, tasks.TextClassifier):
+            return None
+        ours, theirs = (set(each.fitted.outputs.labels) for each in (self.classifier, reference))
+        return reference if ours == theirs else None
 
     @cached_property
     def base_encoder(self) -> "PretrainedEncoder":

@@ -331,7 +331,7 @@ def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: _Ro
 
 
 def _on_classifier(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterator[_Attack]:
-    labels_N, labels = rows.labels_N, context.classifier.labels
+    labels_N, labels = rows.labels_N, context.classifier.fitted.outputs.labels
     if labels_N is None:
         raise TypeError("expected labels for the rows of a classifier, got None")
     logits_NC = _logits(context, context.classifier, rows.texts)
@@ -341,7 +341,7 @@ def _on_classifier(context: Context, rows: _Rows, rng: np.random.Generator) -> I
     yield _Attack("highest softmax", scaled_confidence(logits_NC, log_NC.argmax(axis=1)), "a naive attack: no labels")
     other = context.reference_classifier
     if other is not None:
-        numbers_N = np.array([other.labels.index(labels[number]) for number in labels_N])
+        numbers_N = np.array([other.fitted.outputs.labels.index(labels[number]) for number in labels_N])
         reference_N = _log_probability(_logits(context, other, rows.texts), numbers_N)
         yield _Attack("loss relative to the reference", _log_probability(logits_NC, labels_N) - reference_N)
     shadows = train_shadows(_vectors(context, rows.texts), labels_N, len(labels), _SHADOWS, rng, context.check_time)

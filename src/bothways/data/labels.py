@@ -1,5 +1,6 @@
 """Meanings of a label column: a class, a set of labels, a number, or no label at all."""
 
+import itertools
 import json
 import math
 import re
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Protocol, TypeVar
 
-from bothways.choices import Unlabelled
+from bothways.choices import LabelValue, Unlabelled
 from bothways.data.columns import Row, check_encodable, first_duplicate, plain_scalar, value_at, written_list
 from bothways.errors import InvalidInput, LabelsAmbiguous, shown
 
@@ -56,6 +57,30 @@ def kind_of_label(value: object) -> type:
     """Return the kind of a label: ``str``, ``bool``, or ``float`` for any number."""
     value = plain_scalar(value)
     return type(value) if isinstance(value, str | bool) else float
+
+
+def given_labels(value: object) -> Sequence[object]:
+    """Return the labels in the value of a label column that are not strings, or in a list of labels.
+
+    >>> given_labels(3), given_labels([1, "a"]), given_labels("a|b")
+    ((3,), (1, 'a'), ())
+    """
+    if isinstance(value, list | tuple):
+        return tuple(map(plain_scalar, value))
+    return () if isinstance(value, str) else (plain_scalar(value),)
+
+
+def values_of(names: Sequence[str], given: Iterable[object]) -> tuple[LabelValue, ...]:
+    """Return the labels with these names in the types in which they were ``given`` first; empty if all are strings.
+
+    >>> values_of(["1", "2", "a"], [2, "1", [1, "a"]])
+    (1, 2, 'a')
+    """
+    found: dict[str, LabelValue] = {}
+    for label in itertools.chain.from_iterable(map(given_labels, given)):
+        if isinstance(label, int | float):
+            found.setdefault(class_label(label), label)
+    return tuple(found.get(name, name) for name in names) if found else ()
 
 
 def label_set(value: object) -> tuple[str, ...]:
@@ -212,6 +237,10 @@ class LabelledRow(Protocol):
     def where(self) -> str:
         """The row in words, for messages."""
 
+    @property
+    def given(self) -> object:
+        """The label before the conversion."""
+
 
 ExampleT = TypeVar("ExampleT", bound=LabelledRow)
 
@@ -253,7 +282,7 @@ class RowsWithoutLabel:
         """
         names: dict[str, None] = {}
         for each in examples:
-            names |= dict.fromkeys((each.label,) if isinstance(each.label, str) else _names_in(each.label))
+            names |= dict.fromkeys(_names_in(each.label))
         marks = unlabelled_marks(names, self.known)
         kept = []
         for each in examples:
@@ -263,6 +292,7 @@ class RowsWithoutLabel:
             else:
                 self.add(each.where, mark)
         self.check(len(kept))
+        check_spelling(kept, self.column)
         if not self.known and {"-1", "0", "1"} == names.keys():
             warnings.warn(
                 f"the labels in {self.column!r} are -1, 0 and 1, which are taken as three classes. If -1 marks rows "
@@ -293,21 +323,27 @@ class RowsWithoutLabel:
 
 
 def _names_in(label: object) -> tuple[str, ...]:
-    """Return the names in a set of labels; none for a number."""
+    """Return the names in a label or a set of labels; none for a number."""
+    if isinstance(label, str):
+        return (label,)
     return tuple(map(str, label)) if isinstance(label, tuple) else ()
 
 
-def check_spelling(row: Row, column: str, spelled: dict[str, tuple[object, str]]) -> None:
-    """Refuse a class whose name is a string in one row and a number or a boolean in another."""
-    value = row.values[column]
-    name = class_label(value)
-    first, where = spelled.setdefault(name, (value, row.where))
-    if kind_of_label(first) != kind_of_label(value):
-        raise InvalidInput(
-            f"{row.where}: the label in {column!r} is {shown(value)}, of type {type(value).__name__}, but in {where} "
-            f"it is {shown(first)}, of type {type(first).__name__}: both would be the class {name!r}. Write the labels "
-            "in one way, all as strings or all as numbers."
-        )
+def check_spelling(examples: Iterable[LabelledRow], column: str) -> None:
+    """Refuse a label that is a string in one row and a number or a boolean in another."""
+    spelled: dict[str, tuple[object, str]] = {}
+    for each in examples:
+        if isinstance(each.label, str | tuple):
+            names = _names_in(each.label)
+            for value in given_labels(each.given) or names:
+                name = class_label(value)
+                first, where = spelled.setdefault(name, (value, each.where))
+                if kind_of_label(first) != kind_of_label(value):
+                    raise InvalidInput(
+                        f"{each.where}: the label in {column!r} is {shown(value)}, of type {type(value).__name__}, but "
+                        f"in {where} it is {shown(first)}, of type {type(first).__name__}: both would be the class "
+                        f"{name!r}. Write the labels in one way, all as strings or all as numbers."
+                    )
 
 
 def converted(row: Row, column: str, convert: Callable[[object], object]) -> object:

@@ -23,7 +23,7 @@ from bothways.data.formats import (
     is_gzip_name,
     parquet_rows,
 )
-from bothways.data.labels import RowsWithoutLabel, check_spelling, class_label, converted
+from bothways.data.labels import RowsWithoutLabel, class_label, converted
 from bothways.data.tables import DataFrameLike, is_column, plain, remedy, table_rows
 from bothways.errors import InvalidInput
 from bothways.reading import (
@@ -63,12 +63,14 @@ class Example(Generic[LabelT]):
     Attributes:
         row: Its line or row in the source, from 1.
         where: A description of the row for messages, such as ``line 3 of 'train.csv'``.
+        given: The label before the conversion.
     """
 
     text: Any
     label: LabelT
     row: int
     where: str = field(default="a row", compare=False)
+    given: object = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +169,12 @@ def read_examples(
         read = partial(text_at, columns=columns)
     else:
         columns, read = text.input_columns, text.read
-    spelled: dict[str, tuple[object, str]] = {}
     without, examples = RowsWithoutLabel(label, unlabelled, known), []
     for row in read_rows(source, format=format, columns={*columns, label}):
         if without.holds(row, convert):
             continue
-        examples.append(Example(read(row), converted(row, label, convert), row.number, row.where))
-        if convert is class_label:
-            check_spelling(row, label, spelled)
+        value = converted(row, label, convert)
+        examples.append(Example(read(row), value, row.number, row.where, row.values[label]))
     return without.settle(examples)
 
 

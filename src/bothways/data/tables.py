@@ -6,12 +6,14 @@ become None. Integers of a ``ClassLabel`` feature become class names; -1, which 
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import Any, Protocol, TypeVar
 
 from bothways.data.columns import Row, check_columns
 from bothways.errors import InvalidInput, shown
 
 _ROWS_AT_ONCE = 1024
+_listed = methodcaller("tolist")
 _DEEPEST = 100
 
 _T = TypeVar("_T")
@@ -143,10 +145,6 @@ def _dataset_cells(column: Any) -> Iterator[object]:  # noqa: ANN401
             yield _with_names(plain(value), column.features)
 
 
-def _listed(array: Any) -> Any:  # noqa: ANN401
-    return array.tolist()
-
-
 _TABLES: Mapping[str, Callable[[Any, str], Iterator[Mapping[str, object]]]] = {
     "pandas.DataFrame": _pandas_rows,
     "polars.DataFrame": lambda frame, _: iter(frame.iter_rows(named=True)),
@@ -171,7 +169,12 @@ _REMEDIES = {
     "datasets.IterableDatasetDict": "Choose one of its splits, such as data['train'].",
     "polars.LazyFrame": "Collect it first: frame.collect().",
 }
-_ARRAYS = {"numpy.ndarray": _listed, "numpy.generic": _listed, "torch.Tensor": _listed}
+_ARRAYS = {
+    "numpy.ndarray": _listed,
+    "numpy.generic": _listed,
+    "torch.Tensor": _listed,
+    "pyarrow.Scalar": methodcaller("as_py"),
+}
 _MISSING = {"pandas.NAType": True, "pandas.NaTType": True}
 
 

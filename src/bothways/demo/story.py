@@ -183,7 +183,7 @@ def predictions(predicted: Sequence[tuple[Row, Classification]]) -> html.TextLis
             "true": row["category"] or "none of the categories",
             "predicted": first,
             "second": second,
-            f"{COVERAGE:.0%} set": ", ".join(each.label_set or ()) or "none",
+            f"{COVERAGE:.0%} set": ", ".join(map(str, each.label_set or ())) or "none",
             "out of domain": "yes" if each.out_of_domain else "no",
         }
         listed.append((row["text"], facts))

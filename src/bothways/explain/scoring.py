@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.compose.ensembles.trained import TrainedEnsemble
+from bothways.data import class_label
 from bothways.errors import InvalidInput
 from bothways.explain.targets import AnswerSpan, ContextChoice, ExplainTarget, Label, Target, WordTag
 from bothways.explain.task_targets import ChoiceTarget, LabelTarget, SimilarityTarget, SpanTarget, TagTarget
@@ -144,9 +145,10 @@ def _labels(
         return LabelTarget(parts, "", 0, 1, exclusive=False)
     number = int(scores.logits_RC[0].argmax()) if scores is not None else -1
     if target is not None:
-        if target.name not in outputs.labels:
+        name = class_label(target.name)
+        if name not in outputs.labels:
             raise InvalidInput(f"expected a label among {', '.join(map(repr, outputs.labels))}, got {target.name!r}.")
-        number = outputs.labels.index(target.name)
+        number = outputs.labels.index(name)
     exclusive = isinstance(outputs.row_target, SingleLabel)
     return LabelTarget(parts, outputs.labels[number], number, len(outputs.labels), exclusive=exclusive)
 

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways.choices import LabelValue
 from bothways.text import Places, word_spans
 from bothways.text.windows import Text
 
@@ -30,7 +31,7 @@ NO_WORD = -1
 class Label:
     """The log odds of a label."""
 
-    name: str
+    name: LabelValue
 
 
 @dataclass(frozen=True, slots=True)

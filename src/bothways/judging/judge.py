@@ -80,9 +80,10 @@ class Judge:
         self.good = good
         self.record = record
         untrained = record is not None and record.finished_no_epoch
-        if not untrained and good not in classifier.labels:
+        labels = () if untrained else classifier.fitted.outputs.labels
+        if not untrained and good not in labels:
             raise InvalidInput(
-                f"expected a pair classifier with the label {good!r}, got one with {', '.join(classifier.labels)}. "
+                f"expected a pair classifier with the label {good!r}, got one with {', '.join(labels)}. "
                 "Name the label of good triples (good=)."
             )
 
@@ -192,7 +193,7 @@ class Judge:
         pairs = [self.dimension.pair(each) for each in triples]
         place = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
         unique_UC = self.classifier.predict_proba(list(place), show_progress=show_progress)
-        column = self.classifier.labels.index(self.good)
+        column = self.classifier.fitted.outputs.labels.index(self.good)
         probability_N: NDArray[np.float64] = unique_UC[[place[pair] for pair in pairs], column]
         return probability_N
 

@@ -166,9 +166,10 @@ class CrossEncoder(ModelReranker):
             ) from error
         graded = isinstance(target, SingleLabel) and are_grades(target.labels)
         self.relevant = None if graded and relevant is None else _relevant_label(target, relevant)
-        self._grades = {label: int(label) for label in target.labels} if graded else {}
+        values = dict(zip(target.labels, target.values or target.labels, strict=True))
+        self._grades = {value: int(label) for label, value in values.items()} if graded else {}
         if self.relevant is not None:
-            self._grades = {self.relevant: 1}
+            self._grades = {values[self.relevant]: 1}
         self._pairs = pairs
 
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:

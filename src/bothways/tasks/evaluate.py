@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol, Unpack, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data import Row, Source
+from bothways.choices import LabelValue
+from bothways.data import Row, Source, class_label
 from bothways.data.columns import with_gaps, with_text
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
@@ -104,7 +105,7 @@ def operating_points(
     *,
     at_precision: float | None = None,
     at_recall: float | None = None,
-    label: str | None = None,
+    label: LabelValue | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[OperatingPoint, ...]:
@@ -124,7 +125,7 @@ def operating_points(
     """
     names = check_class(model, label)
     rows_C = np.bincount(rows.truth, minlength=2)
-    number = int(rows_C[1] <= rows_C[0]) if label is None else names.index(label)
+    number = int(rows_C[1] <= rows_C[0]) if label is None else names.index(class_label(label))
     probability_N = stated_probabilities(model.fitted.outputs, rows.scores)[:, number]
     minima = [{"precision": at_precision}] * (at_precision is not None)
     minima += [{"recall": at_recall}] * (at_recall is not None)
@@ -134,7 +135,7 @@ def operating_points(
     )
 
 
-def check_class(model: AnyTask, label: str | None = None) -> tuple[str, ...]:
+def check_class(model: AnyTask, label: LabelValue | None = None) -> tuple[str, ...]:
     """Return the names of the two classes of a binary classifier.
 
     Raises:
@@ -146,9 +147,9 @@ def check_class(model: AnyTask, label: str | None = None) -> tuple[str, ...]:
         count = len(outputs.labels)
         has = f"has {count} classes" if count > 2 else "is not one"
         raise InvalidInput(f"precision and recall at a threshold need a binary classifier; {model.name!r} {has}.")
-    if label is not None and label not in names:
+    if label is not None and class_label(label) not in names:
         raise InvalidInput(
-            f"expected the class {names[0]!r} or {names[1]!r}, got {label!r}.{did_you_mean(label, names)}"
+            f"expected the class {names[0]!r} or {names[1]!r}, got {label!r}.{did_you_mean(str(label), names)}"
         )
     return names
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.checkpoints.hub import LocatedModel, is_exported, locate, no_weights
-from bothways.choices import Merge, Pooling, Scheme, TargetKind
+from bothways.choices import LabelValue, Merge, Pooling, Scheme, TargetKind
 from bothways.lazy import require_torch
 from bothways.tasks.backend import Backend, OpenOptions
 from bothways.threads import loading
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class LabelArguments(OpenOptions, total=False):
     """Options of `from_pretrained` for tasks with labels; see `bothways.tasks.classification.spec`."""
 
-    labels: Sequence[str] | None
+    labels: Sequence[LabelValue] | None
     merge: Merge | None
     threshold: float | None
 
@@ -28,7 +28,7 @@ class LabelArguments(OpenOptions, total=False):
 class OpenArguments(OpenOptions, total=False):
     """Options of `from_pretrained` for all tasks: `OpenOptions`, and options that only some tasks declare."""
 
-    labels: Sequence[str] | None
+    labels: Sequence[LabelValue] | None
     merge: Merge | None
     threshold: float | None
     target: TargetKind | None

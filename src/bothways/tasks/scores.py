@@ -15,6 +15,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
+from bothways.choices import LabelValue
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.evaluation.report import TextsRead
 
@@ -60,10 +61,10 @@ class Classified(Protocol):
     """A prediction with a probability for each label (``probabilities``)."""
 
     @property
-    def probabilities(self) -> Mapping[str, float]: ...
+    def probabilities(self) -> Mapping[LabelValue, float]: ...
 
 
-def label_probabilities(predictions: Iterable[object], labels: Sequence[str], model: str) -> NDArray[np.float64]:
+def label_probabilities(predictions: Iterable[object], labels: Sequence[LabelValue], model: str) -> NDArray[np.float64]:
     """Return the label probabilities of predictions (N, C); refuse predictions without them, of a class ``model``."""
     rows: list[list[float]] = []
     for each in predictions:
@@ -91,7 +92,7 @@ def _json_object(part: "DataclassInstance") -> dict[str, object]:
 def _json_value(value: object) -> object:
     match value:
         case dict():
-            return {name: _json_value(each) for name, each in value.items()}
+            return {str(name): _json_value(each) for name, each in value.items()}
         case tuple() | list():
             return [_json_value(each) for each in value]
         case TaskPrediction():

@@ -19,7 +19,7 @@ from typing_extensions import TypeVar
 
 from bothways import checkpoints
 from bothways.checkpoints.hub import LocatedModel
-from bothways.choices import GoldenSource
+from bothways.choices import GoldenSource, LabelValue
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
 from bothways.lazy import imported
@@ -385,9 +385,9 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         return confidence
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the outputs; empty if they have none."""
-        labels: tuple[str, ...] = self.fitted.outputs.labels
+    def labels(self) -> tuple[LabelValue, ...]:
+        """The labels of the outputs, in the types of the training data; empty if the outputs have none."""
+        labels: tuple[LabelValue, ...] = self.fitted.outputs.label_values
         return labels
 
     @property
@@ -418,7 +418,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         name = f"{type(self).__name__}({self.name!r}"
         if fitted is None:
             return f"{name}, not fitted)"
-        labels = fitted.outputs.labels
+        labels = fitted.outputs.label_values
         shown = [f"labels={list(labels[:5])}{' ...' if len(labels) > 5 else ''}"] if labels else []
         calibrated = fitted.outputs.confidence.calibration is not None
         return ", ".join([name, *shown, f"calibrated={calibrated})"])

@@ -30,7 +30,7 @@ class Probe:
     """A classifier that is queried by token ids; texts beyond ``limit`` tokens are truncated."""
 
     def __init__(self, classifier: TextClassifier, check: Callable[[], None] = lambda: None) -> None:
-        self.labels: tuple[str, ...] = tuple(classifier.labels)
+        self.labels: tuple[str, ...] = classifier.fitted.outputs.labels
         self.tokenizer = classifier.model.tokenizer
         backend = classifier.fitted.backend
         self.head_model = with_weights(backend, "audit").with_layers(0).head_model

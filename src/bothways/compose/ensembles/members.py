@@ -92,7 +92,7 @@ def _check_alike(home: Path, first: AnyTask, folder: Path, member: AnyTask) -> N
 
 def _label_indices(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.int64] | None:
     """Return the index in ``member.labels`` of each of the first member's labels; refuse different labels."""
-    ours, theirs = first.labels, member.labels
+    ours, theirs = first.fitted.outputs.labels, member.fitted.outputs.labels
     lacking, more = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
     if lacking or more:
         differences = [f"lacks {', '.join(map(repr, lacking))}"] * bool(lacking)

@@ -16,10 +16,11 @@ import numpy as np
 from typing_extensions import override
 
 from bothways.checkpoints.schema import StoredLabels, damaged, label_settings, numbered_names, placeholders
-from bothways.choices import Merge, Unlabelled
+from bothways.choices import LabelValue, Merge, Unlabelled
 from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_guarantee
 from bothways.confidence.fitting import open_confidence, write_confidence
-from bothways.data import Example, Source, read_examples
+from bothways.data import Example, Source, class_label, read_examples
+from bothways.data.labels import values_of
 from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed, UnsupportedConfig, shown
 from bothways.evaluation.calibration import LabelSets
 from bothways.evaluation.detectors import DetectorInput
@@ -150,7 +151,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         confidence, calibration = self.confidence, self.confidence.calibration
         numbers = {} if confidence.temperature is None else asdict(confidence.temperature)
         method = None if calibration is None else {"method": calibration.method, **numbers}
-        facts: dict[str, object] = {"labels": list(self.labels), "calibration": method}
+        facts: dict[str, object] = {"labels": list(self.label_values), "calibration": method}
         match self.target:
             case MultiLabel(thresholds_C=thresholds_C):
                 thresholds = thresholds_C.tolist()
@@ -178,8 +179,9 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         match target:
             case Regression():
                 target = Regression(stored.training_mean)
-            case MultiLabel():
-                target = with_stored_thresholds(target, stored.thresholds)
+            case SingleLabel() | MultiLabel():
+                values = stored.label_values if options.labels is None else None
+                target = with_stored_thresholds(_with_values(target, values), stored.thresholds)
         target = at_threshold(target, options.threshold)
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
         encoder = backend.config
@@ -196,7 +198,8 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
             case Regression(training_mean):
                 own: dict[str, object] = {"training_mean": training_mean}
             case _:
-                own = stored_thresholds(self.target)
+                values = {"label_values": list(self.target.values)} if self.target.values else {}
+                own = {**values, **stored_thresholds(self.target)}
         return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
 
 
@@ -244,7 +247,7 @@ def _with_coverage(prediction: Prediction, guarantee: LabelSets | float) -> Pred
 
 
 def stored_target(
-    settings: Mapping[str, object], labels: Iterable[str] | None, classes: int, *, named: bool = False
+    settings: Mapping[str, object], labels: Iterable[LabelValue] | None, classes: int, *, named: bool = False
 ) -> Target:
     """Return the target of a trained head, with the caller's label names or else those of ``config.json``.
 
@@ -263,7 +266,8 @@ def stored_target(
             raise InvalidInput("labels name classes, but this checkpoint's head predicts a number: leave labels out.")
         return Regression()
     stored = numbered_names(settings.get("id2label") or {})
-    names = tuple(labels) if labels is not None else stored or placeholders(classes)
+    given = () if labels is None else tuple(labels)
+    names = tuple(map(class_label, given)) if labels is not None else stored or placeholders(classes)
     if labels is None and not named and names == placeholders(classes):
         warnings.warn(
             "config.json does not name the classes of its trained head, so they are called "
@@ -276,7 +280,21 @@ def stored_target(
         raise InvalidInput(
             f"the trained head has {classes} outputs, so it needs {classes} different labels, got {list(names)}."
         )
-    return MultiLabel(names) if problem == MultiLabel.problem_type else SingleLabel(names)
+    values = values_of(names, given)
+    return MultiLabel(names, values=values) if problem == MultiLabel.problem_type else SingleLabel(names, values)
+
+
+def _with_values(target: SingleLabel | MultiLabel, stored: Sequence[LabelValue] | None) -> SingleLabel | MultiLabel:
+    """Return the target with the saved types of its labels; raise `CorruptCheckpoint` if they are of other labels."""
+    if not stored:
+        return target
+    try:
+        names = tuple(map(class_label, stored))
+    except InvalidInput:
+        names = ()
+    if names != target.labels:
+        raise damaged("label_values", f"the labels {', '.join(target.labels)}", stored)
+    return replace(target, values=tuple(stored))
 
 
 def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Target:

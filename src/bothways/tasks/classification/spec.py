@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from bothways.choices import ClassWeights, Merge, TargetKind, Unlabelled
+from bothways.choices import ClassWeights, LabelValue, Merge, TargetKind, Unlabelled
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PairColumns, TextColumns
@@ -28,7 +28,7 @@ class LabelOpening:
             in question answering, minimum log odds of an answer against no answer.
     """
 
-    labels: Sequence[str] | None = None
+    labels: Sequence[LabelValue] | None = None
     merge: Merge | None = None
     target: TargetKind | None = None
     threshold: Annotated[float | None, Ge(0), Le(1)] = None

@@ -48,6 +48,7 @@ class EmbeddingRow:
     label: float | str | None
     where: str  # the line or row in words, for messages
     columns: EmbeddingColumns  # the kind of row
+    given: object = None  # the label before the conversion
 
 
 def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source, EmbeddingColumns]:
@@ -76,12 +77,12 @@ def read_embedding_rows(
         if name and without.holds(row, columns.converter):
             continue
         texts = tuple(data.text_at(row, column) for column in columns.texts)
-        label = data.value_at(row, name) if name else None
+        given = data.value_at(row, name) if name else None
         try:
-            label = columns.convert(label)
+            label = columns.convert(given)
         except InvalidInput as error:
             raise InvalidInput(f"{row.where}: {name!r}: {error}") from error
-        rows.append(EmbeddingRow(texts, label, row.where, columns))
+        rows.append(EmbeddingRow(texts, label, row.where, columns, given))
     return without.settle(rows)
 
 
@@ -151,6 +152,7 @@ class EmbeddingOutputs:
     """The outputs of an embedder: similarities of pairs, or reciprocal ranks; without labels and calibration."""
 
     labels: ClassVar[tuple[str, ...]] = ()
+    label_values: ClassVar[tuple[str, ...]] = ()
     comparable: ClassVar[tuple[str, ...]] = ()
     confidence: ClassVar[Confidence] = Confidence()
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.choices import TargetKind
-from bothways.data.labels import in_order
+from bothways.data.labels import in_order, values_of
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import ScoreHead
@@ -59,8 +59,9 @@ def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target |
                     f"{names[0]!r}. Check the label column."
                 )
             target = SingleLabel(names)
-    same = before is not None and before.kind == kind and set(before.labels) == set(names)
-    return replace(target, labels=before.labels) if before is not None and same else target
+    if before is not None and before.kind == kind and set(before.labels) == set(names):
+        names = before.labels
+    return replace(target, labels=names, values=values_of(names, (example.given for example in examples)))
 
 
 # --- the scale of regression targets ---

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.choices import TargetKind
+from bothways.choices import LabelValue, TargetKind
 from bothways.data import Example, class_label, label_set, number
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.calibration import Calibration
@@ -60,6 +60,8 @@ def _one_label(value: object) -> str:
 class Classification(TaskPrediction):
     """One label out of several.
 
+    Labels have the type that they had in the training data.
+
     Attributes:
         label: The most probable label.
         probability: Its probability, calibrated if the model is.
@@ -70,11 +72,11 @@ class Classification(TaskPrediction):
         out_of_domain_score: Distance from the training texts, in the detector's units.
     """
 
-    label: str
+    label: LabelValue
     probability: Probability
-    probabilities: dict[str, Probability]
+    probabilities: dict[LabelValue, Probability]
     tokens_read: TokensRead
-    label_set: tuple[str, ...] | None = None
+    label_set: tuple[LabelValue, ...] | None = None
     out_of_domain: bool | None = None
     out_of_domain_score: float | None = None
 
@@ -90,8 +92,8 @@ class MultiLabelPrediction(TaskPrediction):
         tokens_read: How much of the text was read.
     """
 
-    labels: tuple[str, ...]
-    probabilities: dict[str, Probability]
+    labels: tuple[LabelValue, ...]
+    probabilities: dict[LabelValue, Probability]
     tokens_read: TokensRead
 
 
@@ -120,9 +122,15 @@ Prediction = Classification | MultiLabelPrediction | RegressionPrediction
 
 @dataclass(frozen=True, slots=True)
 class SingleLabel:
-    """Exactly one of C labels."""
+    """Exactly one of C labels.
+
+    Attributes:
+        labels: Names of the labels.
+        values: The labels in the types of the data; empty if they are strings, as their names are.
+    """
 
     labels: tuple[str, ...]
+    values: tuple[LabelValue, ...] = ()
 
     kind: ClassVar[TargetKind] = "single"
     problem_type: ClassVar[str] = "single_label_classification"
@@ -163,7 +171,7 @@ class SingleLabel:
     def predict(self, logits_C: Logits, calibration: Calibration | None, tokens_read: TokensRead) -> Prediction:
         """Return the most probable label."""
         probabilities_C = self.probabilities(logits_C[None], calibration)[0]
-        by_label = _ranked(self.labels, probabilities_C)
+        by_label = _ranked(self.values or self.labels, probabilities_C)
         best = next(iter(by_label))
         return Classification(best, by_label[best], by_label, tokens_read)
 
@@ -175,10 +183,12 @@ class MultiLabel:
     Attributes:
         labels: Names of the labels.
         thresholds: Minimum calibrated probability for predicting each label; 0.5 for all if empty.
+        values: The labels in the types of the data; empty if they are strings, as their names are.
     """
 
     labels: tuple[str, ...]
     thresholds: tuple[float, ...] = ()
+    values: tuple[LabelValue, ...] = ()
 
     kind: ClassVar[TargetKind] = "multi"
     problem_type: ClassVar[str] = "multi_label_classification"
@@ -235,8 +245,9 @@ class MultiLabel:
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, tokens_read: TokensRead) -> Prediction:
         """Return the labels at or above their thresholds."""
-        by_label = _ranked(self.labels, self.probabilities(logits_C[None], calibration)[0])
-        least = dict(zip(self.labels, self.thresholds_C.tolist(), strict=True))
+        labels = self.values or self.labels
+        by_label = _ranked(labels, self.probabilities(logits_C[None], calibration)[0])
+        least = dict(zip(labels, self.thresholds_C.tolist(), strict=True))
         return MultiLabelPrediction(
             tuple(name for name, value in by_label.items() if value >= least[name]), by_label, tokens_read
         )
@@ -262,6 +273,7 @@ class Regression:
     kind: ClassVar[TargetKind] = "regression"
     problem_type: ClassVar[str] = "regression"
     labels: ClassVar[tuple[str, ...]] = ("score",)
+    values: ClassVar[tuple[LabelValue, ...]] = ()
     outputs: ClassVar[int] = 1
     convert = staticmethod(number)
 
@@ -328,7 +340,11 @@ def uncalibrated_target(target: Target, calibration: Calibration | None) -> Targ
 
 def without_thresholds(target: Target) -> Target:
     """Return a target without thresholds."""
-    return MultiLabel(target.labels) if target.kind == "multi" else target
+    match target:
+        case MultiLabel():
+            return replace(target, thresholds=())
+        case _:
+            return target
 
 
 def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:
@@ -369,7 +385,7 @@ def converter(kind: TargetKind) -> type[SingleLabel] | type[MultiLabel] | type[R
     raise InvalidInput(f"target must be 'single', 'multi' or 'regression', got {kind!r}.")
 
 
-def _ranked(labels: Sequence[str], probabilities_C: NDArray[np.float64]) -> dict[str, float]:
+def _ranked(labels: Sequence[LabelValue], probabilities_C: NDArray[np.float64]) -> dict[LabelValue, float]:
     order = np.argsort(-probabilities_C, kind="stable")
     return {labels[index]: float(probabilities_C[index]) for index in order}
 

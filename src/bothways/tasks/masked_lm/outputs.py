@@ -112,6 +112,7 @@ class MaskedLMOutputs:
     reader: MaskReader
 
     labels: ClassVar[tuple[str, ...]] = ()
+    label_values: ClassVar[tuple[str, ...]] = ()
     confidence: ClassVar[Confidence] = Confidence()
 
     def search(self, text: str, index: int, options: FillOptions) -> Search[Scores[FoundFills]]:
