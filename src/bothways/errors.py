@@ -169,6 +169,10 @@ class LabelsAmbiguous(UserWarning):
     """Labels can be read in more than one way; the message says how they are read, and how to change that."""
 
 
+class RowsLeftOut(UserWarning):
+    """Rows were left out, as the caller requested; the message has their number and the reason."""
+
+
 class TensorsLeftOver(UserWarning):
     """A checkpoint has tensors (see the message) that belong neither to its encoder nor to a known head."""
 

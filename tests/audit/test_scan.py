@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sarif_schema import violations
 
+import bothways
 from bothways.audit import Evidence, Finding, Severity, scan, scanning
 from bothways.audit.context import NeedUnmet, Undecided
 from bothways.audit.formats import as_sarif, as_text
@@ -150,6 +151,16 @@ def test_labels_that_the_model_does_not_know_are_noted():
     assert note in [each["message"]["text"] for each in log["runs"][0]["invocations"][0]["toolExecutionNotifications"]]
     unlabelled = [{"text": row["text"]} for row in rows]
     assert not scan(MODEL, unlabelled, show_progress=False, **options).notes
+
+
+def test_rows_without_a_label_are_left_out_on_request():
+    labels = bothways.open_trained(MODEL, device="cpu").labels
+    rows = [{"text": f"w5 w2{at}", "label": labels[at % 2]} for at in range(10)] + [{"text": "w5", "label": "-"}]
+    options = {"detectors": ["ClassifierConfidenceAnalyzer"], "columns": {"text": "text", "label": "label"}}
+    (note,) = scan(MODEL, rows, show_progress=False, **options).notes
+    assert "labels of the data were not used: row 11" in note
+    assert "--unlabelled drop" in note
+    assert not scan(MODEL, rows, unlabelled="drop", show_progress=False, **options).notes
 
 
 def test_reports_are_plain_json_and_sarif_names_every_finding(detectors):

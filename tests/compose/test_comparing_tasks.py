@@ -54,6 +54,14 @@ def agrees(first, second, data):
     return report
 
 
+def test_rows_without_a_label_are_refused_or_left_out(folder):
+    first, second = (TextClassifier.from_pretrained(folder / f"labels-{name}", device="cpu") for name in "ab")
+    data = [{**DATA[0], "label": None}, *DATA]
+    with pytest.raises(InvalidInput, match=r"row 1 .* is missing, got null"):
+        compare(first, second, data, **FEW)
+    assert compare(first, second, data, unlabelled="drop", **FEW) == compare(first, second, DATA, **FEW)
+
+
 def test_taggers_are_compared_by_their_spans(folder):
     first, second = (TextTagger.from_pretrained(folder / f"tags-{name}", device="cpu") for name in "ab")
     report = agrees(first, second, tagged(TAGS))

@@ -96,7 +96,7 @@ def test_it_is_shown_by_what_it_is(folder, models):
         (
             "several tasks",
             lambda model: model.evaluate(rows(9), lable="x"),
-            "evaluate.. .*'lable'. Known: text, t",
+            "evaluate.. .*'lable'. Known: unlabelled, text, t",
         ),
         ("several tasks", lambda model: model.fit({}, epoch=3), "fit.. .*'epoch'. Known: sampling, epochs"),
     ],

@@ -157,6 +157,17 @@ def test_an_ensemble_is_calibrated_on_the_held_out_rows_and_comes_back_the_same(
     assert plain.temperature is None
 
 
+def test_rows_without_a_label_are_left_out_of_calibration_and_evaluation(animals):
+    rest = [{**HELD[0], "label": None}, *HELD[:12], {**HELD[0], "label": ""}]
+    with pytest.raises(InvalidInput, match=r"row 1 .* is missing, as in 2 of 14 rows"):
+        Ensemble.of(animals[:2], calibrate=rest, device="cpu")
+    ensemble = Ensemble.of(animals[:2], calibrate=rest, unlabelled="drop", device="cpu")
+    assert ensemble.card["calibration_rows"] == 12
+    assert ensemble.temperature == Ensemble.of(animals[:2], calibrate=HELD[:12], device="cpu").temperature
+    few = {"resamples": 5}
+    assert ensemble.evaluate(rest, unlabelled="drop", **few) == ensemble.evaluate(HELD[:12], **few)
+
+
 def test_a_calibrated_ensemble_promises_sets_of_labels(animals, tmp_path):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
     scored = ensemble.score(HELD)

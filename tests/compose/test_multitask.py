@@ -157,6 +157,22 @@ def test_data_with_the_labels_of_all_tasks_are_evaluated_at_once(three):
     assert "1 of 10 texts were read in several windows" in report.summary()
 
 
+def test_a_row_without_a_label_is_left_out_of_that_task_alone(three):
+    model, _, _ = three
+    data = [{**row, "parity": "even", "amount": number} for number, row in enumerate(rows(8))]
+    data[2] |= {"label": None, "parity": None}
+    data[5] |= {"amount": None}
+    data[6] |= {"label": "", "parity": None, "amount": None}
+    with pytest.raises(InvalidInput, match=r"row 3 .*'label' is missing, as in 2 of 8 rows"):
+        model.evaluate(data)
+    report = model.evaluate(data, unlabelled="drop", resamples=5)
+    assert [report[name].n for name in THREE] == [6, 6, 6]
+    for name, column in zip(THREE, ("label", "parity", "amount"), strict=True):
+        alone = model.part(name).evaluate([row for row in data if row[column] not in (None, "")], resamples=5)
+        found = {key: each.value for key, each in report[name].estimates.items()}
+        assert found == pytest.approx({key: each.value for key, each in alone.estimates.items()}, abs=1e-4)
+
+
 def test_a_column_of_labels_may_have_any_name_even_text(base):
     learnt = [{"sentence": row["text"], "text": row["label"]} for row in rows(12)]
     odd = [{"sentence": row["text"], "parity": row["parity"]} for row in parities(12)]

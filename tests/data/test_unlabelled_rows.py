@@ -6,11 +6,14 @@ import pytest
 
 from bothways.data import label_set, number, read_examples, read_tagged
 from bothways.data.labels import unlabelled_marks
-from bothways.errors import InvalidInput, LabelsAmbiguous
+from bothways.errors import InvalidInput, LabelsAmbiguous, RowsLeftOut
+from bothways.retrieval.evaluation import read_candidates
 from bothways.tasks.embedding.outputs import read_embedding_rows
 from bothways.tasks.embedding.spec import LabelledTexts, ScoredPairs
 from bothways.tasks.multiple_choice.outputs import ChoiceOutputs
 from bothways.tasks.multiple_choice.spec import ChoiceColumns, ChoiceData
+from bothways.tasks.question_answering.questions import read_questions
+from bothways.tasks.question_answering.spec import QuestionColumns
 
 
 def texts(*labels):
@@ -84,10 +87,43 @@ def test_an_empty_set_of_labels_is_a_label():
 
 
 def test_rows_without_tags():
-    rows = [{"tokens": "Li left", "tags": tags} for tags in ("B-PER O", None, "", ["B-PER", "O"])]
+    rows = [{"tokens": "Li left", "tags": tags} for tags in ("B-PER O", None, "", [], "[]", ["B-PER", "O"])]
     assert [each.label for each in read_tagged(rows, unlabelled="drop")] == [("B-PER", "O")] * 2
-    with pytest.raises(InvalidInput, match=r"^row 2 .*'tags' is missing, as in 2 of 4 rows"):
+    with pytest.raises(InvalidInput, match=r"^row 2 .*'tags' is missing, as in 4 of 6 rows"):
         list(read_tagged(rows))
+
+
+def test_questions_that_were_not_annotated_are_no_questions_without_an_answer():
+    rows = [{"question": "Who?", "context": "Li left.", "answers": answers} for answers in ([], None, "", "[]")]
+    assert [each.label for each in read_questions(rows, QuestionColumns(), "drop")] == [(), ()]
+    with pytest.raises(InvalidInput, match=r"^row 2 .*'answers' is missing, as in 2 of 4 rows, got null.*--unlabelled"):
+        read_questions(rows, QuestionColumns())
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: kept("a", None, "b", "-", "c"),
+        lambda: [
+            *read_tagged([{"tokens": "Li", "tags": tags} for tags in ("O", "", "O", None, "O")], unlabelled="drop")
+        ],
+        lambda: read_candidates(
+            [{"text_a": "q", "text_b": "p", "label": grade} for grade in (1, None, 0, "-", 2)], unlabelled="drop"
+        ),
+    ],
+    ids=["texts", "words", "candidates"],
+)
+def test_a_note_says_how_many_rows_were_dropped(read):
+    with pytest.warns(RowsLeftOut, match=r"^left out 2 of 5 rows for lack of a label in '\w+'; the first is row 2 of"):
+        read()
+
+
+def test_a_row_without_the_column_has_no_label_where_such_rows_are_dropped():
+    rows = [{"text": "a"}, *texts("x", "y")]
+    assert [each.label for each in read_examples(rows, unlabelled="drop")] == ["x", "y"]
+    for unlabelled in ("error", "drop"):
+        with pytest.raises(InvalidInput, match=r"^row 1 .* no column 'lable'. It has: 'text'"):
+            read_examples(rows, label="lable", unlabelled=unlabelled)
 
 
 def test_rows_of_embedders():

@@ -124,8 +124,12 @@ def test_confidence_is_learnt_anew_or_missing(teachers):
     labelled.fit(data, **{**QUICK, "updates": 5})  # a tenth of them is held out, and has labels
     assert labelled.model.confidence.calibration is not None
     assert "if the teacher was trained on them" in labelled.fitted.card["limits"][0]
-    given = distiller_of(folder)
-    given.fit(texts_of(data), validation=data, **{**QUICK, "updates": 5})
+    some = distiller_of(folder)
+    some.fit([{**data[0], "label": None}, *data[1:]], **{**QUICK, "updates": 5})
+    assert some.model.confidence.calibration is None
+    given, held = distiller_of(folder), [{**data[0], "label": ""}, *data]
+    given.fit(texts_of(data), validation=held, unlabelled="drop", **{**QUICK, "updates": 5})
+    assert given.fitted.card["validation_rows"] == len(data)
     assert given.fitted.card["validation"] == "given"
     assert given.fitted.card["teacher"] == str(folder)
 
@@ -229,6 +233,8 @@ def test_bad_data_are_refused(teachers, tmp_path):
         distiller.fit([""], validation=rows("single"), **QUICK)
     with pytest.raises(InvalidInput, match="'moth'"):
         distiller.fit(["w5"], validation=[{"text": "w5", "label": "moth"}], **QUICK)
+    with pytest.raises(InvalidInput, match=r"row 1 .*'label' is missing, got null"):
+        distiller.fit(["w5"], validation=[{"text": "w5", "label": None}, *rows("single")], **QUICK)
     with pytest.raises(TypeError, match="nonsense"):
         distiller.fit(["w5", "w6"], nonsense=1)
     (tmp_path / "empty.txt").write_text("")

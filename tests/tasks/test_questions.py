@@ -72,7 +72,7 @@ def test_a_squad_file_gives_the_questions_of_the_flat_rows(tmp_path):
         ({"answers": [{"text": "Broncos", "start": True}]}, "the start True"),
         ({"answers": ["Broncos"]}, r"got a list whose element 1 is of type str \('Broncos'\)"),
         ({"answers": "Broncos"}, "'answers' must be a list of .*, got a value of type str"),
-        ({"answers": None}, "'answers' must be .*, got null"),
+        ({"answers": None}, "the label in 'answers' is missing, got null.*--unlabelled drop"),
         ({"answers": {"text": ["Broncos"], "answer_start": []}}, "lists 'text' and 'answer_start' of equal length"),
         ({"answers": [], "context": ""}, "the text in 'context' is empty"),
         ({}, "no column 'answers'"),

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 # Both packages import their names on first use, so a scan of files does not import torch.
 from bothways import checkpoints, tasks
+from bothways.choices import Unlabelled
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.columns import RawTextColumns, TextColumns
+from bothways.tasks.spec import LabelData
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +76,7 @@ class Context:
     open_options: Mapping[str, Any] = field(default_factory=dict)
     # Columns of texts and labels; if empty, those that the model was trained with.
     columns: Mapping[str, Any] = field(default_factory=dict)
+    unlabelled: Unlabelled = "error"  # what to do with rows that have no label, see `bothways.tasks.spec.LabelData`
     seed: int = 0  # seed of every random choice; each detector has its own generator
     time_limit: float = 600.0  # seconds that each detector may take
     settings: AuditSettings = field(default_factory=AuditSettings)  # optional inputs for single detectors
@@ -207,7 +210,7 @@ class Context:
         if not isinstance(columns, TextColumns):
             raise NeedUnmet("rows with texts and labels, but this model reads no labels.")
         try:
-            examples = outputs.read(rows, columns)
+            examples = outputs.read(rows, columns, LabelData(unlabelled=self.unlabelled))
             labels_N = outputs.encode(examples)
         except InvalidInput as error:
             raise NeedUnmet(f"rows with texts and labels that the model knows: {error}") from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bothways.audit.context import INPUTS, AuditSettings, Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import FAILING, AuditReport, DetectorResult, Finding, printable, worst_first
+from bothways.choices import Unlabelled
 from bothways.data import Source, read_rows
 from bothways.errors import InvalidInput, nearest
 from bothways.progress import progress
@@ -81,6 +82,7 @@ def scan(
     seed: int = 0,
     time_limit: float = 600.0,
     columns: Mapping[str, Any] | None = None,
+    unlabelled: Unlabelled = "error",
     settings: AuditSettings | None = None,
     open_options: Mapping[str, Any] | None = None,
     show_progress: bool | None = None,
@@ -100,6 +102,8 @@ def scan(
         seed: Seed of every random choice.
         time_limit: Seconds that each detector may take; one that takes longer is inconclusive.
         columns: Columns of texts and labels. Default: those that the model was trained with.
+        unlabelled: ``"drop"`` leaves out rows that have no label (empty, null, or a class ``-`` or ``-1`` that stands
+            for no label) where labels are used; with ``"error"``, the labels of such data are not used.
         settings: Inputs for single detectors, such as ``{"triggers": ["cf", "mn"]}``, ``{"clean_texts": texts}``
             (or rows), or ``{"non_members": rows}`` with the training rows as data.
         open_options: Options for opening models, see `bothways.open_trained`.
@@ -122,6 +126,7 @@ def scan(
         reference_name=None if reference is None else str(reference),
         open_options=dict(open_options or {}),
         columns=dict(columns or {}),
+        unlabelled=unlabelled,
         seed=seed,
         time_limit=time_limit,
         settings=settings or {},

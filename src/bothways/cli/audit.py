@@ -14,7 +14,7 @@ from bothways.audit import AuditReport, Severity, scan
 from bothways.audit.context import AuditSettings
 from bothways.audit.formats import as_sarif, as_text
 from bothways.audit.scanning import detectors_named
-from bothways.choices import AuditFormat, SeverityName
+from bothways.choices import AuditFormat, SeverityName, Unlabelled
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, counted, note
 from bothways.data import output_format, read_rows, write_rows
@@ -69,6 +69,8 @@ class AuditInputs:
     """Column of the texts. Default: as in training."""
     label: str | None = None
     """Column of the labels. Default: as in training."""
+    unlabelled: Unlabelled = "error"
+    """If rows have no label: do not use the labels of these data (error), or leave such rows out (drop)."""
     data_format: opt.FileFormat = None
     public_key: Path | None = None
     """Public key of the signer, as PEM; the model must have a valid signature by it."""
@@ -142,11 +144,13 @@ def audit(
         seed=seed,
         time_limit=time_limit,
         columns=inputs.columns,
+        unlabelled=inputs.unlabelled,
         settings=inputs.settings(),
         open_options=model.in_full.arguments(),
         show_progress=False if quiet else None,
     )
     given: dict[str, object] = {**asdict(inputs), "data_format": None, "detectors": names and ",".join(names)}
+    given["unlabelled"] = None if inputs.unlabelled == "error" else inputs.unlabelled
     given |= {"seed": seed, "time_limit": f"{time_limit:g}"}
     options = [part for key, value in given.items() if value is not None for part in (opt.spelled(key), str(value))]
     _write(report, chosen_format, output, shlex.join(["bothways", "audit", run, *options]))
@@ -214,6 +218,7 @@ def audit_data(
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2",
     text: tuple[str, ...] | None = None,
     label: str | None = None,
+    unlabelled: Unlabelled = "error",
     data_format: opt.FileFormat = None,
     json: opt.Flag = False,
     quiet: opt.Quiet = False,
@@ -230,6 +235,7 @@ def audit_data(
         embedder: Folder or name of a sentence embedder that was not trained on the rows.
         text: Columns of the texts. Default: those of --model, else text.
         label: Column of the labels. Default: that of --model, else label.
+        unlabelled: Refuse rows that have no label (error), or leave them out (drop).
         json: No effect: standard output is always JSON Lines.
     """
     del json
@@ -240,6 +246,7 @@ def audit_data(
         embedder=embedder,
         text=text or None,
         label=label,
+        unlabelled=unlabelled,
         data_format=data_format,
         open_options={**opened.arguments()},
         show_progress=False if quiet else None,

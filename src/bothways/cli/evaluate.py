@@ -38,6 +38,8 @@ _MEANINGS = {
     "mce": "maximum calibration error, the largest distance between confidence and accuracy in a bin",
 }
 
+_DATA_OPTIONS = opt.group_of("Data", opt.of_all_tasks(lambda spec: [spec.data_options]))
+
 _EXAMPLE = """\
 Examples:
   bothways evaluate runs/news --data test.jsonl.gz --json
@@ -72,7 +74,7 @@ NO_POINTS = PointOptions()
 
 @opt.command(
     _EXAMPLE,
-    own=opt.group_of("Data", opt.of_all_tasks(lambda spec: [spec.data_options])),
+    own=_DATA_OPTIONS,
     columns=opt.column_options(),
     opened=opt.opening_options(also="threshold"),
 )
@@ -118,29 +120,28 @@ def evaluate(
         pages.require_extra("the page of an evaluation")
         check_file_writable(report)
     show, own_columns, saved = False if quiet else None, opt.given_of(columns), opt.given_of(opened)
+    given = opt.given_of(own)
     if task == RANKING:
         with opt.as_usage_error(*saved):
             opening = inputs.open_options(reading, model)
             ranking = retrieval.CandidateRanking.open(run, relevant=relevant, **saved, **opening)
-        source = inputs.labelled_source(data, format)
-        _rank(inputs.with_columns(ranking, own_columns), source, resamples, seed, show, json=json)
+        opt.check_known(SPECS["pairs"], "data_options", given)
+        drawing = {"resamples": resamples, "seed": seed, "show_progress": show, **given}
+        _rank(inputs.with_columns(ranking, own_columns), inputs.labelled_source(data, format), drawing, json=json)
         return
     with _suggested_task(task):
         trained = inputs.with_columns(inputs.open_task(run, saved, reading, model, task), own_columns)
-    opt.check_known(trained.spec, "data_options", opt.given_of(own))
+    opt.check_known(trained.spec, "data_options", given)
     if points:
         with opt.as_usage_error():
             tasks.check_class(trained, points.at_label)
     others = None if out_of_domain is None else _other_rows(trained, out_of_domain, format)
-    source = inputs.labelled_source(data, format)
-    rows = trained.score(source, seed=seed, show_progress=show, **opt.given_of(own))
+    rows = trained.score(inputs.labelled_source(data, format), seed=seed, show_progress=show, **given)
     _evaluate(trained, rows, others, points, resamples, seed, show, (Path(run).name, report), json=json)
 
 
-def _rank(
-    ranking: "CandidateRanking", data: Source, resamples: int, seed: int, show: bool | None, *, json: bool
-) -> None:
-    ranked = ranking.evaluate(data, resamples=resamples, seed=seed, show_progress=show)
+def _rank(ranking: "CandidateRanking", data: Source, options: dict[str, Any], *, json: bool) -> None:
+    ranked = ranking.evaluate(data, **options)
     if json:
         print_json({"ranked_by": ranking.ranked_by, **ranked.to_dict()})
     else:
@@ -280,7 +281,12 @@ A difference between the models may be due to chance if its interval contains 0,
 or if its p-value is above 0.05."""
 
 
-@opt.command(_COMPARE_EXAMPLE, columns=opt.column_options(), opened=opt.opening_options())
+@opt.command(
+    _COMPARE_EXAMPLE,
+    own=_DATA_OPTIONS,
+    columns=opt.column_options(),
+    opened=opt.opening_options(),
+)
 def compare(
     first: str,
     second: str,
@@ -293,6 +299,7 @@ def compare(
     seed: opt.WholeNumber = 0,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
+    own: object = None,
     columns: object = None,
     opened: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
@@ -312,9 +319,11 @@ def compare(
     """
     both = _opened((first, second), task, opt.given_of(opened), reading, model.in_full)
     one, other = (inputs.with_columns(each, opt.given_of(columns)) for each in both)
-    # Read once for both models: standard input cannot be read twice.
+    given = opt.given_of(own)
+    opt.check_known(one.spec, "data_options", given)
     rows = list(read_rows(data, format=format))
-    report = tasks.compare(one, other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
+    drawing: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    report = tasks.compare(one, other, rows, **drawing, show_progress=False if quiet else None, **given)
     if json:
         print_json({"first": first, "second": second, **report.to_dict()})
     else:

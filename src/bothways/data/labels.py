@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from bothways.choices import LabelValue, Unlabelled
 from bothways.data.columns import Row, check_encodable, first_duplicate, plain_scalar, value_at, written_list
-from bothways.errors import InvalidInput, LabelsAmbiguous, shown
+from bothways.errors import InvalidInput, LabelsAmbiguous, RowsLeftOut, shown
 
 # Python does not convert integers of more than 4,300 digits to text.
 _MAX_CLASS_NUMBER = 10**100
@@ -254,18 +254,28 @@ class RowsWithoutLabel:
         unlabelled: ``"error"`` to refuse a source with such rows, ``"drop"`` to leave them out.
         known: The classes of the model that reads the source; empty for data to train on.
         found: Such rows, with the value of their column.
+        without_column: The first row that lacks the column.
     """
 
     column: str
     unlabelled: Unlabelled = "error"
     known: Collection[str] = ()
     found: list[tuple[str, object]] = field(default_factory=list)
+    without_column: Row | None = None
 
     def holds(self, row: Row, convert: Callable[[object], object] = class_label) -> bool:
-        """Return True if the row has the column of the labels but no label, and note the row."""
-        lacking = self.column in row.values and lacks_label(row.values[self.column], convert)
+        """Return True if the row has no label, and note the row.
+
+        A missing column is an error of its own, unless rows without a label are to be dropped.
+        """
+        if self.column not in row.values:
+            if self.unlabelled == "error":
+                return False
+            self.without_column = self.without_column or row
+        value = row.values.get(self.column)
+        lacking = lacks_label(value, convert)
         if lacking:
-            self.add(row.where, row.values[self.column])
+            self.add(row.where, value)
         return lacking
 
     def add(self, where: str, value: object) -> None:
@@ -303,9 +313,23 @@ class RowsWithoutLabel:
         return kept
 
     def check(self, others: int) -> None:
-        """Refuse the rows without a label, unless they are to be dropped and there are ``others``."""
+        """Refuse the rows without a label, unless they are to be dropped and there are ``others``.
+
+        Warns:
+            RowsLeftOut: Rows without a label were dropped.
+        """
+        if self.without_column is not None and not others:
+            value_at(self.without_column, self.column)  # raises
         if self.found and (self.unlabelled == "error" or not others):
             raise self._refusal(others)
+        if self.found:
+            count = len(self.found)
+            warnings.warn(
+                f"left out {count:,} of {count + others:,} rows for lack of a label in {self.column!r}; the first is "
+                f"{self.found[0][0]}.",
+                RowsLeftOut,
+                stacklevel=3,
+            )
 
     def _refusal(self, others: int) -> InvalidInput:
         where, value = self.found[0]
@@ -317,8 +341,7 @@ class RowsWithoutLabel:
             return InvalidInput(f"{begin} No row has a label: expected some.")
         renamed = f" If {value!r} is a class, give it another name." if isinstance(value, str) and value.strip() else ""
         return InvalidInput(
-            f"{begin} Fill it in, or drop the rows without a label: unlabelled='drop' (--unlabelled drop of train and "
-            f"evaluate).{renamed}"
+            f"{begin} Fill it in, or drop the rows without a label: unlabelled='drop' (--unlabelled drop).{renamed}"
         )
 
 

@@ -75,11 +75,12 @@ class Example(Generic[LabelT]):
 
 @dataclass(frozen=True, slots=True)
 class TaggedRow:
-    """The words of a row and their tags, with a description of the row for messages."""
+    """The words of a row and their tags, with the row's number and its description for messages."""
 
     words: "Words"
     label: tuple[str, ...]
     where: str = field(default="a row", compare=False)
+    row: int = field(default=0, compare=False)
 
 
 def read_rows(
@@ -192,6 +193,9 @@ def read_tagged(
         if without.holds(row):
             continue
         words, labels = words_at(row, tokens), strings_at(row, tags)
+        if not labels:
+            without.add(row.where, row.values[tags])
+            continue
         if len(labels) != len(words):
             raise InvalidInput(
                 f"{row.where} has {len(words)} words in {tokens!r} but {len(labels)} tags in {tags!r}: each word needs "
@@ -207,7 +211,7 @@ def read_tagged(
                 )
             check_encodable(label, f"{row.where}: tag {number} in {tags!r}")
         count += 1
-        yield TaggedRow(words, tuple(labels), row.where)
+        yield TaggedRow(words, tuple(labels), row.where, row.number)
     without.check(count)
 
 

@@ -22,7 +22,7 @@ Part: TypeAlias = Literal["query", "passage", "answer"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 _LABELS = {"1": 1, "yes": 1, "true": 1, "1.0": 1, "0": 0, "no": 0, "false": 0, "0.0": 0}
-_NO_LABEL = ("", "null", "none", "nan")
+_NO_LABEL = ("", "null", "none", "nan", "-", "-1", "-1.0")
 
 
 @dataclass(frozen=True, slots=True)

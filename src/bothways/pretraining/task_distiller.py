@@ -98,7 +98,8 @@ class TaskDistiller:
             data: Inputs of the teacher's task: a file, rows or a list. Labels are not used.
             validation: Labelled rows for metrics and calibration. Default: a tenth of the data, drawn with the seed;
                 without calibration if a row has no label.
-            options: Column names, by default those of the teacher, and fields of `TrainingOptions`.
+            options: Column names, by default those of the teacher, ``unlabelled="drop"`` to leave out validation rows
+                without a label, and fields of `TrainingOptions`.
 
         Raises:
             InvalidInput: There are no texts, a row is invalid, or an option is out of range.
@@ -109,8 +110,9 @@ class TaskDistiller:
         if not any(given.get(name) for name in ("epochs", "updates", "total_tokens")):
             given["updates"] = UPDATES
         given["batch_size"] = given.get("batch_size") or BATCH
-        training = chosen(TrainingOptions, given, "TaskDistiller.fit()")
-        lesson = DistillationData.of(taught.outputs, columns, data, validation, training.seed)
+        reading: object = taught.spec.data_options(unlabelled=given.pop("unlabelled", "error"))
+        training = chosen(TrainingOptions, given, "TaskDistiller.fit()", known=("unlabelled",))
+        lesson = DistillationData.of(taught.outputs, columns, data, validation, training.seed, reading)
         student = self._student()
         origin = self.student.origin(self.teacher.model)
         learner = imported(taught.spec.learner)(taught.outputs)

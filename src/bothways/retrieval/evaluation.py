@@ -8,7 +8,8 @@ from typing import Unpack
 import numpy as np
 
 from bothways.checkpoints.hub import locate
-from bothways.data import Source, class_label, read_rows, text_at, value_at
+from bothways.choices import Unlabelled
+from bothways.data import RowsWithoutLabel, Source, class_label, number, read_rows, text_at, value_at
 from bothways.data.judgments import check_grade
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.metrics.ranking import ranking_outcomes
@@ -96,6 +97,7 @@ def read_candidates(
     passage: str = "text_b",
     label: str = "label",
     relevant: str | None = None,
+    unlabelled: Unlabelled = "error",
 ) -> list[Candidates]:
     """Read rows that have a query and one passage each, and group them by query.
 
@@ -106,14 +108,19 @@ def read_candidates(
         label: Column of the relevance: a grade of at least 0, or a label.
         relevant: The label of relevant passages. Default: labels that are whole numbers are grades; else the label
             that is in ``AFFIRMATIVE``.
+        unlabelled: What to do with rows without a relevance (empty, null or ``-``): ``"error"`` refuses the data,
+            ``"drop"`` leaves such rows out.
 
     Raises:
         InvalidInput: A text is missing, a grade is above 1000, or the label of relevant passages is unclear.
     """
+    without = RowsWithoutLabel(label, unlabelled)
     rows = [
         (row.where, text_at(row, query), text_at(row, passage), class_label(value_at(row, label)))
         for row in read_rows(data)
+        if not without.holds(row, number)
     ]
+    without.check(len(rows))
     labels = {value for *_, value in rows}
     shown = ", ".join(map(repr, sorted(labels)[:10]))
     if relevant is None and not are_grades(labels):
@@ -255,14 +262,24 @@ class CandidateRanking:
         )
 
     def evaluate(
-        self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
+        self,
+        data: Source,
+        *,
+        unlabelled: Unlabelled = "error",
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
     ) -> Report:
-        """Evaluate on rows with a query, a passage and a relevance; 95 % bootstrap intervals resample the queries."""
+        """Evaluate on rows with a query, a passage and a relevance; 95 % bootstrap intervals resample the queries.
+
+        With ``unlabelled="drop"``, rows without a relevance are left out.
+        """
         candidates = read_candidates(
             data,
             query=self.columns.text_a,
             passage=self.columns.text_b,
             label=self.columns.label,
             relevant=self._relevant,
+            unlabelled=unlabelled,
         )
         return evaluate_reranker(self.reranker, candidates, resamples=resamples, seed=seed, show_progress=show_progress)

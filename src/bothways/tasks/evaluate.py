@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.choices import LabelValue
-from bothways.data import Row, Source, class_label
+from bothways.data import Row, Source, class_label, read_rows
 from bothways.data.columns import with_gaps, with_text
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
@@ -19,7 +19,7 @@ from bothways.evaluation.report import OperatingPoint, Report
 from bothways.evaluation.thresholds import operating_point
 from bothways.tasks.outputs import AnyOutputs, logits_of_all, scores_of_others
 from bothways.tasks.scores import ScoredRows, Scores, texts_read
-from bothways.tasks.spec import PredictArguments
+from bothways.tasks.spec import DataArguments, PredictArguments
 from bothways.tasks.task import AnyTask, InputT, PredictionT, Task, TrainedT
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def compare(
     resamples: int = 1000,
     seed: int = 0,
     show_progress: bool | None = None,
+    **options: Unpack[DataArguments],
 ) -> ComparisonReport:
     """Return metrics of two models, their differences with paired intervals, and significance tests.
 
@@ -79,6 +80,7 @@ def compare(
         resamples: Bootstrap resamples for the intervals.
         seed: Seed of resamples and permutations.
         show_progress: Force the progress bar on or off.
+        options: Columns by their names (default: those of each training), and the task's ``spec.data_options``.
 
     Raises:
         InvalidInput: The models have different tasks or labels, or the data are not usable.
@@ -94,7 +96,10 @@ def compare(
                 raise InvalidInput(f"expected models with right or wrong predictions, got a {kind}: use evaluate.")
     # Checked before predicting, which may take minutes.
     comparison.check_labels(first.fitted.outputs.comparable, second.fitted.outputs.comparable)
-    scored = [(each.fitted.outputs, each.score(data, show_progress=show_progress)) for each in (first, second)]
+    rows = list(read_rows(data))
+    scored = [
+        (each.fitted.outputs, each.score(rows, show_progress=show_progress, **options)) for each in (first, second)
+    ]
     ours, theirs = (outputs.outcomes(rows.scores, rows.truth) for outputs, rows in scored)
     return comparison.compare(ours, theirs, resamples=resamples, seed=seed)
 

@@ -13,7 +13,7 @@ Shapes: N rows, C labels, H width of the vectors.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,9 +32,8 @@ from bothways.audit.backdoor.clusters import (
 )
 from bothways.audit.backdoor.probe import Probe
 from bothways.checkpoints import MINILM
-from bothways.choices import Format
-from bothways.data import Source, read_rows
-from bothways.data.labels import class_label
+from bothways.choices import Format, Unlabelled
+from bothways.data import Example, Source, read_examples, read_rows
 from bothways.encoder.heads import read_rows as states_read
 from bothways.errors import InvalidInput
 from bothways.progress import phase
@@ -110,6 +109,7 @@ def audit_data(
     embedder: str = MINILM,
     text: str | tuple[str, ...] | None = None,
     label: str | None = None,
+    unlabelled: Unlabelled = "error",
     data_format: Format | None = None,
     open_options: dict[str, Any] | None = None,
     show_progress: bool | None = None,
@@ -117,7 +117,8 @@ def audit_data(
     """Rank the rows of a training set by how likely they are poisoned.
 
     ``model`` is a model that was trained on the rows, or its folder: its predictions and states are used too, and its
-    columns are the default. The ``embedder`` must not have been trained on the rows.
+    columns are the default. The ``embedder`` must not have been trained on the rows. With ``unlabelled="drop"``, rows
+    that have no label are left out; else they are refused.
     """
     opening = open_options or {}
     classifier = TextClassifier.from_pretrained(model, **opening) if isinstance(model, str) else model
@@ -126,7 +127,8 @@ def audit_data(
         usual.text if text is None else (text,) if isinstance(text, str) else text,
         usual.label if label is None else label,
     )
-    texts, labels = _labelled(data, columns, data_format)
+    examples = _labelled(data, columns, data_format, unlabelled)
+    texts, labels = [str(each.text) for each in examples], [each.label for each in examples]
     encoder = SentenceEmbedder.from_pretrained(embedder, unit_length=True, **opening)
 
     def embed(texts: Sequence[str]) -> NDArray[np.floating]:
@@ -137,7 +139,7 @@ def audit_data(
     ranked, phrases = suspect_rows(texts, labels, embed, trained)
     rows = (
         {
-            "row": each.row + 1,
+            "row": examples[each.row].row,
             "score": each.score,
             "triggers": list(each.triggers),
             "reason": each.reason,
@@ -149,25 +151,24 @@ def audit_data(
     return DataAudit(tuple(rows), tuple(phrases))
 
 
-def _labelled(data: Source, columns: TextColumns, data_format: Format | None) -> tuple[list[str], list[str]]:
-    texts, labels = [], []
-    for row in read_rows(data, format=data_format):
-        texts.append(columns.read(row))
-        if columns.label not in row.values:
-            raise InvalidInput(
-                f"{row.where}: label column {columns.label!r} not found; the columns are {', '.join(row.values)}. "
-                "Name the label column with label=... (--label)."
-            )
-        try:
-            labels.append(class_label(row.values[columns.label]))
-        except InvalidInput as error:
-            raise InvalidInput(f"{row.where}: {error}") from error
-    if len(texts) < _MIN_ROWS or len(set(labels)) < 2:
+def _labelled(
+    data: Source, columns: TextColumns, data_format: Format | None, unlabelled: Unlabelled
+) -> list[Example[str]]:
+    """Return texts and labels with the position of each row, from 1."""
+    rows = [replace(row, number=number) for number, row in enumerate(read_rows(data, format=data_format), start=1)]
+    if columns.label not in rows[0].values:
         raise InvalidInput(
-            f"expected at least {_MIN_ROWS} rows with at least two labels, got {len(texts)} rows and "
-            f"{len(set(labels))} labels: poisoned rows stand out only from many rows of their label. Give more rows."
+            f"{rows[0].where}: label column {columns.label!r} not found; the columns are {', '.join(rows[0].values)}. "
+            "Name the label column with label=... (--label)."
         )
-    return texts, labels
+    examples = read_examples(rows, text=columns, label=columns.label, unlabelled=unlabelled)
+    labels = {each.label for each in examples}
+    if len(examples) < _MIN_ROWS or len(labels) < 2:
+        raise InvalidInput(
+            f"expected at least {_MIN_ROWS} rows with at least two labels, got {len(examples)} rows and {len(labels)} "
+            "labels: poisoned rows stand out only from many rows of their label. Give more rows."
+        )
+    return examples
 
 
 def trained_on(classifier: TextClassifier, texts: Sequence[str], labels: Sequence[str]) -> TrainingObservations:

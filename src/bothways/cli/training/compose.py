@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways import checkpoints, compose
-from bothways.choices import Method
+from bothways.choices import Method, Unlabelled
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import print_json
@@ -30,6 +30,7 @@ def ensemble(
     output: Path,
     method: Method = "mean",
     calibrate: opt.File | None = None,
+    unlabelled: Unlabelled = "error",
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     overwrite: opt.Flag = False,
     golden: opt.Golden = "validation",
@@ -52,6 +53,7 @@ def ensemble(
             regression on their log-probabilities (not for question answering).
         calibrate: File of labelled rows that no model was trained on, to calibrate the ensemble and to fit its
             no-answer threshold and the method 'stacked'.
+        unlabelled: Refuse calibration rows that have no label (error), or leave them out (drop).
         overwrite: Replace an existing ensemble at the output.
     """
     if len(runs) < 2:
@@ -72,6 +74,7 @@ def ensemble(
             method=method,
             calibrate=inputs.optional_source(calibrate, format),
             columns=opt.given_of(columns),
+            unlabelled=unlabelled,
             show_progress=False if quiet else None,
             **inputs.open_options(reading, model),
         )

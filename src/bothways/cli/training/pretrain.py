@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways import checkpoints, pretraining, tasks
-from bothways.choices import Format, RecipeName, RecipeScale
+from bothways.choices import Format, RecipeName, RecipeScale, Unlabelled
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note
@@ -112,6 +112,7 @@ def distill(
     layers: opt.PositiveInt | None = None,
     length: opt.PositiveInt | None = None,
     validation: opt.File | None = None,
+    unlabelled: Unlabelled | None = None,
     columns: object = None,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     training: object = None,
@@ -132,11 +133,13 @@ def distill(
         layers: Number of layers of the student. Default: half the teacher's.
         length: Tokens per sequence. Default: 128, or the teacher's limit if that is lower.
         validation: Labelled rows to evaluate and calibrate a classifier or tagger on. Default: a tenth of the data,
-            with its labels; without labels, agreement with the teacher is measured and nothing is calibrated.
+            with its labels; unless all have one, agreement with the teacher is measured and nothing is calibrated.
+        unlabelled: Refuse validation rows that have no label (error, the default), or leave them out (drop).
     """
     if not data:
         raise opt.usage_error("--data needs at least one file or folder.")
     warmup, names = batch.warmup(), opt.given_of(columns)
+    reading: dict[str, Any] = {} if unlabelled is None else {"unlabelled": unlabelled}
     if model.dtype not in (None, "float32"):
         raise opt.usage_error(f"a student is trained in float32: drop --dtype {model.dtype}.")
 
@@ -148,8 +151,8 @@ def distill(
             opened = inputs.open_options(replace(opt.ANY_WINDOWS, max_length=length), model)
             learner = pretraining.TaskDistiller.from_pretrained(teacher, layers=layers, **opened)
             held_out = inputs.optional_source(validation, format)
-            return learner, learner.fit(_rows(data, format), validation=held_out, **names, **options)
-        _check_raw(teacher, names, validation)
+            return learner, learner.fit(_rows(data, format), validation=held_out, **names, **reading, **options)
+        _check_raw(teacher, {**names, **reading}, validation)
         source: dict[str, Any] = {"revision": model.revision, "device": model.device, "download": model.download}
         source["allow_pickle"] = model.allow_pickle
         distiller = pretraining.Distiller.from_pretrained(teacher, layers=layers, length=length, **source)

@@ -11,6 +11,7 @@ from typing_extensions import override
 from bothways.checkpoints.golden import choose_inputs
 from bothways.checkpoints.golden_check import check_folder
 from bothways.checkpoints.schema import MAX_MEMBERS, StoredEnsemble, damaged
+from bothways.choices import Unlabelled
 from bothways.compose.ensembles.combining import (
     Combination,
     Mean,
@@ -73,6 +74,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         method: Method = "mean",
         calibrate: Source | None = None,
         columns: Mapping[str, object] | None = None,
+        unlabelled: Unlabelled = "error",
         show_progress: bool | None = None,
         **options: Unpack[OpenOptions],
     ) -> Self:
@@ -85,6 +87,8 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
                 input, such as question answerers, cannot be stacked.
             calibrate: Held-out labelled rows, as a file or rows, that no member was trained on.
             columns: Names of columns for all members, as for `with_columns`.
+            unlabelled: What to do with calibration rows that have no label: ``"error"`` refuses the data, ``"drop"``
+                leaves such rows out.
             show_progress: Force the progress bar on or off.
             options: Device and precision of the members, and text options, which override those of every member and
                 are saved with the ensemble; see `bothways.tasks.backend.OpenOptions`.
@@ -111,7 +115,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
             made._fitted = replace(fitted, card=card)
         else:
             with reporting(show_progress):
-                made._fitted = made._calibrated(calibrate, method)
+                made._fitted = made._calibrated(calibrate, method, made.spec.data_options(unlabelled=unlabelled))
         return made
 
     @classmethod
@@ -172,11 +176,14 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         """The temperature that calibrates the combined predictions; None if they are not calibrated."""
         return self.fitted.outputs.confidence.temperature
 
-    def _calibrated(self, data: Source, method: Method) -> TrainedEnsemble:
-        """Fit the stacking, if chosen, and the calibration on held-out rows; return the new ensemble with its card."""
+    def _calibrated(self, data: Source, method: Method, options: object) -> TrainedEnsemble:
+        """Fit the stacking, if chosen, and the calibration on held-out rows; return the new ensemble with its card.
+
+        ``options`` are the options of the members' task for reading labelled rows.
+        """
         fitted = self.fitted
         outputs, combiner = fitted.outputs, fitted.outputs.combiner
-        examples = outputs.read(data, fitted.columns)
+        examples = outputs.read(data, fitted.columns, options)
         truth, inputs = outputs.encode(examples), [example.text for example in examples]
         found = score_inputs(fitted, inputs, description="evaluating")
         scores = [each for each in found if isinstance(each, EnsembleScores)]

@@ -273,11 +273,9 @@ class EnsembleOutputs:
 
     def read(self, data: Source, columns: EnsembleColumns, options: object = None) -> list[Example[object]]:
         """Return labelled inputs, as each member reads them; the label comes from the first member's label column."""
-        rows = list(read_rows(data))
+        rows = [replace(row, number=number) for number, row in enumerate(read_rows(data), start=1)]
         examples = self.own.read(rows, columns.columns[0], options)
-        if len(examples) < len(rows):  # those without a label were dropped
-            kept = {example.where for example in examples}
-            rows = [row for row in rows if row.where in kept]
+        rows = [rows[example.row - 1] for example in examples]  # others, without a label, were dropped
         inputs = [[example.text for example in examples]]
         for number, own in columns.others:
             inputs.append(inputs[0] if own == columns.columns[0] else [columns.read_own(number, row) for row in rows])

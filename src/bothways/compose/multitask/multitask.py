@@ -23,7 +23,7 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead, check_merge
 from bothways.tasks.registry import task_class
 from bothways.tasks.scores import ScoredRows
-from bothways.tasks.spec import TaskSpec, TextInput, options_of
+from bothways.tasks.spec import LabelData, TaskSpec, TextInput, options_of
 from bothways.tasks.task import HeadTask, Task
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.loop import train
@@ -56,6 +56,7 @@ MULTITASK = TaskSpec(
     example={"text": "Lakers win in overtime", "sentiment": "glad", "topic": "sports"},
     does="answer for several tasks at once",
     open_options=MultiTaskOpening,
+    data_options=LabelData,
     opener="bothways.compose.multitask.multitask:open_tasks",
 )
 

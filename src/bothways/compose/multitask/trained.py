@@ -23,11 +23,20 @@ from bothways.tasks.card import training_baseline
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.spec import LabelData, options_of
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text.windows import Text
 
 TaskExample: TypeAlias = Example[dict[str, Example[object]]]
-"""An input, with the labelled example of each task by name."""
+"""An input, with the labelled example of each task that has a label, by name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskTruth:
+    """The encoded labels of one task, and the indices of the inputs that have one."""
+
+    places_N: NDArray[np.int64]
+    truth: object
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,8 +114,11 @@ class MultiOutputs:
         return [MultiPrediction(dict(zip(self.parts, row, strict=True))) for row in zip(*decided, strict=True)]
 
     def read(self, data: Source, columns: SharedColumns, options: object = None) -> list[TaskExample]:
-        """Return inputs with the labelled examples of all tasks; the tasks need different label columns."""
-        del options
+        """Return inputs with the labelled examples of all tasks; the tasks need different label columns.
+
+        With ``unlabelled="drop"``, an input without a label of a task is left out of that task.
+        """
+        unlabelled = options_of(LabelData, options).unlabelled
         if not columns.has_own_label_columns:
             truths = ", ".join(own.truth for own in columns.each.values())
             raise InvalidInput(
@@ -114,23 +126,26 @@ class MultiOutputs:
                 "column of its own. Name the task to evaluate: part(name), or on the command line --task "
                 f"{next(iter(self.parts))}."
             )
-        rows = list(read_rows(data))
+        rows = [replace(row, number=number) for number, row in enumerate(read_rows(data), start=1)]
         values = [columns.read(row) for row in rows]
-        own = {
-            name: part.outputs.read(columns.own_rows(name, rows, values), columns.each[name])
-            for name, part in self.parts.items()
-        }
-        return [
-            Example(value, {name: listed[place] for name, listed in own.items()}, row.number, row.where)
-            for place, (row, value) in enumerate(zip(rows, values, strict=True))
-        ]
+        labels: list[dict[str, Example[object]]] = [{} for _ in rows]
+        for name, part in self.parts.items():
+            own, given = columns.own_rows(name, rows, values), part.spec.data_options(unlabelled=unlabelled)
+            for example in part.outputs.read(own, columns.each[name], given):
+                labels[example.row - 1][name] = example
+        examples = (
+            Example(value, found, row.number, row.where) for row, value, found in zip(rows, values, labels, strict=True)
+        )
+        return [example for example in examples if example.label]
 
-    def encode(self, examples: Sequence[TaskExample]) -> dict[str, object]:
+    def encode(self, examples: Sequence[TaskExample]) -> dict[str, TaskTruth]:
         """Return the encoded labels of each task."""
-        return {
-            name: part.outputs.encode([example.label[name] for example in examples])
-            for name, part in self.parts.items()
-        }
+        found = {}
+        for name, part in self.parts.items():
+            places = [place for place, example in enumerate(examples) if name in example.label]
+            truth: object = part.outputs.encode([examples[place].label[name] for place in places])
+            found[name] = TaskTruth(np.array(places, np.int64), truth)
+        return found
 
     @property
     def comparable(self) -> tuple[str, ...]:
@@ -140,7 +155,7 @@ class MultiOutputs:
     def report(
         self,
         scores: Sequence[Scores[object]],
-        truth: Mapping[str, object],
+        truth: Mapping[str, TaskTruth],
         calibrated: bool | None,
         resamples: int,
         seed: int,
@@ -148,8 +163,9 @@ class MultiOutputs:
         """Return the metrics of each task."""
         reports = {}
         for name, part in self.parts.items():
-            own = [each.tasks[name] for each in scores if isinstance(each, TaskScores)]
-            outcomes = replace(part.outputs.outcomes(own, truth[name], calibrated=calibrated), tokens_read=None)
+            labelled = [scores[place] for place in truth[name].places_N]
+            own = [each.tasks[name] for each in labelled if isinstance(each, TaskScores)]
+            outcomes = replace(part.outputs.outcomes(own, truth[name].truth, calibrated=calibrated), tokens_read=None)
             found: Report = outcomes.report(resamples=resamples, seed=seed)
             reports[name] = replace(found, baseline=training_baseline(part.card))
         return MultiReport(reports, texts_read(each.read for each in scores))

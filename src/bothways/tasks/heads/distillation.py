@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.data import Example, Row, Source, read_rows
+from bothways.data.labels import lacks_label
 from bothways.data.windows import WindowStore
 from bothways.encoder import ScoreHead, heads
 from bothways.errors import EmptyInput, InvalidInput
@@ -117,21 +118,25 @@ class DistillationData:
         data: Source | Iterable[object],
         validation: Source | None,
         seed: int,
+        options: object = None,
     ) -> DistillationData:
-        """Read the data, without rows that have no text.
+        """Read the data, without rows that have no text; ``options`` are those of the task for labelled rows.
 
         Without validation rows, a tenth of the data is held out; its labels are used if every row has one.
         """
         rows = _rows(columns, data)
         if validation is not None:
-            held = outputs.read(validation, columns)
+            held = outputs.read(validation, columns, options)
             texts = [each.text for each in _inputs(columns, rows)]
             if not texts:
                 raise _too_few(1)
             return cls(texts, held, split=False)
-        labelled = [row for row in rows if isinstance(row, Row) and columns.truth in row.values]
+        convert = outputs.row_target.convert
+        labelled = [
+            row for row in rows if isinstance(row, Row) and not lacks_label(row.values.get(columns.truth), convert)
+        ]
         every = bool(rows) and len(labelled) == len(rows)
-        given: Sequence[Example[object]] = outputs.read(labelled, columns) if every else _inputs(columns, rows)
+        given: Sequence[Example[object]] = outputs.read(labelled, columns, options) if every else _inputs(columns, rows)
         if len(given) < 2:
             raise _too_few(2)
         stays, held = hold_out(given, 0.1, seed, lambda _: (), group=_group)

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 from typing_extensions import override
 
-from bothways.confidence.confidence import Confidence, TemperatureOptions
+from bothways.confidence.confidence import Confidence
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.evaluation.intervals import share_error
@@ -41,6 +41,7 @@ from bothways.tasks.question_answering.spans import CONTEXT, FoundSpans
 from bothways.tasks.question_answering.spec import (
     ALWAYS_ANSWERS,
     QUESTION_ANSWERING,
+    AnswerFitting,
     AnswerOpening,
     QuestionColumns,
 )
@@ -67,15 +68,16 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
     ) -> tuple[Self, list[Answered], list[Answered]]:
         """Read annotated questions; without validation data, hold out about a tenth, grouped by context."""
         own = options_of(QuestionColumns, columns)
-        questions = read_questions(data.train, own)
+        given = options_of(AnswerFitting, options)
+        questions = read_questions(data.train, own, given.unlabelled)
         if data.validation is None:
             questions, held_out = hold_out_contexts(questions, 0.1, seed)
         else:
-            held_out = read_questions(data.validation, own)
-        given = options_of(AnswerOpening, backend.options).max_answer_tokens
-        longest = before.max_answer_tokens if before is not None else 30 if given is None else given
+            held_out = read_questions(data.validation, own, given.unlabelled)
+        opened = options_of(AnswerOpening, backend.options).max_answer_tokens
+        longest = before.max_answer_tokens if before is not None else 30 if opened is None else opened
         outputs = AnswerOutputs(no_answer_index(backend.tokenizer), longest)
-        return cls(outputs, options_of(TemperatureOptions, options).calibration is not None), questions, held_out
+        return cls(outputs, given.calibration is not None), questions, held_out
 
     @override
     def is_compatible_with(self, before: AnswerOutputs) -> bool:

@@ -36,7 +36,7 @@ from bothways.tasks.question_answering.spans import (
 )
 from bothways.tasks.question_answering.spec import LONGEST_ANSWER, AnswerOpening, AnswerPrediction, QuestionColumns
 from bothways.tasks.scores import Scores, TokensRead, texts_read
-from bothways.tasks.spec import options_of
+from bothways.tasks.spec import LabelData, options_of
 from bothways.text import TextTokenizer, blanked_in_front
 
 SpanScored: TypeAlias = Scores[FoundSpans]
@@ -68,8 +68,8 @@ class AnswerOutputs(Outputs[QuestionAndContext, Gold, FoundSpans, QuestionAnswer
 
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Answered]:
-        del options
-        return read_questions(data, options_of(QuestionColumns, columns))
+        unlabelled = options_of(LabelData, options).unlabelled
+        return read_questions(data, options_of(QuestionColumns, columns), unlabelled)
 
     @override
     def encode(self, examples: Sequence[Answered]) -> Gold:

@@ -1,7 +1,8 @@
 """Reading of questions, their contexts and annotated answers from rows of data.
 
 The answers in a row are a list of objects with ``text`` and ``start`` (or ``answer_start``, as in SQuAD), or one
-object with two lists under these names, as in data sets on the hub. An empty list means that the context has no answer.
+object with two lists under these names, as in data sets on the hub. An empty list means that the context has no answer;
+null or an empty cell, that the question was not annotated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bothways.data import Example, Row, Source, read_rows, value_at
+from bothways.choices import Unlabelled
+from bothways.data import Example, Row, RowsWithoutLabel, Source, read_rows, value_at
 from bothways.data.columns import written_objects
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.question_answering.spec import QuestionColumns
@@ -37,17 +39,20 @@ Answered: TypeAlias = Example[tuple[GoldAnswer, ...]]
 """A question with its context, and its annotated answers; empty if the context has no answer."""
 
 
-def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
+def read_questions(source: Source, columns: QuestionColumns, unlabelled: Unlabelled = "error") -> list[Answered]:
     """Return the questions, contexts and answers of a source; refuse answers that are not at their stated offset."""
-    questions = []
+    questions, without = [], RowsWithoutLabel(columns.answers, unlabelled)
     for row in read_rows(source):
         where = f"{row.where} (id {row.values['id']!r})" if "id" in row.values else row.where
         named = Row(row.number, row.values, where)
+        if without.holds(named):
+            continue
         text = columns.read(named)
         answers = _answers(value_at(named, columns.answers), f"{where}: {columns.answers!r}")
         for answer in answers:
             _check(answer, text[1], where)
         questions.append(Example(text, answers, row.number, where))
+    without.check(len(questions))
     return questions
 
 
@@ -90,8 +95,6 @@ def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:
                 return tuple(_answer(text, start, where) for text, start in fields)
             number, other = others[0]
             found = f"a list whose element {number} is of type {type(other).__name__} ({shown(other, _SHOWN)})"
-        case None:
-            found = "null"
         case _:
             found = f"a value of type {type(value).__name__}"
     raise InvalidInput(f"{where} must be {_FORM}, got {found}.")

@@ -5,9 +5,10 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from annotated_types import Ge, Le
 
+from bothways.choices import Unlabelled
 from bothways.confidence.confidence import TemperatureOptions
 from bothways.tasks.columns import QUESTION, TwoTextColumns, TwoTexts
-from bothways.tasks.spec import Hub, NonBlank, PredictOptions, TaskSpec, check_options
+from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec, check_options
 
 LONGEST_ANSWER = 100_000
 """Upper limit of ``max_answer_tokens``; no model reads longer inputs."""
@@ -70,6 +71,22 @@ class AnswerOpening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerFitting(TemperatureOptions):
+    """Options for fitting on annotated questions.
+
+    Attributes:
+        unlabelled: What to do with questions that were not annotated (null or an empty cell; an empty list means that
+            there is no answer): ``"error"`` refuses the data, ``"drop"`` leaves such rows out.
+    """
+
+    unlabelled: Unlabelled = "error"
+
+    def __post_init__(self) -> None:
+        TemperatureOptions.__post_init__(self)
+        LabelData(unlabelled=self.unlabelled)  # checks it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPrediction(PredictOptions):
     """Options for predicting the answer to a question.
 
@@ -117,7 +134,8 @@ QUESTION_ANSWERING = TaskSpec(
         "answers": [{"text": "Broncos", "start": 12}],
     },
     open_options=AnswerOpening,
-    fit_options=TemperatureOptions,
+    fit_options=AnswerFitting,
+    data_options=LabelData,
     predict_options=AnswerPrediction,
     head="span",
     outputs="bothways.tasks.question_answering.outputs:AnswerOutputs",

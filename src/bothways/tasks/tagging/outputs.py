@@ -295,7 +295,7 @@ def _log_softmax(logits_MC: NDArray[np.float64]) -> NDArray[np.float64]:
 def tagged_examples(data: Source, columns: TagColumns, unlabelled: Unlabelled = "error") -> list[TagExample]:
     """Read words with their tags."""
     rows = read_tagged(data, columns.tokens, columns.tags, unlabelled)
-    return [Example(row.words, row.label, 0, row.where) for row in rows]
+    return [Example(row.words, row.label, row.row, row.where) for row in rows]
 
 
 def read_in_scheme(data: Source, columns: TagColumns, options: TagData, target: Scheme) -> list[TagExample]:

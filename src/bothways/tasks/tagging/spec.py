@@ -117,8 +117,8 @@ class TagFitting(TemperatureOptions):
     Attributes:
         scheme: Scheme in which the tags encode spans: ``"BIO"``, ``"IOB1"`` (converted to BIO), ``"BIOES"``,
             ``"BILOU"``, or ``"plain"`` for tags that encode no spans. Default: recognised from the tags.
-        unlabelled: What to do with rows without tags (empty or null): ``"error"`` refuses the data, ``"drop"`` leaves
-            such rows out.
+        unlabelled: What to do with rows without tags (empty, null or an empty list): ``"error"`` refuses the data,
+            ``"drop"`` leaves such rows out.
     """
 
     scheme: Scheme | None = None
