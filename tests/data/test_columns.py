@@ -97,7 +97,7 @@ def test_a_repeated_label_counts_once_with_a_note(value, labels):
     ],
 )
 def test_a_multi_hot_vector_is_refused_with_what_to_write(value):
-    with pytest.raises(InvalidInput, match=r"got a multi-hot vector .* Write the names .*in zip\(names, vector\)"):
+    with pytest.raises(InvalidInput, match=r"got a multi-hot vector .* --labels a,b,c; or .*in zip\(names, vector\)"):
         label_set(value)
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from bothways.data import label_set, number, read_examples, read_tagged
-from bothways.data.labels import unlabelled_marks
+from bothways.data.label_rows import unlabelled_marks
 from bothways.errors import InvalidInput, LabelsAmbiguous, RowsLeftOut
 from bothways.retrieval.evaluation import read_candidates
 from bothways.tasks.embedding.outputs import read_embedding_rows

@@ -147,11 +147,6 @@ def test_an_unknown_overflow_policy_is_refused(tiny_bert):
         opened(tiny_bert, on_overflow="cut")
 
 
-def test_labels_without_a_trained_head_are_refused(tiny_bert):
-    with pytest.raises(InvalidInput, match="this checkpoint has none: leave labels out"):
-        opened(tiny_bert, labels=["ant", "bee"])
-
-
 def unnamed(folder):
     """Take away what this package keeps, and the names of the classes: a model that someone else saved."""
     (folder / "bothways.json").unlink()
@@ -194,7 +189,7 @@ def test_labels_name_the_outputs_of_a_head_without_names(saved, fitted, recwarn)
 
 @pytest.mark.parametrize("labels", [["ant"], ["ant", "bee", "cow", "dog"], ["ant", "bee", "ant"]])
 def test_labels_that_do_not_fit_the_head_are_refused(saved, labels):
-    with pytest.raises(InvalidInput, match="has 3 outputs, so it needs 3 different labels"):
+    with pytest.raises(InvalidInput, match=r"has 3 outputs, so it needs 3 different labels|got 'ant' twice"):
         opened(unnamed(saved), labels=labels)
 
 

@@ -244,9 +244,11 @@ def _option(name: str, annotation: object, default: object, text: str) -> Option
         return Option(name, Annotated[int, Parameter(validator=at_least)], text, shown)
     if kind in (float, str):
         return Option(name, kind, text, shown)
-    if get_origin(kind) in (tuple, Sequence) and get_args(kind)[0] in (str, int):
+    if get_origin(kind) in (tuple, Sequence):
         words = " ".join(map(str, value)) if isinstance(value, tuple) else None
-        return Option(name, types.GenericAlias(tuple, (get_args(kind)[0], ...)), text, words)
+        (first, *_) = get_args(kind)
+        item = str if str in get_args(first) else first
+        return Option(name, types.GenericAlias(tuple, (item, ...)), text, words) if item in (str, int) else None
     return None
 
 

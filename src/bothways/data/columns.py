@@ -59,6 +59,7 @@ _STRING = r"""('([^'\\]|\\.)*'|"([^"\\]|\\.)*")"""
 _PYTHON_LIST = re.compile(rf"\[\s*({_STRING}\s*,\s*)*({_STRING}\s*)?\]", re.DOTALL)
 _TUPLE = re.compile(rf"\(\s*{_STRING}\s*(,\s*{_STRING}\s*)*,?\s*\)", re.DOTALL)
 _NUMPY_LIST = re.compile(rf"\[\s*({_STRING}\s+)*{_STRING}\s*\]", re.DOTALL)
+_ARRAY = re.compile(r"(?:\w+\.)?(?:array|tensor)\(\s*(\[[^\[\]]*\])\s*(?:,\s*\w+=[^()]*(?:\([^()]*\))?)*\)", re.DOTALL)
 _NUMBERS = re.compile(r"[\[(]\s*[+-]?\d+(\s*,\s*[+-]?\d+|\s+[+-]?\d+)+\s*,?\s*[\])]", re.ASCII)
 _JOINED = re.compile(r"[^\s,;|]+([,;|][^\s,;|]+)+")
 
@@ -111,17 +112,28 @@ def check_encodable(text: str, what: str) -> None:
         )
 
 
+def unwrapped(text: str) -> str:
+    """Return the list in ``array([...], dtype=...)`` or ``tensor([...])``; other text as it is, without outer space.
+
+    >>> unwrapped("array(['a', 'b'], dtype=object)")
+    "['a', 'b']"
+    """
+    spelled = text.strip()
+    found = _ARRAY.fullmatch(spelled)
+    return found[1] if found else spelled
+
+
 def written_list(text: str, instead: str) -> list[object] | None:
     """Parse a string that looks like a list of strings, else return None; ``instead`` is advice for the error message.
 
-    The list is as JSON, Python (also a tuple) or NumPy prints it.
+    The list is as JSON, Python (also a tuple) or NumPy prints it, also as ``array([...], dtype=object)``.
 
     >>> written_list("['B-PER', 'O']", "Put white space between them")
     ['B-PER', 'O']
     """
-    spelled = text.strip()
+    spelled = unwrapped(text)
     is_tuple = _TUPLE.fullmatch(spelled) is not None and "," in re.sub(_STRING, "", spelled)
-    if not is_tuple and not _LIKE_A_LIST.fullmatch(text):
+    if not is_tuple and not _LIKE_A_LIST.fullmatch(spelled):
         return None
     try:
         return list(json.loads(spelled))
@@ -139,11 +151,13 @@ def written_list(text: str, instead: str) -> list[object] | None:
 
 def written_objects(text: str) -> object:
     """Parse a list or object as JSON or Python prints it; None if the string is neither."""
-    if text.lstrip()[:1] not in ("[", "{"):
+    text = unwrapped(text)
+    if text[:1] not in ("[", "{"):
         return None
-    for parse in (json.loads, ast.literal_eval):
+    plain = _ARRAY.sub(r"\1", text.strip())
+    for parse, spelled in ((json.loads, text.strip()), (ast.literal_eval, text.strip()), (ast.literal_eval, plain)):
         try:
-            value: object = parse(text.strip())
+            value: object = parse(spelled)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
         return value

@@ -1,27 +1,32 @@
-"""Meanings of a label column: a class, a set of labels, a number, or no label at all."""
+"""Values of a label column and what they mean: a class, a set of labels, or a number."""
 
 import itertools
 import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
-from typing import Protocol, TypeVar
 
-from bothways.choices import LabelValue, Unlabelled
-from bothways.data.columns import Row, check_encodable, first_duplicate, plain_scalar, value_at, written_list
-from bothways.errors import InvalidInput, LabelsAmbiguous, RowsLeftOut, shown
+from bothways.choices import LabelValue
+from bothways.data.columns import (
+    check_encodable,
+    first_duplicate,
+    plain_scalar,
+    unwrapped,
+    written_list,
+)
+from bothways.errors import InvalidInput, LabelsAmbiguous, shown
 
 # Python does not convert integers of more than 4,300 digits to text.
 _MAX_CLASS_NUMBER = 10**100
 _SEPARATOR = "|"
-_MARKS = ("-", "-1")
 # float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
 DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_DIGITS = re.compile("[01]", re.ASCII)
-_MULTI_HOT = re.compile(r"\s*[\[(]?\s*[01]\.?([\s,;|]+[01]\.?)+\s*[\])]?\s*")
+_BITS = {"0", "1", "False", "True"}
+_NUMBER = r"(?:[+-]?\d+(?:\.0*)?|True|False)"
+_NUMBERS = re.compile(rf"[\[(]\s*{_NUMBER}(?:\s*[\s,;|]\s*{_NUMBER})*\s*,?\s*[\])]", re.ASCII)
+_ZEROS_AND_ONES = re.compile(r"[01](?:\.0*)?(?:\s*[\s,;|]\s*[01](?:\.0*)?)+", re.ASCII)
 
 
 def class_label(value: object) -> str:
@@ -42,12 +47,16 @@ def class_label(value: object) -> str:
     raise InvalidInput(f"expected a class name (a string or a whole number), got {_described(value)}.")
 
 
-def in_order(names: Collection[str]) -> tuple[str, ...]:
+def in_order(names: Collection[str], categories: Sequence[str] = ()) -> tuple[str, ...]:
     """Return class names in the order of their numbers if all are numbers, as in scikit-learn, else in that of text.
+
+    Names of ``categories`` keep the order of these; categories that are not among the names are left out.
 
     >>> in_order({"10", "9", "-1"}), in_order({"10", "9", "b"})
     (('-1', '9', '10'), ('10', '9', 'b'))
     """
+    if categories and set(names) <= set(categories):
+        return tuple(name for name in categories if name in names)
     if all(map(DECIMAL.fullmatch, names)):
         return tuple(sorted(names, key=lambda name: (Decimal(name), name)))
     return tuple(sorted(names))
@@ -80,30 +89,52 @@ def values_of(names: Sequence[str], given: Iterable[object]) -> tuple[LabelValue
     for label in itertools.chain.from_iterable(map(given_labels, given)):
         if isinstance(label, int | float):
             found.setdefault(class_label(label), label)
-    return tuple(found.get(name, name) for name in names) if found else ()
+    values = tuple(found.get(name, name) for name in names)
+    return () if values == tuple(names) else values
 
 
-def label_set(value: object) -> tuple[str, ...]:
+def declared(labels: Sequence[LabelValue]) -> tuple[LabelValue, ...]:
+    """Return the labels that a user declares as a list, or as a string with commas.
+
+    >>> declared(["a,b"]), declared("a, b"), declared(["a", "b, c"])
+    (('a', 'b'), ('a', 'b'), ('a', 'b, c'))
+
+    Raises:
+        InvalidInput: `class_label` refuses a label, or a label is repeated.
+    """
+    listed = (labels,) if isinstance(labels, str) else tuple(labels)
+    match listed:
+        case (str() as joined,) if "," in joined:
+            listed = tuple(part.strip() for part in joined.split(","))
+    names = [class_label(each) for each in listed]
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"labels: expected different names, got {first_duplicate(names)!r} twice.")
+    return listed
+
+
+def names_of(labels: Sequence[LabelValue] | None) -> tuple[str, ...]:
+    """Return the names of declared labels; none for None."""
+    return () if labels is None else tuple(map(class_label, declared(labels)))
+
+
+def label_set(value: object, names: Sequence[str] = ()) -> tuple[str, ...]:
     """Convert a value to the distinct labels of a text, in order of appearance; there may be none.
 
-    The value is a list, or a string as in a csv file: labels separated by ``|``, or a list in JSON or Python notation.
+    The value is a list, or a string as in a csv file: labels separated by ``|``, or a list as JSON, Python or NumPy
+    prints it. With the ``names`` of all labels, it may also be a multi-hot vector: a zero or a one for each name.
 
-    >>> label_set("sports| world")
-    ('sports', 'world')
+    >>> label_set("sports| world"), label_set("[1 0 1]", ["arts", "sports", "world"])
+    (('sports', 'world'), ('arts', 'world'))
 
     Raises:
         InvalidInput: The value is null or of another type, or a string with commas or semicolons but no ``|``; a list
-            cannot be parsed; `class_label` refuses a label; or the value is a multi-hot vector.
+            cannot be parsed; `class_label` refuses a label; or the value is a multi-hot vector of other labels.
 
     Warns:
         LabelsAmbiguous: A label is repeated; it counts once.
     """
     if isinstance(value, str):
-        _check_repeats(_DIGITS.findall(value) if _MULTI_HOT.fullmatch(value) else ())
-        parts: Iterable[object] | None = written_list(value, f"Put {_SEPARATOR!r} between the labels")
-        if parts is None:
-            _check_separator(value)
-            parts = [part.strip() for part in value.split(_SEPARATOR)] if value.strip() else []
+        parts = _written_labels(value)
     elif isinstance(value, list | tuple):
         parts = value
         _check_one_kind(value)
@@ -111,9 +142,35 @@ def label_set(value: object) -> tuple[str, ...]:
         raise InvalidInput(
             f"expected a list of labels, or a string of labels separated by {_SEPARATOR!r}, got {_described(value)}."
         )
-    names = tuple(class_label(part) for part in parts)
-    _check_repeats(names)
-    return tuple(dict.fromkeys(names))
+    found = tuple(class_label(part) for part in parts)
+    if names and found and set(found) <= _BITS and not set(names) <= _BITS:
+        if len(found) == len(names):
+            return tuple(name for name, bit in zip(names, found, strict=True) if bit in ("1", "True"))
+        if not set(found) <= set(names):
+            raise InvalidInput(
+                f"expected a multi-hot vector of {len(names)} numbers, for {', '.join(names):.80}, got {len(found)}."
+            )
+    _check_repeats(found)
+    return tuple(dict.fromkeys(found))
+
+
+def _written_labels(value: str) -> Sequence[object]:
+    """Return the labels in a string."""
+    spelled = unwrapped(value)
+    if _NUMBERS.fullmatch(spelled) or (_ZEROS_AND_ONES.fullmatch(spelled) and _SEPARATOR not in spelled):
+        found = re.findall(_NUMBER, spelled, re.ASCII)
+        return [each == "True" if each in ("True", "False") else int(float(each)) for each in found]
+    parts = written_list(value, f"Put {_SEPARATOR!r} between the labels")
+    if parts is None:
+        _check_separator(value)
+        parts = [part.strip() for part in value.split(_SEPARATOR)] if value.strip() else []
+    return parts
+
+
+NAME_THE_LABELS = (
+    "Name the labels in the order of the numbers: labels=[...] when the model is opened, or --labels a,b,c; or write "
+    "the names of the labels that a row has, in Python [name for name, has in zip(names, vector) if has]."
+)
 
 
 def _check_repeats(names: Sequence[str]) -> None:
@@ -122,8 +179,7 @@ def _check_repeats(names: Sequence[str]) -> None:
         return
     if set(names) <= {"0", "1"} or set(names) <= {"False", "True"}:
         raise InvalidInput(
-            f"expected the names of labels, got a multi-hot vector ([{', '.join(names):.40}]). Write the names of the "
-            "labels that a row has, in Python [name for name, has in zip(names, vector) if has]."
+            f"expected the names of labels, got a multi-hot vector ([{', '.join(names):.40}]). {NAME_THE_LABELS}"
         )
     listed = ", ".join(map(repr, names))
     warnings.warn(
@@ -180,41 +236,6 @@ def number(value: object) -> float:
     raise InvalidInput(f"expected a finite number, got {_described(value)}.")
 
 
-def lacks_label(value: object, convert: Callable[[object], object] = class_label) -> bool:
-    """Return True for the value of a row without a label: null, NaN or blank.
-
-    With the converter `number`, also for ``-`` and ``nan``; with `label_set`, not for a blank, which is an empty set.
-    """
-    value = plain_scalar(value)
-    if isinstance(value, str):
-        word = value.strip().lower()
-        return word in ("", "-", "nan") if convert is number else not word and convert is not label_set
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def unlabelled_marks(names: Collection[str], known: Collection[str] = ()) -> tuple[str, ...]:
-    """Return those of the class names ``-`` and ``-1`` that mark rows without a label.
-
-    In data for a model with ``known`` classes, they do unless the model has such a class. In other data, ``-`` does
-    unless there is a class ``+``; ``-1`` does beside names that are words, or whole numbers from 0 to at least 2, as
-    classes are numbered. Neither does with only one other class.
-
-    >>> unlabelled_marks(["-1", "0", "1", "2"]), unlabelled_marks(["-1", "0", "1"]), unlabelled_marks(["-", "+", "="])
-    (('-1',), (), ())
-    """
-    if not any(mark in names for mark in _MARKS):
-        return ()
-    if known:
-        return tuple(mark for mark in _MARKS if mark in names and mark not in known)
-    others = [name for name in names if name not in _MARKS]
-    if len(others) == 1:
-        return ()
-    numbers = [float(name) for name in others if DECIMAL.fullmatch(name)]
-    counted = all(each.is_integer() and each >= 0 for each in numbers) and max(numbers, default=2.0) >= 2
-    marks = {"-": "+" not in others, "-1": len(numbers) < len(others) or counted}
-    return tuple(mark for mark in _MARKS if mark in names and marks[mark])
-
-
 def _described(value: object) -> str:
     if value is None:
         return "null"
@@ -224,155 +245,3 @@ def _described(value: object) -> str:
         text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a very long integer"
         return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
     return f"a value of type {type(value).__name__}"
-
-
-class LabelledRow(Protocol):
-    """An input with its converted label."""
-
-    @property
-    def label(self) -> object:
-        """The label, such as a class name or a tuple of them."""
-
-    @property
-    def where(self) -> str:
-        """The row in words, for messages."""
-
-    @property
-    def given(self) -> object:
-        """The label before the conversion."""
-
-
-ExampleT = TypeVar("ExampleT", bound=LabelledRow)
-
-
-@dataclass(slots=True)
-class RowsWithoutLabel:
-    """The rows of a source that have no label, which are refused or dropped.
-
-    Attributes:
-        column: The column of the labels.
-        unlabelled: ``"error"`` to refuse a source with such rows, ``"drop"`` to leave them out.
-        known: The classes of the model that reads the source; empty for data to train on.
-        found: Such rows, with the value of their column.
-        without_column: The first row that lacks the column.
-    """
-
-    column: str
-    unlabelled: Unlabelled = "error"
-    known: Collection[str] = ()
-    found: list[tuple[str, object]] = field(default_factory=list)
-    without_column: Row | None = None
-
-    def holds(self, row: Row, convert: Callable[[object], object] = class_label) -> bool:
-        """Return True if the row has no label, and note the row.
-
-        A missing column is an error of its own, unless rows without a label are to be dropped.
-        """
-        if self.column not in row.values:
-            if self.unlabelled == "error":
-                return False
-            self.without_column = self.without_column or row
-        value = row.values.get(self.column)
-        lacking = lacks_label(value, convert)
-        if lacking:
-            self.add(row.where, value)
-        return lacking
-
-    def add(self, where: str, value: object) -> None:
-        """Note a row without a label."""
-        self.found.append((where, value))
-
-    def settle(self, examples: list[ExampleT]) -> list[ExampleT]:
-        """Return the examples that have a label.
-
-        Rows of a class that marks rows without a label have none, see `unlabelled_marks`.
-
-        Raises:
-            InvalidInput: There are rows without a label, and they are not to be dropped, or no others.
-        """
-        names: dict[str, None] = {}
-        for each in examples:
-            names |= dict.fromkeys(_names_in(each.label))
-        marks = unlabelled_marks(names, self.known)
-        kept = []
-        for each in examples:
-            mark = next((mark for mark in marks if each.label in (mark, (mark,))), None)
-            if mark is None:
-                kept.append(each)
-            else:
-                self.add(each.where, mark)
-        self.check(len(kept))
-        check_spelling(kept, self.column)
-        if not self.known and {"-1", "0", "1"} == names.keys():
-            warnings.warn(
-                f"the labels in {self.column!r} are -1, 0 and 1, which are taken as three classes. If -1 marks rows "
-                "without a label, write an empty label instead.",
-                LabelsAmbiguous,
-                stacklevel=3,
-            )
-        return kept
-
-    def check(self, others: int) -> None:
-        """Refuse the rows without a label, unless they are to be dropped and there are ``others``.
-
-        Warns:
-            RowsLeftOut: Rows without a label were dropped.
-        """
-        if self.without_column is not None and not others:
-            value_at(self.without_column, self.column)  # raises
-        if self.found and (self.unlabelled == "error" or not others):
-            raise self._refusal(others)
-        if self.found:
-            count = len(self.found)
-            warnings.warn(
-                f"left out {count:,} of {count + others:,} rows for lack of a label in {self.column!r}; the first is "
-                f"{self.found[0][0]}.",
-                RowsLeftOut,
-                stacklevel=3,
-            )
-
-    def _refusal(self, others: int) -> InvalidInput:
-        where, value = self.found[0]
-        count = len(self.found)
-        many = f", as in {count:,} of {count + others:,} rows" if count > 1 else ""
-        got = "null" if value is None else shown(value)
-        begin = f"{where}: the label in {self.column!r} is missing{many}, got {got}."
-        if not others:
-            return InvalidInput(f"{begin} No row has a label: expected some.")
-        renamed = f" If {value!r} is a class, give it another name." if isinstance(value, str) and value.strip() else ""
-        return InvalidInput(
-            f"{begin} Fill it in, or drop the rows without a label: unlabelled='drop' (--unlabelled drop).{renamed}"
-        )
-
-
-def _names_in(label: object) -> tuple[str, ...]:
-    """Return the names in a label or a set of labels; none for a number."""
-    if isinstance(label, str):
-        return (label,)
-    return tuple(map(str, label)) if isinstance(label, tuple) else ()
-
-
-def check_spelling(examples: Iterable[LabelledRow], column: str) -> None:
-    """Refuse a label that is a string in one row and a number or a boolean in another."""
-    spelled: dict[str, tuple[object, str]] = {}
-    for each in examples:
-        if isinstance(each.label, str | tuple):
-            names = _names_in(each.label)
-            for value in given_labels(each.given) or names:
-                name = class_label(value)
-                first, where = spelled.setdefault(name, (value, each.where))
-                if kind_of_label(first) != kind_of_label(value):
-                    raise InvalidInput(
-                        f"{each.where}: the label in {column!r} is {shown(value)}, of type {type(value).__name__}, but "
-                        f"in {where} it is {shown(first)}, of type {type(first).__name__}: both would be the class "
-                        f"{name!r}. Write the labels in one way, all as strings or all as numbers."
-                    )
-
-
-def converted(row: Row, column: str, convert: Callable[[object], object]) -> object:
-    """Return the converted value of a label column; an InvalidInput then begins with the row and the column."""
-    value = value_at(row, column)
-    try:
-        return convert(value)
-    except InvalidInput as error:
-        raise InvalidInput(f"{row.where}: the label in {column!r}: {error}") from error

@@ -23,7 +23,8 @@ from bothways.data.formats import (
     is_gzip_name,
     parquet_rows,
 )
-from bothways.data.labels import RowsWithoutLabel, class_label, converted
+from bothways.data.label_rows import RowsWithoutLabel, converted
+from bothways.data.labels import class_label
 from bothways.data.tables import DataFrameLike, is_column, plain, remedy, table_rows
 from bothways.errors import InvalidInput
 from bothways.reading import (
@@ -123,6 +124,7 @@ def read_examples(
     format: Format | None = ...,
     unlabelled: Unlabelled = ...,
     known: Collection[str] = ...,
+    names: Sequence[str] = ...,
 ) -> list[Example[str]]: ...
 
 
@@ -136,6 +138,7 @@ def read_examples(
     format: Format | None = ...,
     unlabelled: Unlabelled = ...,
     known: Collection[str] = ...,
+    names: Sequence[str] = ...,
 ) -> list[Example[LabelT]]: ...
 
 
@@ -148,6 +151,7 @@ def read_examples(
     format: Format | None = None,  # noqa: A002 (the option's name)
     unlabelled: Unlabelled = "error",
     known: Collection[str] = (),
+    names: Sequence[str] = (),
 ) -> list[Example[Any]]:
     """Read all labelled texts of a source.
 
@@ -159,6 +163,7 @@ def read_examples(
         format: As for `read_rows`.
         unlabelled: ``"drop"`` leaves out rows without a label, ``"error"`` refuses them, see `unlabelled_marks`.
         known: The classes of the model that reads the labels, if there is one.
+        names: The labels of multi-hot vectors, see `label_set`.
 
     Raises:
         InvalidInput: As for `read_rows`, a row has no usable text or no label, or ``convert`` refuses a label.
@@ -174,7 +179,7 @@ def read_examples(
     for row in read_rows(source, format=format, columns={*columns, label}):
         if without.holds(row, convert):
             continue
-        value = converted(row, label, convert)
+        value = converted(row, label, convert, names)
         examples.append(Example(read(row), value, row.number, row.where, row.values[label]))
     return without.settle(examples)
 

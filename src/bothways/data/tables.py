@@ -7,16 +7,15 @@ become None. Integers of a ``ClassLabel`` feature become class names; -1, which 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import methodcaller
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
+from bothways.data.categories import LabelledRows, column_categories, known
 from bothways.data.columns import Row, check_columns
 from bothways.errors import InvalidInput, shown
 
 _ROWS_AT_ONCE = 1024
 _listed = methodcaller("tolist")
 _DEEPEST = 100
-
-_T = TypeVar("_T")
 
 
 class DataFrameLike(Protocol):
@@ -29,13 +28,13 @@ class DataFrameLike(Protocol):
 
 def table_rows(source: object, name: str) -> Iterator[Mapping[str, object]] | None:
     """Return the rows of a table as a stream, with unconverted cells (see `plain`); None if it is not a table."""
-    read = _known(source, _TABLES)
+    read = known(source, _TABLES)
     return None if read is None else read(source, name)
 
 
 def is_column(source: object) -> bool:
     """Test whether ``source`` is one column: a Series, an Arrow array, a column of a Dataset or a NumPy array."""
-    return _known(source, _COLUMNS) is not None
+    return known(source, _COLUMNS) is not None
 
 
 def items_of(source: object) -> Iterator[object] | None:
@@ -46,7 +45,7 @@ def items_of(source: object) -> Iterator[object] | None:
     if _axes(source) == 0 or isinstance(source, str | bytes | bytearray | Mapping):
         return None
     items: Iterable[object] | None = table_rows(source, f"the given {type(source).__name__}")
-    if items is None and (read := _known(source, _COLUMNS)):
+    if items is None and (read := known(source, _COLUMNS)):
         items = read(source)
     if items is None and isinstance(source, Iterable):
         items = source
@@ -55,7 +54,7 @@ def items_of(source: object) -> Iterator[object] | None:
 
 def remedy(source: object) -> str | None:
     """Return advice for messages about a DatasetDict or LazyFrame, which is not yet a table; None for other types."""
-    return _known(source, _REMEDIES)
+    return known(source, _REMEDIES)
 
 
 def plain(value: object, depth: int = 0) -> object:
@@ -68,7 +67,7 @@ def plain(value: object, depth: int = 0) -> object:
         return value
     if depth > _DEEPEST:
         raise InvalidInput(f"expected values nested at most {_DEEPEST} deep, got more: flatten them.")
-    if listed := _known(value, _ARRAYS):
+    if listed := known(value, _ARRAYS):
         value = listed(value)
     # Exactly these types: a named tuple or another type of mapping has a meaning of its own for the user.
     if type(value) is list:
@@ -79,19 +78,12 @@ def plain(value: object, depth: int = 0) -> object:
         return {key: plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, float):
         return None if math.isnan(value) else value
-    return None if _known(value, _MISSING) else value
+    return None if known(value, _MISSING) else value
 
 
 def _axes(value: object) -> int | None:
     axes = getattr(value, "ndim", None)  # of an array, a tensor, a frame
     return axes if isinstance(axes, int) else None
-
-
-def _known(value: object, known: Mapping[str, _T]) -> _T | None:
-    for kind in type(value).__mro__:
-        if found := known.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}"):
-            return found
-    return None
 
 
 def _pandas_rows(frame: Any, name: str) -> Iterator[Mapping[str, object]]:  # noqa: ANN401 (not imported)
@@ -211,13 +203,14 @@ def labelled_rows(
     columns: str | Sequence[str] = "text",
     label: str = "label",
     many: str = "texts",
-) -> list[Row]:
+) -> LabelledRows:
     """Return one row for each input with its label, for ``fit(texts, labels)``.
 
     Args:
         inputs: Many inputs, as for `as_batch`. With several ``columns``, each input is a sequence with one value for
             each; a mapping is a row to which the label is added.
-        labels: A label for each, in the same order: a list, tuple, generator, NumPy array, Series or other column.
+        labels: A label for each, in the same order: a list, tuple, generator, NumPy array, Series or other column; or
+            multi-hot vectors, as an array with a row for each input or a table with a column for each label.
         columns: Columns of the inputs.
         label: Column of the labels.
         many: Name of the inputs in messages.
@@ -229,15 +222,12 @@ def labelled_rows(
     given, alone = as_batch(inputs, f"a list of {many}", many)
     if alone:
         raise InvalidInput(f"expected a list of {many}, one for each label, got {_got(inputs)}")
-    if (_axes(labels) or 0) > 1 or table_rows(labels, "the given labels") is not None:
-        raise InvalidInput(
-            f"expected one column of labels, got {type(labels).__name__}: choose one, such as data['label']. If a text "
-            "has several labels, give them as a list."
-        )
     found = items_of(labels)
     if found is None:
         raise InvalidInput(f"expected a list of labels, one for each of the {many}, got {_got(labels)}")
-    listed = list(found)
+    listed, categories = list(found), column_categories(labels)
+    if table_rows(labels, "the given labels") is not None:
+        listed, categories = _marked(listed, type(labels).__name__)
     if len(listed) != len(given):
         raise InvalidInput(f"expected as many labels as {many}, got {len(listed)} labels and {len(given)} {many}.")
     names = (columns,) if isinstance(columns, str) else tuple(columns)
@@ -245,7 +235,18 @@ def labelled_rows(
     for number, (item, value) in enumerate(zip(given, listed, strict=True), start=1):
         where = f"row {number} of the given {many}"
         rows.append(Row(number, {**_values(item, names, where), label: value}, where))
-    return rows
+    return LabelledRows(rows, label, categories)
+
+
+def _marked(table: Sequence[object], kind: str) -> tuple[list[object], tuple[object, ...]]:
+    """Return the names of the columns that have a one in each row of a table of zeros and ones, and all names."""
+    rows = [row for row in table if isinstance(row, dict) and len(row) > 1 and set(row.values()) <= {0, 1}]
+    if not rows or len(rows) < len(table):
+        raise InvalidInput(
+            f"expected one column of labels, or a column of zeros and ones for each label, got {kind}: choose a "
+            "column, such as data['label']. If a text has several labels, give them as a list."
+        )
+    return [[name for name, value in row.items() if value] for row in rows], tuple(rows[0])
 
 
 def _values(item: object, columns: tuple[str, ...], where: str) -> dict[str, object]:

@@ -84,12 +84,17 @@ def _stored(
 
 
 def opened_beside(
-    backend: TorchBackend, kind: type[HeadTask], kinds: Iterable[type[HeadTask]], merge: Merge
+    backend: TorchBackend,
+    kind: type[HeadTask],
+    kinds: Iterable[type[HeadTask]],
+    merge: Merge,
+    labels: object = None,
 ) -> TorchBackend:
     """Return the backend with the options of one task; if another task splits texts into words, this one does too."""
     words = any(outputs_type(each.spec).reads_words for each in kinds) and not outputs_type(kind.spec).reads_words
     merges = any(each.name == "merge" for each in fields(kind.spec.open_options))
-    options = kind.spec.open_options(merge=merge) if merges else kind.spec.open_options()
+    named = {} if labels is None else {"labels": labels}
+    options = kind.spec.open_options(merge=merge, **named) if merges else kind.spec.open_options()
     reading = replace(backend.reading, as_words=words, cut=kind.spec.cut)
     return replace(backend, options=options, reading=reading, shared=True)
 

@@ -16,7 +16,7 @@ from bothways.compose.multitask.trained import MultiPrediction, MultiReport, Tra
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
 from bothways.tasks.backend import Backend
-from bothways.tasks.columns import AnyColumns, TextColumns
+from bothways.tasks.columns import AnyColumns, TextColumns, column_names
 from bothways.tasks.heads.splits import TrainingData, split_fit_options
 from bothways.tasks.heads.training import HeadTraining, train_head
 from bothways.tasks.opening import with_weights
@@ -183,9 +183,11 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
         if before is not None and before.spec != data.spec:
             before = None
         kind = kinds[name]
-        own = opened_beside(backend, kind, kinds.values(), self.merge)
+        given = dict(data.options)
+        labels = given.pop("labels", None) if "merge" in column_names(kind.spec.open_options) else None
+        own = opened_beside(backend, kind, kinds.values(), self.merge, labels)
         try:
-            columns, options, _ = split_fit_options(kind(own, before), data.options)
+            columns, options, _ = split_fit_options(kind(own, before), given)
             source = TrainingData(data.train, data.validation)
             return train_head(kind.spec, own, before, source, columns, options, training)
         except InvalidInput as error:

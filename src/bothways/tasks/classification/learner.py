@@ -15,6 +15,8 @@ from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence, ConfidenceOptions
 from bothways.confidence.fitting import learn_classification
 from bothways.data import Example
+from bothways.data.categories import category_names
+from bothways.data.labels import declared, names_of
 from bothways.data.windows import digest_of
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import ConformalInterval
@@ -146,13 +148,15 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         if kind == "regression" and given.class_weights is not None:
             raise InvalidInput("class_weights need labels, but this model predicts a number: leave class_weights out.")
         variant, pairs = converter(kind), isinstance(columns, PairColumns)
-        known = () if before is None else before.labels
-        examples = read_labelled(data.train, columns, variant, given.unlabelled, known)
+        labels = declared(opening.labels) if before is None and opening.labels is not None else ()
+        known = names_of(labels) if before is None else before.labels
+        vectors = () if kind != "multi" else known if before is None else before.vector_labels
+        examples = read_labelled(data.train, columns, variant, given.unlabelled, known, vectors)
         merge: Merge = check_merge(opening.merge or "weighted_mean") if before is None else before.merge
         if data.validation is not None:
             names: Callable[..., tuple[str, ...]] = variant.names
             known = known or tuple({name for each in examples for name in names(each.label)})
-            held_out = read_labelled(data.validation, columns, variant, given.unlabelled, known)
+            held_out = read_labelled(data.validation, columns, variant, given.unlabelled, known, vectors)
         elif before is None and kind == "single" and not pairs and learns_all(backend, given, examples):
             held_out = []
         else:
@@ -160,10 +164,11 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
             examples, held_out = hold_out(
                 examples, 0.1, seed, variant.names, group=lambda each: each.text[0] if pairs else each.text
             )
-        target = target_of(kind, examples, None if before is None else before.target)
+        categories = category_names(data.train, columns.truth)
+        target = target_of(kind, examples, None if before is None else before.target, labels, categories)
         target = at_threshold(target, opening.threshold)
         ranking = PairRanking.of(target, held_out) if pairs else None
-        return cls(LabelOutputs(target, merge), given, ranking), examples, held_out
+        return cls(LabelOutputs(target, merge, vector_labels=vectors), given, ranking), examples, held_out
 
     @override
     def check_data(self, training: StoredInputs, held: StoredInputs) -> tuple[int, ...]:

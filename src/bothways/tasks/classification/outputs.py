@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
@@ -20,7 +20,7 @@ from bothways.choices import LabelValue, Merge, Unlabelled
 from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_guarantee
 from bothways.confidence.fitting import open_confidence, write_confidence
 from bothways.data import Example, Source, class_label, read_examples
-from bothways.data.labels import values_of
+from bothways.data.labels import declared, names_of, values_of
 from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed, UnsupportedConfig, shown
 from bothways.evaluation.calibration import LabelSets
 from bothways.evaluation.detectors import DetectorInput
@@ -54,13 +54,15 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     """Outputs for each text or pair: a single label, multiple labels, or a regression value.
 
     ``merge`` is the method for merging the windows of a long text. Hidden states of ``layers`` layers are appended to
-    the logits, for the out-of-domain detector.
+    the logits, for the out-of-domain detector. ``vector_labels`` are the labels of multi-hot vectors in data, in the
+    order that was declared; empty if none was.
     """
 
     target: Target
     merge: Merge = "weighted_mean"
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
     layers: int = 0
+    vector_labels: tuple[str, ...] = ()
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "classification head"
@@ -81,7 +83,8 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[object]]:
-        return read_labelled(data, columns, self.target, options_of(LabelData, options).unlabelled, self.labels)
+        unlabelled = options_of(LabelData, options).unlabelled
+        return read_labelled(data, columns, self.target, unlabelled, self.labels, self.vector_labels)
 
     @override
     def encode(self, examples: Sequence[Example[object]]) -> Truth:
@@ -163,8 +166,9 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     @classmethod
     @override
     def check_untrained(cls, backend: Backend) -> None:
-        if options_of(LabelOpening, backend.options).labels is not None:
-            raise InvalidInput("labels name a trained head's outputs, but this checkpoint has none: leave labels out.")
+        options = options_of(LabelOpening, backend.options)
+        if options.labels is not None and options.target == "regression":
+            raise InvalidInput("labels name classes, but target 'regression' predicts a number: leave labels out.")
 
     @classmethod
     @override
@@ -186,7 +190,12 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
         encoder = backend.config
         confidence = open_confidence(stored, backend.files.folder, target.outputs, encoder.layers, encoder.hidden)
-        return cls(target, merge, confidence, confidence.layers)
+        order = tuple(stored.vector_labels or ()) if options.labels is None else names_of(options.labels)
+        if target.kind != "multi" or not order:
+            order = ()
+        elif set(order) != set(target.labels):
+            raise damaged("vector_labels", f"the labels {', '.join(target.labels)}", list(order))
+        return cls(target, merge, confidence, confidence.layers, order)
 
     @override
     def settings(self) -> Mapping[str, object]:
@@ -200,6 +209,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
             case _:
                 values = {"label_values": list(self.target.values)} if self.target.values else {}
                 own = {**values, **stored_thresholds(self.target)}
+        own |= {"vector_labels": list(self.vector_labels)} if self.vector_labels else {}
         return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
 
 
@@ -209,12 +219,19 @@ def read_labelled(
     target: Target | type[SingleLabel] | type[MultiLabel] | type[Regression],
     unlabelled: Unlabelled = "error",
     known: Collection[str] = (),
+    names: Sequence[str] = (),
 ) -> list[Example[object]]:
     """Return labelled texts or pairs; see `bothways.data.read_examples`."""
     match columns:
         case TextColumns() | PairColumns():
             return read_examples(
-                data, text=columns, label=columns.label, convert=target.convert, unlabelled=unlabelled, known=known
+                data,
+                text=columns,
+                label=columns.label,
+                convert=target.convert,
+                unlabelled=unlabelled,
+                known=known,
+                names=names,
             )
         case _:
             raise TypeError(f"expected columns of texts or pairs, got {type(columns).__name__}")
@@ -247,10 +264,11 @@ def _with_coverage(prediction: Prediction, guarantee: LabelSets | float) -> Pred
 
 
 def stored_target(
-    settings: Mapping[str, object], labels: Iterable[LabelValue] | None, classes: int, *, named: bool = False
+    settings: Mapping[str, object], labels: Sequence[LabelValue] | None, classes: int, *, named: bool = False
 ) -> Target:
     """Return the target of a trained head, with the caller's label names or else those of ``config.json``.
 
+    If the caller names the labels of ``config.json`` in another order, they keep their order: it is that of vectors.
     ``named`` is True if a user chose names such as LABEL_0; otherwise these names mean that the labels have no names.
     """
     problem = settings.get("problem_type")
@@ -266,9 +284,11 @@ def stored_target(
             raise InvalidInput("labels name classes, but this checkpoint's head predicts a number: leave labels out.")
         return Regression()
     stored = numbered_names(settings.get("id2label") or {})
-    given = () if labels is None else tuple(labels)
-    names = tuple(map(class_label, given)) if labels is not None else stored or placeholders(classes)
-    if labels is None and not named and names == placeholders(classes):
+    given = () if labels is None else declared(labels)
+    names = names_of(given) or stored or placeholders(classes)
+    if set(names) == set(stored):
+        names = stored
+    if not given and not named and names == placeholders(classes):
         warnings.warn(
             "config.json does not name the classes of its trained head, so they are called "
             f"{', '.join(names[:3])}{' ...' * (len(names) > 3)}. To name them, pass labels=[...] in the order "

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.data import Example, Row, Source, read_rows
-from bothways.data.labels import lacks_label
+from bothways.data.label_rows import lacks_label
 from bothways.data.windows import WindowStore
 from bothways.encoder import ScoreHead, heads
 from bothways.errors import EmptyInput, InvalidInput

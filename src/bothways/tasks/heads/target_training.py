@@ -14,8 +14,8 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.choices import TargetKind
-from bothways.data.labels import in_order, values_of
+from bothways.choices import LabelValue, TargetKind
+from bothways.data.labels import in_order, names_of, values_of
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import ScoreHead
@@ -40,19 +40,29 @@ from bothways.tasks.heads.targets import AnyExample, Logits, MultiLabel, Regress
 _ROUNDING = 1e-13
 
 
-def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target | None = None) -> Target:
-    """Return the target of training examples, with the labels in the order of ``before`` if they are the same."""
+def target_of(
+    kind: TargetKind,
+    examples: Sequence[AnyExample],
+    before: Target | None = None,
+    declared: Sequence[LabelValue] = (),
+    categories: Sequence[str] = (),
+) -> Target:
+    """Return the target of training examples.
+
+    The labels are the ``declared`` ones, else those of the examples, in the order of ``before`` if they are the same,
+    else in that of the ``categories`` of their column.
+    """
     target: Target
     match kind:
         case "regression":
             return standardized(np.array([example.label for example in examples], dtype=np.float32))
         case "multi":
-            names = in_order({name for example in examples for name in MultiLabel.names(example.label)})
+            names = in_order({name for example in examples for name in MultiLabel.names(example.label)}, categories)
             if not names:
                 raise InvalidInput("expected at least one label in the rows, got none: check the label column.")
             target = MultiLabel(names)
         case "single":
-            names = in_order({str(example.label) for example in examples})
+            names = in_order({str(example.label) for example in examples}, categories)
             if len(names) < 2:
                 raise InvalidInput(
                     "a classifier needs at least two classes, but every row of the training data is labelled "
@@ -61,6 +71,9 @@ def target_of(kind: TargetKind, examples: Sequence[AnyExample], before: Target |
             target = SingleLabel(names)
     if before is not None and before.kind == kind and set(before.labels) == set(names):
         names = before.labels
+    if declared:
+        names = names_of(declared)
+        return replace(target, labels=names, values=values_of(names, declared))
     return replace(target, labels=names, values=values_of(names, (example.given for example in examples)))
 
 

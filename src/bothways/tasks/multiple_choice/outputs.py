@@ -23,7 +23,7 @@ from bothways.choices import LabelRule
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature, temperature_settings
 from bothways.data import Example, Row, RowsWithoutLabel, Source, read_rows, value_at
-from bothways.data.labels import lacks_label
+from bothways.data.label_rows import lacks_label
 from bothways.errors import InvalidInput, LabelsAmbiguous, shown
 from bothways.evaluation.metrics.classification import class_outcomes
 from bothways.evaluation.outcomes import Outcomes

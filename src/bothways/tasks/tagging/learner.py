@@ -18,6 +18,7 @@ from typing_extensions import override
 from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example
+from bothways.data.categories import category_names
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.evaluation.intervals import share_error
@@ -81,7 +82,9 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         else:
             rows = TagData(scheme=given.scheme, unlabelled=given.unlabelled)
             held_out = read_in_scheme(data.validation, own, rows, scheme)
-        tag_set = TagSet.of_rows(examples, scheme).continued(None if before is None else before.tag_set)
+        tag_set = TagSet.of_rows(examples, scheme, category_names(data.train, own.tags)).continued(
+            None if before is None else before.tag_set
+        )
         return cls(TagOutputs(tag_set), given.calibration is not None), examples, held_out
 
     @override

@@ -56,8 +56,13 @@ class TagSet:
             )
 
     @classmethod
-    def of_rows(cls, rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme) -> "TagSet":
-        """Return the tags in training rows, at least two; a span scheme adds its other tags of the same labels."""
+    def of_rows(
+        cls, rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme, categories: Sequence[str] = ()
+    ) -> "TagSet":
+        """Return the tags in training rows, at least two; a span scheme adds its other tags of the same labels.
+
+        Tags of ``categories`` keep the order of these.
+        """
         found = sorted({tag for row in rows for tag in row.label})
         labels = found if scheme == "plain" else complete({parted(tag)[1] for tag in found if tag != OUTSIDE}, scheme)
         if len(labels) < 2:
@@ -65,6 +70,8 @@ class TagSet:
                 f"a tagger needs at least two tags, but every word of the training data has {labels[0]!r}. "
                 "Check the column of the tags."
             )
+        if set(labels) <= set(categories):
+            labels = [name for name in categories if name in labels]
         return cls(tuple(labels), scheme)
 
     def continued(self, before: "TagSet | None") -> "TagSet":
