@@ -2,8 +2,8 @@
 
 import pytest
 
-from bothways.advice import hardware, this_machine
-from bothways.advice.hardware import free_bytes
+from bothways.advice import find_config, hardware, this_machine
+from bothways.advice.hardware import free_bytes, training_flops
 
 MEMORY = "MemTotal:       4000 kB\nMemAvailable:       3000 kB\n"
 STATISTICS = "active_file 7\ninactive_file 50000\n"
@@ -53,4 +53,21 @@ def test_this_machine_is_measured_once(monkeypatch):
     assert here.cores >= 1
     assert min(here.flops_one, here.flops_batch) > 1e7
     assert this_machine() is here
+    assert here.here
     this_machine.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["sentence-transformers/all-MiniLM-L6-v2", "google/electra-small-discriminator"])
+def test_training_is_timed_on_two_layers_of_any_shape(name, monkeypatch):
+    monkeypatch.setattr(hardware, "PROBE_SECONDS", 0.01)
+    monkeypatch.setattr(hardware.torch.cuda, "is_available", lambda: False)
+    _, config = find_config(name)
+    training_flops.cache_clear()
+    assert training_flops(config) > 1e7
+    training_flops.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["answerdotai/ModernBERT-base", "albert/albert-base-v2", "xlnet/xlnet-base-cased"])
+def test_training_is_timed_for_every_pattern_and_sharing(name, monkeypatch):
+    test_training_is_timed_on_two_layers_of_any_shape(name, monkeypatch)

@@ -170,6 +170,8 @@ def test_costs_are_those_of_the_context_that_is_wanted():
         ({"max_memory_mb": 0}, "above 0"),
         ({"constraint": "beauty"}, "one of accuracy, latency"),
         ({"most": 0}, "at least 1"),
+        ({"training_rows": 0}, "training_rows must be above 0"),
+        ({"max_training_hours": -1.0}, "training_hours must be above 0"),
         ({"language": "klingon"}, "one of english"),
     ],
 )
@@ -199,6 +201,60 @@ def test_speed_is_estimated_from_operations_and_the_speed_of_the_machine():
         assert model.estimated_tokens_per_second == pytest.approx(2e10 / model.flops_per_token)
         assert model.latency_ms is None
     assert "estimated here: 262.6 ms for one text" in reasons_of(advised, "google/electra-small-discriminator")
+
+
+def test_what_cannot_be_fine_tuned_in_the_time_comes_last_and_says_so():
+    machine = Hardware("cpu", 2, None, 1e11, 1e11)
+    advised = recommend("classification", most=99, hardware=machine, max_training_hours=1)
+    fast, late = ([each for each in advised.ranked if each.trainable is kind] for kind in (True, False))
+    assert advised.ranked == (*fast, *late)
+    assert all(each.training_seconds <= 3600 for each in fast)
+    assert min(each.training_seconds for each in late) > 3600
+    # Of those in time the most accurate is the first, of the others the quickest.
+    assert fast[0].name == "distilbert/distilbert-base-uncased"
+    assert [each.training_seconds for each in late] == sorted(each.training_seconds for each in late)
+    assert named(recommend("classification"))[0] == "FacebookAI/roberta-large"
+    assert late[-2:] == [each for each in late if each.name in ("FacebookAI/roberta-large", "albert/albert-xlarge-v2")]
+    assert "2,000 texts of 128 tokens: longer than 1 h, so it comes last" in reasons_of(advised, late[0].name)
+    assert advised.notes[-1].startswith(f"{len(late)} models come last: they need more than 1 h")
+    # Three times the operations of reading, for three epochs, and a little for the baseline and held-out texts.
+    least = 3 * 3 * 2000 * 128 * fast[0].flops_per_token / 1e11
+    assert least < fast[0].training_seconds < 1.2 * least
+
+
+def test_rows_and_hours_decide_what_comes_last_and_so_does_memory():
+    def last(free_mb=None, **options):
+        advised = recommend("nli", most=99, hardware=Hardware("cpu", 2, free_mb, 1e11, 1e11), **options)
+        return {each.name for each in advised.ranked if not each.trainable}
+
+    assert last(training_rows=100, max_training_hours=1) < last(max_training_hours=1)
+    assert not last(max_training_hours=1e3)
+    assert "FacebookAI/roberta-large" in last(5000.0, max_training_hours=1e3)
+    every = recommend("nli", hardware=Hardware("cpu", 2, None, 1e11, 1e11), max_training_hours=0.001)
+    assert every.notes[-1].startswith("all models need more than 0.001 h")
+    assert every.ranked[0].name == "google/electra-small-discriminator"
+
+
+def test_models_that_need_no_fine_tuning_for_a_task_stay_where_they_are():
+    slow = Hardware("cpu", 2, None, 1e6, 1e6)
+    assert named(recommend("search", hardware=slow))[0] == "sentence-transformers/all-MiniLM-L6-v2"
+    assert named(recommend("fill-mask", hardware=slow)) == named(recommend("fill-mask"))
+
+
+def test_on_this_machine_models_are_timed_until_the_first_ones_are_known(monkeypatch):
+    timed = []
+
+    def flops(config):
+        timed.append(config)
+        return 1e9 if config.hidden == 768 else 1e11  # much slower than BERT's layers promise
+
+    monkeypatch.setattr("bothways.advice.recommending.training_flops", flops)
+    here = Hardware("cpu", 2, None, 1e11, 1e11, here=True)
+    advised = recommend("classification", most=1, hardware=here, max_training_hours=1.5, show_progress=False)
+    (model,) = advised.ranked
+    assert model.trainable
+    assert model.name == "google/electra-small-discriminator"
+    assert 1 < len(timed) < len(NAMES)
 
 
 def test_a_local_commit_goes_before_that_of_the_catalogue():

@@ -32,6 +32,7 @@ def short_catalogue(monkeypatch):
     others = ("FacebookAI/roberta-base", "sentence-transformers/all-MiniLM-L6-v2")
     cards = [card(name) for name in (*names, *others)]
     monkeypatch.setattr(recommending, "catalogue", lambda: cards)
+    monkeypatch.setattr(recommending, "training_flops", lambda _: 1e11)
 
 
 @pytest.mark.usefixtures("short_catalogue")
@@ -43,6 +44,8 @@ def test_a_recommendation_names_local_models_then_the_kind_of_model_and_then_mod
     assert "\n1. google/electra-small-discriminator\n   MNLI dev accuracy 81.3" in out
     assert f"\n   local: commit {COMMIT}\n" in out
     assert "\n   estimated here: " in out
+    assert " ~training\n1 google/electra-small-discriminator " in out
+    assert "to fine-tune it on 2,000 texts of 128 tokens\n" in out
     assert (
         "\n   commit: resolved by the download; download it: bothways models microsoft/deberta-v3-xsmall --download"
         in out
@@ -60,6 +63,7 @@ def test_a_recommendation_names_the_commit_and_the_command_to_get_it(cache):
     )
     assert commands["microsoft/deberta-v3-base"].endswith(" --download --allow-pickle")
     assert commands["google/electra-small-discriminator"] == ""
+    assert all(model["training_seconds"] > 0 for model in ranked)
 
 
 def test_a_task_for_a_decoder_measures_no_machine(cache, monkeypatch):

@@ -27,6 +27,8 @@ from bothways.errors import InvalidInput
 from bothways.families.catalogue import count_parts
 from bothways.packing import Packed
 from bothways.products import ROWS_AT_ONCE
+from bothways.tasks.heads.objective import MIN_TOKENS, MIN_UPDATES
+from bothways.training.options import EPOCHS, SMALL_BATCH
 
 Kwargs: TypeAlias = Mapping[str, object] | None
 
@@ -300,6 +302,17 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128, activation
             peak=4 * weights + tables + max(working.peak, others),
         ),
     )
+
+
+def fine_tuning_flops(config: EncoderConfig, rows: int, length: int) -> float:
+    """Return the floating-point operations of fine-tuning on texts with the default number of epochs.
+
+    Counts forward and backward passes, the pass of the frozen encoder that the baseline learns from, and a tenth of the
+    texts held out and scored after each epoch.
+    """
+    trained = max(EPOCHS * rows * length, min(MIN_UPDATES * SMALL_BATCH * length, MIN_TOKENS))
+    read = rows * length * (1 + EPOCHS / 10)
+    return (3 * trained + read) * flops_per_token(config, length)
 
 
 def flops_per_token(config: EncoderConfig, length: int) -> float:

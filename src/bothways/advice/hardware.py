@@ -16,13 +16,15 @@ import torch
 from bothways.advice.cards import find_config
 from bothways.advice.costs import count_flops
 from bothways.advice.ranking import BASELINE, TEXT_TOKENS
-from bothways.advice.worker import random_texts, speed_of
-from bothways.devices import pick_device
+from bothways.advice.worker import median_seconds, random_texts, speed_of, wait_for
+from bothways.devices import fast_precision, pick_device
 from bothways.encoder import Encoder
+from bothways.encoder.config import EncoderConfig, LocalGlobalAttention
 from bothways.errors import InvalidInput
 from bothways.threads import cgroup_folders, granted_cores
 
 PROBE_LAYERS, PROBE_TEXTS, PROBE_VOCABULARY = 2, 8, 1000
+PROBE_TRAINED = 4  # texts in a training step
 PROBE_SECONDS = 0.4  # for each of the two timings
 
 HERE = "here"
@@ -38,6 +40,7 @@ class Hardware:
         free_mb: Free memory in MB (a million bytes): the machine's, or the GPU's if that is less; None if unknown.
         flops_one: Operations per second, measured on one text of 128 tokens.
         flops_batch: Operations per second, measured on a batch of 8 such texts.
+        here: True for the machine that runs this process, on which layers of other shapes can be timed.
     """
 
     device: str
@@ -45,6 +48,7 @@ class Hardware:
     free_mb: float | None
     flops_one: float
     flops_batch: float
+    here: bool = False
 
 
 @cache
@@ -67,7 +71,34 @@ def this_machine() -> Hardware:
         free_mb=min(known) / 1e6 if known else None,
         flops_one=operations / speed["latency_ms"] * 1e3,
         flops_batch=operations / TEXT_TOKENS * speed["tokens_per_second"],
+        here=True,
     )
+
+
+@cache
+def training_flops(config: EncoderConfig) -> float:
+    """Measure the operations per second of this machine in training, on two layers of an encoder's shape.
+
+    Narrow layers and relative positions reach fewer than the layers of BERT-base that `this_machine` times.
+    """
+    device = pick_device("auto")
+    pattern = config.pattern
+    if isinstance(pattern, LocalGlobalAttention):
+        pattern = replace(pattern, seen_whole=pattern.seen_whole[:PROBE_LAYERS])
+    shape = replace(config, layers=PROBE_LAYERS, vocabulary=PROBE_VOCABULARY, pattern=pattern)
+    encoder, length = Encoder(shape).train().to(device), min(TEXT_TOKENS, config.max_length or TEXT_TOKENS)
+    batch = random_texts(PROBE_TRAINED, length, PROBE_VOCABULARY).to(device)
+    half = fast_precision(device) == "bfloat16"
+
+    def step() -> None:
+        encoder.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=half):
+            loss = encoder(batch).sum()
+        loss.backward()
+        wait_for(device)
+
+    operations = 3 * PROBE_TRAINED * count_flops(shape, 1, length)
+    return operations / median_seconds(step, PROBE_SECONDS)
 
 
 def free_bytes(root: Path = Path("/")) -> int | None:

@@ -8,6 +8,7 @@ from bothways.advice.cards import Language, Measure, ModelCard, Score, find_conf
 from bothways.advice.costs import flops_per_token
 from bothways.advice.tasks import TaskAdvice
 from bothways.choices import Constraint as Constraint
+from bothways.progress import duration
 
 CONSTRAINTS: tuple[Constraint, ...] = get_args(Constraint)
 BASELINE = "google-bert/bert-base-uncased"
@@ -38,6 +39,8 @@ class Ranked:
         estimated_latency_ms: Time for one text, from its operations and the hardware's speed; None without hardware.
         estimated_tokens_per_second: Speed of a batch, estimated in the same way; None without hardware.
         training_mb: Minimum memory of a process that fine-tunes it with AdamW in float32, in MB, without activations.
+        training_seconds: Estimated time to fine-tune it on the hardware; None without hardware.
+        trainable: False if that takes longer than the given time, or more than the free memory; such models come last.
         commit: Hub commit of the local copy, else the commit in the catalogue; None if neither is known.
         local: True if it loads without a download.
         command: The command to download it; empty if it is local.
@@ -54,9 +57,28 @@ class Ranked:
     estimated_latency_ms: float | None = None
     estimated_tokens_per_second: float | None = None
     training_mb: float = 0.0
+    training_seconds: float | None = None
+    trainable: bool = True
     commit: str | None = None
     local: bool = False
     command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuning:
+    """The fine-tuning that a user has in mind, and the limits of time and memory."""
+
+    rows: int  # number of training texts
+    hours: float  # the time that the user has
+    length: int  # tokens of a text
+    free_mb: float | None = None  # free memory of the machine; None if unknown
+
+    def excess(self, figures: Ranked) -> str:
+        """Return the reason why a model cannot be fine-tuned; empty if it can."""
+        if self.free_mb is not None and figures.training_mb > self.free_mb:
+            return "more than the free memory"
+        late = figures.training_seconds is not None and figures.training_seconds > 3600 * self.hours
+        return f"longer than {self.hours:g} h" if late else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +100,13 @@ def published_accuracy(card: ModelCard, language: Language) -> Score | None:
 
 
 def in_order(candidates: Sequence[ModelCandidate], advice: TaskAdvice, constraint: Constraint) -> list[ModelCandidate]:
-    """Return the candidates, best first."""
+    """Return the candidates, best first; those that cannot be trained come last, the quickest of them first."""
 
     def key(candidate: ModelCandidate) -> tuple[float, ...]:
+        figures = candidate.figures
+        last = 0.0 if figures.trainable else 1.0 + (figures.training_seconds or 0.0)
         other_than_embedder = advice.embeds and candidate.card.made_for != "embedding"
-        return (float(other_than_embedder), *_key(candidate, candidates, constraint))
+        return (last, float(other_than_embedder), *_key(candidate, candidates, constraint))
 
     return sorted(candidates, key=key)
 
@@ -137,9 +161,9 @@ def with_reasons(
     advice: TaskAdvice,
     constraint: Constraint,
     yardstick: Measure,
-    free_mb: float | None = None,
+    tuning: FineTuning,
 ) -> Ranked:
-    """Return the figures of a candidate with reasons; ``free_mb`` is the free memory of the machine."""
+    """Return the figures of a candidate with reasons."""
     figures, card, lineage = candidate.figures, candidate.card, candidate.card.lineage
     _, baseline = find_config(BASELINE)
     ratio = figures.flops_per_token / flops_per_token(baseline, TEXT_TOKENS)
@@ -149,14 +173,19 @@ def with_reasons(
         speed = f"{figures.latency_ms:,.1f} ms for one text, {figures.tokens_per_second:,.0f} tokens a second"
         reasons.append(f"measured here: {speed}, {figures.memory_mb:,.0f} MB at most")
     else:
-        too_much = ", which exceeds the free memory" if free_mb is not None and figures.training_mb > free_mb else ""
-        tuning = f"more than {figures.training_mb:,.0f} MB to fine-tune it{too_much}"
-        reasons.append(f"about {figures.memory_mb:,.0f} MB to read one text, {tuning}")
+        free = tuning.free_mb
+        too_much = ", which exceeds the free memory" if free is not None and figures.training_mb > free else ""
+        memory = f"more than {figures.training_mb:,.0f} MB to fine-tune it{too_much}"
+        reasons.append(f"about {figures.memory_mb:,.0f} MB to read one text, {memory}")
         if figures.estimated_latency_ms is not None and figures.estimated_tokens_per_second is not None:
             reasons.append(
                 f"estimated here: {figures.estimated_latency_ms:,.1f} ms for one text, "
                 f"{figures.estimated_tokens_per_second:,.0f} tokens a second"
             )
+    if figures.training_seconds is not None:
+        texts = f"{tuning.rows:,} texts of {candidate.length(tuning.length):,} tokens"
+        late = "" if figures.trainable else f": {tuning.excess(figures)}, so it comes last"
+        reasons.append(f"estimated here: {duration(figures.training_seconds)} to fine-tune it on {texts}{late}")
     if constraint in _PRICES:
         reasons.append(_price_reason(candidate, _beaten_by(candidate, others, _PRICES[constraint])))
     if lineage is not None:

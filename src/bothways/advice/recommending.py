@@ -9,10 +9,11 @@ from bothways.advice.costs import (
     RUNTIME_BYTES,
     TRAINING_COPIES,
     TRAINING_RUNTIME_BYTES,
+    fine_tuning_flops,
     flops_per_token,
     inference_bytes,
 )
-from bothways.advice.hardware import Hardware
+from bothways.advice.hardware import Hardware, training_flops
 from bothways.advice.local_models import LocalModel
 from bothways.advice.measuring import job_for, measure
 from bothways.advice.ranking import (
@@ -21,6 +22,7 @@ from bothways.advice.ranking import (
     TEXT_TOKENS,
     YARDSTICKS,
     Constraint,
+    FineTuning,
     ModelCandidate,
     Ranked,
     in_order,
@@ -29,7 +31,10 @@ from bothways.advice.ranking import (
 )
 from bothways.advice.tasks import TaskAdvice, find_task
 from bothways.errors import BothwaysError, InvalidInput
-from bothways.progress import progress
+from bothways.progress import duration, progress
+
+TRAINING_ROWS, TRAINING_HOURS = 2000, 2.0
+_NAMED = 3  # models to name of those that come last
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,8 @@ class Recommendation:
         notes: Remarks, such as a limit that no model meets.
         local_models: Models that load without a download.
         hardware: The machine whose memory and speed were considered, or None.
+        training_rows: Number of texts for the time of fine-tuning.
+        max_training_hours: The user's time; models that take longer on the hardware come last.
     """
 
     task: TaskAdvice
@@ -65,6 +72,8 @@ class Recommendation:
     notes: tuple[str, ...] = ()
     local_models: tuple[LocalModel, ...] = ()
     hardware: Hardware | None = None
+    training_rows: int = TRAINING_ROWS
+    max_training_hours: float = TRAINING_HOURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +82,11 @@ class _Limits:
     memory_mb: float | None = None
     context: int | None = None
     free_mb: float | None = None
+    training_rows: int = TRAINING_ROWS
+    training_hours: float = TRAINING_HOURS
 
     def __post_init__(self) -> None:
-        for name in ("latency_ms", "memory_mb", "context"):
+        for name in ("latency_ms", "memory_mb", "context", "training_rows", "training_hours"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidInput(f"the limit {name} must be above 0, got {value}.")
@@ -96,6 +107,8 @@ def recommend(
     max_latency_ms: float | None = None,
     max_memory_mb: float | None = None,
     context: int | None = None,
+    training_rows: int = TRAINING_ROWS,
+    max_training_hours: float = TRAINING_HOURS,
     language: Language = "english",
     most: int = 5,
     measured: bool = False,
@@ -111,12 +124,14 @@ def recommend(
         max_latency_ms: Maximum time for one text; needs ``measured``.
         max_memory_mb: Maximum memory of a process that reads one text, in MB of a million bytes.
         context: Number of tokens that a model must read at once.
+        training_rows: Number of texts to fine-tune on.
+        max_training_hours: Time for fine-tuning. Models that would take longer on the hardware come last.
         language: Language of the texts.
         most: Maximum number of models to recommend.
         measured: Measure speed and memory on this machine, with each candidate built with random weights in a process
             of its own.
-        hardware: A machine, such as `this_machine()`. Models that exceed its free memory are left out, and the speed of
-            the others is estimated.
+        hardware: A machine, such as `this_machine()`. Models that exceed its free memory are left out; the speed of the
+            others and the time to fine-tune them are estimated. On this machine, two layers of each are timed for that.
         local_models: Models that need no download, such as `find_local_models()`.
         show_progress: Force the progress bar on or off; by default it shows on a terminal only.
 
@@ -125,28 +140,54 @@ def recommend(
             ``measured``.
     """
     advice = find_task(task)
-    limits = _Limits(max_latency_ms, max_memory_mb, context, None if hardware is None else hardware.free_mb)
+    free_mb = None if hardware is None else hardware.free_mb
+    limits = _Limits(max_latency_ms, max_memory_mb, context, free_mb, training_rows, max_training_hours)
     _check_choices(constraint, language, most)
     if max_latency_ms is not None and not measured:
         raise InvalidInput("a limit on latency needs a measurement on this machine: add measured=True (--measure).")
     yardstick, local = YARDSTICKS[language], tuple(local_models)
     if advice.architecture != "encoder":
         note = advice.beyond_encoders
-        return Recommendation(advice, constraint, TEXT_TOKENS, str(yardstick), (), (), (note,), local, hardware)
+        return Recommendation(
+            advice,
+            constraint,
+            TEXT_TOKENS,
+            str(yardstick),
+            notes=(note,),
+            local_models=local,
+            hardware=hardware,
+            training_rows=training_rows,
+            max_training_hours=max_training_hours,
+        )
     tokens = min(context or TEXT_TOKENS, MAX_TEXT_TOKENS)
     candidates, left_out, notes = _candidates(advice, constraint, limits, language, tokens)
     length = max((each.length(tokens) for each in candidates), default=tokens)
+    tuning = FineTuning(training_rows, max_training_hours, length, free_mb)
     ordered = in_order(candidates, advice, constraint)
+    if hardware is not None:
+        best = [each.card.name for each in ordered]
+        ordered = _trainable_first(ordered, advice, constraint, hardware, tuning, most, show_progress)
+        notes += _last(sorted(ordered, key=lambda each: best.index(each.card.name)), tuning)
     if measured:
         ordered, too_slow = _measured(ordered, limits, most, length, show_progress)
         left_out += too_slow
         ordered = in_order(ordered, advice, constraint)
     chosen = [_here(each, each.length(length), hardware, local) for each in ordered[:most]]
-    ranked = tuple(with_reasons(each, ordered, advice, constraint, yardstick, limits.free_mb) for each in chosen)
+    ranked = tuple(with_reasons(each, ordered, advice, constraint, yardstick, tuning) for each in chosen)
     if not ranked:
         notes.append("no model fits these limits: relax one of them.")
     return Recommendation(
-        advice, constraint, length, str(yardstick), ranked, tuple(left_out), tuple(notes), local, hardware
+        advice,
+        constraint,
+        length,
+        str(yardstick),
+        ranked,
+        tuple(left_out),
+        tuple(notes),
+        local,
+        hardware,
+        training_rows,
+        max_training_hours,
     )
 
 
@@ -210,6 +251,53 @@ def _misfit(candidate: ModelCandidate, advice: TaskAdvice, constraint: Constrain
     if advice.cased and card.cased is False:
         return "ignores case, which this task needs"
     return ""
+
+
+def _trainable_first(
+    candidates: Sequence[ModelCandidate],
+    advice: TaskAdvice,
+    constraint: Constraint,
+    hardware: Hardware,
+    tuning: FineTuning,
+    most: int,
+    show: bool | None,
+) -> list[ModelCandidate]:
+    """Estimate the time to fine-tune each candidate, and return those first that can be trained.
+
+    On this machine the first ``most`` are timed, each on two layers; their order, and so the first ones, may change.
+    """
+
+    def timed(candidate: ModelCandidate, flops: float) -> ModelCandidate:
+        _, config = find_config(candidate.card.name)
+        seconds = fine_tuning_flops(config, tuning.rows, candidate.length(tuning.length)) / flops
+        figures = replace(candidate.figures, training_seconds=seconds)
+        ready = advice.ready or (advice.embeds and candidate.card.made_for == "embedding")
+        return replace(candidate, figures=replace(figures, trainable=ready or not tuning.excess(figures)))
+
+    ordered = in_order([timed(each, hardware.flops_batch) for each in candidates], advice, constraint)
+    known = set() if hardware.here else {each.card.name for each in candidates}
+    with progress("timing a training step", show=show) as bar:
+        while (new := next((each for each in ordered[:most] if each.card.name not in known), None)) is not None:
+            bar.advance(1, new.card.name)
+            known.add(new.card.name)
+            flops = training_flops(find_config(new.card.name)[1])
+            ordered = in_order([timed(each, flops) if each is new else each for each in ordered], advice, constraint)
+    return ordered
+
+
+def _last(candidates: Sequence[ModelCandidate], tuning: FineTuning) -> list[str]:
+    """Return a remark on the models that come last although they are the best by the constraint."""
+    late = [each for each in candidates if not each.figures.trainable]
+    if not late:
+        return []
+    first = ", ".join(f"{each.card.name} ({duration(each.figures.training_seconds or 0)})" for each in late[:_NAMED])
+    more = f" and {len(late) - _NAMED} more" if len(late) > _NAMED else ""
+    which = "all models" if len(late) == len(candidates) else f"{len(late)} models come last: they"
+    return [
+        f"{which} need more than {tuning.hours:g} h or more than the free memory to be fine-tuned here on "
+        f"{tuning.rows:,} texts of {tuning.length:,} tokens: {first}{more}. Other numbers: training_rows "
+        "(--training-rows), max_training_hours (--max-training-hours)."
+    ]
 
 
 def _measured(

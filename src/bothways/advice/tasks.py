@@ -22,6 +22,7 @@ class TaskAdvice:
         also: Other names of the task.
         cased: True if upper and lower case matter for the task.
         embeds: True if it compares sentence vectors, so that trained embedders come first.
+        ready: True if pre-trained models do it without fine-tuning.
     """
 
     name: str
@@ -33,6 +34,7 @@ class TaskAdvice:
     also: tuple[str, ...] = ()
     cased: bool = False
     embeds: bool = False
+    ready: bool = False
 
     @property
     def beyond_encoders(self) -> str:
@@ -120,6 +122,7 @@ TASKS: tuple[TaskAdvice, ...] = (
         "A missing word is predicted from both sides, as most encoders were trained to do.",
         ('"Paris is the [MASK] of France." -> capital',),
         also=("masked-lm", "cloze"),
+        ready=True,
     ),
     TaskAdvice(
         "judging",

@@ -66,17 +66,23 @@ def speed_of(
 
     def finish(packed: Packed) -> None:
         encoder(packed)
-        if device.type != "cpu":
-            getattr(torch, device.type).synchronize()
+        wait_for(device)
 
     with torch.inference_mode():
-        one = _median_seconds(lambda: finish(single), seconds)
-        many = _median_seconds(lambda: finish(many_texts), seconds)
+        one = median_seconds(lambda: finish(single), seconds)
+        many = median_seconds(lambda: finish(many_texts), seconds)
     return {"length": length, "latency_ms": one * 1e3, "tokens_per_second": sum(batch.lengths) / many}
 
 
-def _median_seconds(call: Callable[[], object], budget: float) -> float:
-    call()  # warm-up
+def wait_for(device: torch.device) -> None:
+    """Wait until a device has finished its work."""
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()
+
+
+def median_seconds(call: Callable[[], object], budget: float) -> float:
+    """Return the median time of a call, repeated for about ``budget`` seconds after a first one."""
+    call()
     times: list[float] = []
     while len(times) < MIN_REPEATS or (sum(times) < budget and len(times) < MAX_REPEATS):
         start = time.perf_counter()

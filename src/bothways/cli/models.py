@@ -9,6 +9,7 @@ from bothways.choices import Constraint, FamilyName, Language
 from bothways.cli import options as opt
 from bothways.cli.printing import print_json, print_table, printable
 from bothways.errors import UnsafeCheckpoint
+from bothways.progress import duration
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
@@ -204,6 +205,8 @@ def recommend(
     max_latency_ms: opt.PositiveFloat | None = None,
     max_memory_mb: opt.PositiveFloat | None = None,
     context: opt.PositiveInt | None = None,
+    training_rows: opt.PositiveInt = 2000,
+    max_training_hours: opt.PositiveFloat = 2.0,
     language: Language = "english",
     most: opt.PositiveInt = 5,
     measure: opt.Flag = False,
@@ -213,7 +216,9 @@ def recommend(
     """Recommend models for a task, with reasons.
 
     Prints the local models, the kind of model that the task needs, and a ranking of models. Models that do not fit into
-    the free memory of this machine are left out; the speed of the others is estimated from a one-second measurement.
+    the free memory of this machine are left out. The speed of the others is estimated from a one-second measurement,
+    and the time to fine-tune those in the list from a few training steps of two layers. Models that cannot be
+    fine-tuned in your time come last.
 
     Args:
         task: Name of a task, such as classification, ner, search or chat; an unknown name prints the known ones.
@@ -222,6 +227,8 @@ def recommend(
         max_latency_ms: Maximum time for one text on this machine; needs --measure.
         max_memory_mb: Maximum memory, in MB, of a process that reads one text.
         context: Minimum context length of the model, in tokens.
+        training_rows: Number of texts to fine-tune on; their length is --context, or 128 tokens.
+        max_training_hours: Time that you have for fine-tuning on this machine; models that take longer come last.
         language: Language of the texts.
         most: Maximum number of models to recommend.
         measure: Measure the candidates' speed and memory on this machine, with random weights. Nothing is downloaded;
@@ -236,6 +243,8 @@ def recommend(
             max_latency_ms=max_latency_ms,
             max_memory_mb=max_memory_mb,
             context=context,
+            training_rows=training_rows,
+            max_training_hours=max_training_hours,
             language=language,
             most=most,
             measured=measure,
@@ -305,6 +314,7 @@ def _print_ranking(recommendation: "Recommendation") -> None:
     measured = recommendation.ranked[0].latency_ms is not None
     estimated = not measured and recommendation.hardware is not None
     speed = (">ms", ">tokens/s") if measured else (">~ms", ">~tokens/s") * estimated
+    training = (">~training",) * (recommendation.hardware is not None)
     rows = []
     for place, model in enumerate(recommendation.ranked, start=1):
         accuracy = "?" if model.accuracy is None else f"{model.accuracy:.1f}"
@@ -313,10 +323,17 @@ def _print_ranking(recommendation: "Recommendation") -> None:
             cells += [f"{model.latency_ms:,.1f}", f"{model.tokens_per_second:,.0f}"]
         elif model.estimated_latency_ms is not None and model.estimated_tokens_per_second is not None:
             cells += [f"{model.estimated_latency_ms:,.0f}", f"{model.estimated_tokens_per_second:,.0f}"]
+        if model.training_seconds is not None:
+            cells.append(duration(model.training_seconds))
         rows.append(cells)
-    print_table((">", "~name", ">accuracy", ">MFLOPs/token", ">MB", *speed), rows)
+    print_table((">", "~name", ">accuracy", ">MFLOPs/token", ">MB", *speed, *training), rows)
     if estimated:
         print(
             "\n~ estimated from counted operations and the speed above. Narrow models and relative positions take "
             "longer;\n--measure builds and times each model."
+        )
+    if training:
+        print(
+            f"~training: fine-tuning on {recommendation.training_rows:,} texts (--training-rows), estimated from "
+            "training steps of two layers."
         )

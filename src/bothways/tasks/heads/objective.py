@@ -36,6 +36,8 @@ PlacesT = TypeVar("PlacesT")
 
 # Minimum updates of a training, even with few rows, and of an epoch, since each epoch ends with a validation.
 MIN_UPDATES, _MIN_IN_EPOCH = 150, 15
+# Maximum tokens in the minimum number of updates: with long texts, fewer updates suffice and each takes longer.
+MIN_TOKENS = 600_000
 
 _RELEASED = np.empty(0)
 

@@ -29,7 +29,7 @@ from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contra
 from bothways.tasks.heads.diagnostics import FEW_UPDATES, notes_on_training
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
-from bothways.tasks.heads.objective import MIN_UPDATES, StoredInputs, WindowObjective, passes_in_epoch
+from bothways.tasks.heads.objective import MIN_TOKENS, MIN_UPDATES, StoredInputs, WindowObjective, passes_in_epoch
 from bothways.tasks.heads.splits import TrainingData, folds
 from bothways.tasks.heads.target_training import score_unit, standardize, unstandardize
 from bothways.tasks.opening import with_weights
@@ -50,9 +50,6 @@ CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
 
 # Minimum updates of a training on few texts after a contrastive warm-up; more are worse on some data sets.
 _AFTER_CONTRAST = 20
-
-# Maximum tokens in the minimum number of updates: with long texts, fewer updates suffice and each takes longer.
-_MIN_TOKENS = 600_000
 
 LEARNT_BEFORE = (
     "The previous training used all of its rows: if some of them are held out now, the metrics are optimistic. Give "
@@ -165,7 +162,7 @@ class TrainingSetup:
             return _AFTER_CONTRAST
         texts = stored.store.texts
         tokens = int(stored.store.lengths.sum()) / texts * rows_in_update(self.training, texts)
-        return min(MIN_UPDATES, int(_MIN_TOKENS / tokens))
+        return min(MIN_UPDATES, int(MIN_TOKENS / tokens))
 
     def show(self, what: str) -> None:
         """Show the name of the current step as progress."""
