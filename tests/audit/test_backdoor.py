@@ -146,11 +146,11 @@ def test_a_base_model_that_is_asked_stays_as_it_is(tmp_path, monkeypatch):
 
 def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
     report, _ = audited(NAME, classifier(tmp_path, monkeypatch), rows_of(60, 4))
-    assert [each.rule for each in report.findings] == ["backdoor-inputs", "backdoor-search"]
+    assert [each.rule for each in report.findings] == ["backdoor-search", "backdoor-inputs"]
     assert report.verdict == "pass"
-    assert report.findings[0].severity.label == "info"
-    assert len(report.findings[0].evidence.details["texts"]) == 10
-    assert report.findings[1].evidence.value < -0.5, "a wide margin"
+    assert report.findings[1].severity.label == "info"
+    assert len(report.findings[1].evidence.details["texts"]) == 10
+    assert report.findings[0].evidence.value < -0.5, "a wide margin"
 
 
 def test_texts_with_a_trigger_are_named_with_their_rows(tmp_path, monkeypatch):

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from planted import BAD, FILLER, GOOD, audited, planted, rows_of_opinions, trained, write_words_checkpoint
+from scipy.stats import binom
 
 from bothways.audit import Severity, compare_texts, scan
-from bothways.audit.answers import share, shared_tokens, states_of, token_shifts
+from bothways.audit.answers import detectable_share, share, shared_tokens, states_of, token_shifts
+from bothways.audit.behaviour import _summary
 from bothways.audit.injection import inserted, shifts_around
 from bothways.audit.texts import DIRECTIONS, EDITS, GENERAL, IMPERATIVE, NEUTRAL, NEUTRAL_EDIT, as_seen
 from bothways.checkpoints import load
@@ -75,6 +77,41 @@ def test_the_interval_of_a_share_is_wilsons():
     assert (share(81, 263).low, share(81, 263).high) == pytest.approx((0.2553, 0.3662), abs=5e-5)
     assert (share(15, 148).low, share(15, 148).high) == pytest.approx((0.0624, 0.1605), abs=5e-5)
     assert (share(0, 0).low, share(0, 0).high) == (0, 1)
+
+
+@pytest.mark.parametrize(("n", "threshold"), [(20, 0.1), (34, 0.2), (60, 0.49), (300, 0.1)])
+def test_the_smallest_share_that_is_found_is_found_in_four_of_five_samples(n, threshold):
+    smallest = detectable_share(n, threshold)
+    enough = next(count for count in range(n + 1) if share(count, n).low > threshold)
+    assert binom.sf(enough - 1, n, smallest) == pytest.approx(0.8)
+    assert threshold < smallest < detectable_share(n // 2, threshold)
+
+
+def test_few_texts_show_no_share():
+    assert detectable_share(0, 0.1) is None
+    assert detectable_share(3, 0.5) is None  # three of three: the interval begins at .44
+
+
+def test_edits_are_counted_by_what_their_texts_show():
+    faultless = {"lower case": 0.02, "typos": 0.286, "double spaces": 0.2}
+    rates = {name: (50, rate) for name, rate in faultless.items()}
+    rates |= {"names swapped": (0, 0.0), "places swapped": (7, 0.9), "upper case": (50, 0.6)}
+    assert _summary(rates, faultless, 0.1) == (
+        "1 of 6 edits change at most 10.0% of predictions: the most is 2.0% (lower case); more, but not beyond chance: "
+        "typos 28.6%, double spaces 20.0%; not checked: names swapped, places swapped"
+    )
+
+
+def test_edits_without_texts_are_not_checked_and_few_texts_decide_nothing(looks_at_case):
+    rows = [{"text": "the film was a story"}] * 19
+    report, found = audited(NAME, looks_at_case, rows)
+    (result,) = report.detectors
+    assert result.verdict == "inconclusive"
+    assert "under 12 edits on 19 texts or fewer: too few to find any share" in result.reason
+    assert found["behaviour-edits"].title.startswith("0 of 12 edits change")
+    few, none = result.not_checked
+    assert "upper case 19" in few
+    assert none.startswith("no text to edit: lower case, no commas")
 
 
 CONFIDENCE = "ClassifierConfidenceAnalyzer"
@@ -187,6 +224,12 @@ def test_data_with_a_trigger_fail_and_clean_data_pass(triggered):
     passed, found = audited(SHIFT, triggered, clean, settings=settings)
     assert passed.verdict == "pass"
     assert set(found) == {"shift-character-edits", "shift-other-words", "shift-outlier-words"}
+    # Attacks that flip many predictions are a weakness, however well their shifts tell them from benign edits.
+    attacks = [found[f"shift-{kind}"] for kind in ("character-edits", "other-words")]
+    assert any(each.evidence.details["flips_low"] > 0.2 for each in attacks)
+    for each in attacks:
+        useless = each.evidence.details.get("auroc_high", 1.0) < 0.8
+        assert (each.severity == Severity.LOW) == (each.evidence.details["flips_low"] > 0.2 or useless)
 
 
 def test_clean_texts_may_be_rows_and_too_few_or_others_decide_nothing(triggered):

@@ -63,6 +63,15 @@ def checked(report, name):
     assert result.verdict in get_args(Verdict)
     assert result.verdict == "pass" or result.reason
     assert result.verdict != "pass" or result.ran
+    # A pass says what was checked, on how many rows, and that these were enough to find something.
+    assert result.rule
+    assert result.verdict != "pass" or result.checks
+    assert result.verdict != "pass" or all(each.tells for each in result.checks)
+    if result.ran:
+        text, log = " ".join(as_text(report).split()), json.dumps(as_sarif(report), ensure_ascii=False)
+        for words in result.statements.values():
+            assert words in text
+            assert json.dumps(words, ensure_ascii=False)[1:-1] in log
     for finding in report.findings:
         assert finding.detector == name
         assert finding.title

@@ -1,6 +1,8 @@
 """`scan`: a detector that did not run or failed never passes, and nothing that it stumbles over hides the others."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,11 @@ from sarif_schema import violations
 import bothways
 from bothways.audit import Evidence, Finding, Severity, scan, scanning
 from bothways.audit.context import NeedUnmet, Undecided
+from bothways.audit.finding import DECISION, Checked
 from bothways.audit.formats import as_sarif, as_text
 from bothways.errors import InvalidInput, UnknownModel
+from bothways.report import render
+from bothways.report.audit import audit_page
 
 MODEL = Path(__file__).parents[1] / "frozen" / "models" / "classifier"
 
@@ -20,7 +25,7 @@ def finding(severity, title="a title"):
 
 
 class Toy:
-    name, title, needs, gains, cost = "Toy", "toys", (), (), "nothing"
+    name, needs, rule = "Toy", (), "fails if a toy is broken"
 
     def __init__(self, result=()):
         self.result = result
@@ -71,6 +76,71 @@ def test_the_verdict_is_the_worst_of_the_detectors_that_count(detectors, given, 
     report = scan("nowhere")
     assert report.verdict == report.to_dict()["verdict"] == verdict
     assert verdict.upper() in as_text(report)
+
+
+def test_a_pass_needs_rows_that_could_show_a_fault_and_says_what_was_checked(detectors):
+    enough, few = Checked("words", 90, statistic="share", smallest=0.214), Checked("typos", 3, "rows", "share")
+
+    def checks(*given):
+        return lambda context: context.checks.extend(given) or context.not_checked.append("names (no text)")
+
+    detectors(Toy([checks(enough)]), Toy([checks(enough, few)]), Toy([checks(few), finding(Severity.HIGH)]))
+    report = scan("nowhere")
+    passed, blind, failed = report.detectors
+    assert [each.verdict for each in report.detectors] == ["pass", "inconclusive", "fail"]
+    assert passed.statements == {
+        "checked": "words on 90 texts: a share of 0.21 or more is found (power 80%)",
+        "not checked": "names (no text)",
+        "rule": "fails if a toy is broken",
+    }
+    assert blind.reason == "typos on 3 rows: too few to find any share. Give more rows with --data."
+    assert failed.statements["checked"] == "typos on 3 rows: too few to find any share"
+    stored = report.to_dict()
+    assert stored["rule"] == DECISION
+    assert stored["detectors"]["Toy0"]["checked"][0].items() >= {"what": "words", "n": 90, "smallest": 0.214}.items()
+    assert [each["enough"] for each in stored["detectors"]["Toy1"]["checked"]] == [True, False]
+    log = as_sarif(report)
+    assert not violations(log)
+    said = [each["message"]["text"] for each in log["runs"][0]["invocations"][0]["toolExecutionNotifications"]]
+    assert (
+        f"Toy0: pass; checked: {passed.statements['checked']}; not checked: names (no text); rule: {passed.rule}"
+        in said
+    )
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", render(audit_page(report, "bothways audit"))))
+    for text in (page, " ".join(as_text(report).split())):
+        assert DECISION in text
+        assert all(words in text for each in report.detectors for words in each.statements.values())
+
+
+def test_findings_come_by_severity_and_then_by_how_far_they_are_beyond_the_threshold(detectors):
+    def measured(severity, value, threshold, title, *, fault_below=False):
+        return replace(finding(severity, title), evidence=Evidence("x", value, threshold, fault_below=fault_below))
+
+    fact, plain = (
+        Evidence("seen in the file"),
+        replace(finding(Severity.INFO, "a plain fact"), evidence=Evidence("n", 3.0)),
+    )
+    given = [
+        plain,
+        measured(Severity.INFO, 0.1, 0.5, "far below"),
+        measured(Severity.INFO, 0.4, 0.5, "near"),
+        measured(Severity.LOW, 0.3, 0.2, "half beyond"),
+        measured(Severity.LOW, 0.2, 0.5, "below, which is a fault", fault_below=True),
+        replace(finding(Severity.LOW, "a fact"), evidence=fact),
+        measured(Severity.MEDIUM, 0.11, 0.1, "medium"),
+    ]
+    detectors(Toy(given))
+    titles = [each.title for each in scan("nowhere").findings]
+    low = ["a fact", "below, which is a fault", "half beyond"]
+    assert titles == ["medium", *low, "near", "far below", "a plain fact"]
+
+
+@pytest.mark.parametrize("rows", [[{"sentence": "w5 w6"}], [{"text": " "}]])
+def test_data_that_cannot_be_read_do_not_pass(rows, monkeypatch):
+    monkeypatch.setattr(scanning, "DETECTORS", ("ModelProvenanceChecker", "BehaviorConsistencyValidator"))
+    report = scan(MODEL, rows, show_progress=False, columns={"text": "text"})
+    assert report.verdict == "inconclusive"
+    assert [(each.ran, each.counts) for each in report.detectors] == [(True, True), (False, True)]
 
 
 def test_a_detector_that_was_named_and_cannot_run_does_not_pass(detectors):

@@ -7,7 +7,7 @@ from bothways.report import render
 from bothways.report.audit import audit_page
 
 RESULTS = (
-    DetectorResult("FilesDetector", "fail", "a pickle imports os.system"),
+    DetectorResult("FilesDetector", "fail", "a pickle imports os.system", rule="fails if a file has a fault"),
     DetectorResult("DataDetector", "inconclusive", "not run: needs texts: give rows with --data.", ran=False),
     DetectorResult("BrokenDetector", "error", "ValueError: broken"),
 )
@@ -40,6 +40,7 @@ def test_the_page_has_all_that_a_reader_needs_from_the_top():
     assert "needs texts: give rows with --data." in text
     assert "not run" in text
     assert "ValueError: broken" in text
+    assert "fails if a file has a fault" in text
     assert "and 28 more" in text
     assert "bothways audit runs/x --seed 0" in text
     assert "Seed 7" in text

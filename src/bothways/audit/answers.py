@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.audit.context import Context, NeedUnmet
+from bothways.audit.finding import POWER
 from bothways.checkpoints import PretrainedEncoder
 from bothways.encoder import Recorder
 from bothways.encoder.heads import means
@@ -91,6 +92,22 @@ def share(count: int, of: int) -> Estimate:
     return Estimate(count / of, float(interval.low), float(interval.high))
 
 
+def detectable_share(n: int, threshold: float) -> float | None:
+    """Return the smallest true share whose interval lies above a threshold, on ``n`` texts, with probability `POWER`.
+
+    The interval is that of `share`. None if not even a share of 1 has such an interval.
+    """
+    from scipy.stats import beta, norm
+
+    if not n:
+        return None
+    z, counts_K = float(norm.ppf(0.975)), np.arange(n + 1)
+    centre_K = counts_K + z**2 / 2
+    low_K = (centre_K - z * np.sqrt(counts_K * (n - counts_K) / n + z**2 / 4)) / (n + z**2)
+    enough = np.flatnonzero(low_K > threshold)
+    return float(beta.ppf(POWER, enough[0], n - enough[0] + 1)) if len(enough) else None
+
+
 _Scores = TypeVar("_Scores", NDArray[np.float32], Numbers)
 
 
@@ -128,7 +145,7 @@ def drawn_rows(context: Context, limit: int, rng: np.random.Generator) -> list[t
     numbers = [row.number for row in context.rows or ()]
     rows = [(number, text) for number, text in zip(numbers, context.texts, strict=True) if text.strip()]
     if not rows:
-        raise NeedUnmet("texts, but all texts of --data are blank.")
+        raise NeedUnmet("texts, but all texts of --data are blank.", given=True)
     return [rows[place] for place in drawn(len(rows), limit, rng)]
 
 

@@ -6,15 +6,23 @@ share of predictions that an edit changes is compared with that of a neutral edi
 Shapes: N texts, P pairs of texts, C labels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from bothways.audit.answers import ClassifierAnswers, answers, changed_share, drawn_texts, share, shown
+from bothways.audit.answers import (
+    ClassifierAnswers,
+    answers,
+    changed_share,
+    detectable_share,
+    drawn_texts,
+    share,
+    shown,
+)
 from bothways.audit.context import Context, Need
-from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.texts import DIRECTIONS, EDITS, GENERAL, NEUTRAL_EDIT, Direction, Edit
 from bothways.evaluation.intervals import Estimate
 
@@ -55,7 +63,7 @@ RULES = Rules(
     Rule(
         "behaviour-edits",
         Severity.INFO,
-        "{few} of {all} edits change few predictions: at most {highest:.1%} ({name})",
+        "{summary}",
         references=(_CHECKLIST,),
     ),
     *(
@@ -108,6 +116,11 @@ class BehaviorConsistencyValidator:
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
+    rule: ClassVar[str] = (
+        f"fails if, on at least {_MIN_EDITED} texts, an edit that keeps the meaning changes more predictions than "
+        f"{_TOLERATED:.0%} and than a neutral edit (lower end of the 95 % interval), or if other texts in a batch "
+        f"change a probability by more than {_ROUNDING:g}; added sentences, typos and strange characters are low"
+    )
 
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield findings on batches, edits that keep or change the meaning, and agreement with the reference."""
@@ -125,7 +138,7 @@ class BehaviorConsistencyValidator:
 
 
 def _invariance(originals: _Originals, tested: int, usual: Estimate) -> Iterator[Finding]:
-    """Yield one finding for each edit that changes too many predictions, and one for all other edits."""
+    """Yield one finding for each edit that changes too many predictions, and one on all other edits."""
     threshold = _TOLERATED
     null = f"at most {_TOLERATED:.0%} of predictions; too few texts have a function word for a neutral edit"
     if tested >= _MIN_EDITED:
@@ -134,21 +147,47 @@ def _invariance(originals: _Originals, tested: int, usual: Estimate) -> Iterator
             f"a neutral edit ({NEUTRAL_EDIT.name}) changes {usual.value:.1%} [{usual.low:.1%}, {usual.high:.1%}] of "
             f"{tested} predictions"
         )
-    few: dict[str, dict[str, object]] = {}
-    highest, name = 0.0, "none"
+    edits: dict[str, dict[str, object]] = {}
+    rates: dict[str, tuple[int, float]] = {}
     for edit in EDITS:
         n, rate, details = originals.edited(edit)
+        rates[edit.name] = n, rate.value
         if rate.low > threshold and n >= _MIN_EDITED:
             evidence = Evidence.of(f"share of changed predictions ({edit.name})", rate, threshold, null, n, **details)
             yield RULES.finding(f"behaviour-{edit.name.replace(' ', '-')}", evidence, rate=rate.value)
             continue
-        few[edit.name] = {"value": rate.value if n else None, "n": n, "low": rate.low, "high": rate.high, **details}
-        if n and rate.value >= highest:
-            highest, name = rate.value, edit.name
-    evidence = Evidence(
-        f"highest share of changed predictions ({name})", highest, threshold, null, len(originals.texts), {"edits": few}
-    )
-    yield RULES.finding("behaviour-edits", evidence, few=len(few), all=len(EDITS), highest=highest, name=name)
+        edits[edit.name] = {"value": rate.value if n else None, "n": n, "low": rate.low, "high": rate.high, **details}
+    _note_edits(originals.context, rates, threshold)
+    faultless = {name: share for name, (n, share) in rates.items() if n >= _MIN_EDITED and name in edits}
+    highest = max(faultless, key=lambda name: faultless[name], default="none")
+    statistic, value = f"highest share of changed predictions ({highest})", faultless.get(highest)
+    evidence = Evidence(statistic, value, threshold, null, len(originals.texts), {"edits": edits})
+    yield RULES.finding("behaviour-edits", evidence, summary=_summary(rates, faultless, threshold))
+
+
+def _summary(rates: Mapping[str, tuple[int, float]], faultless: Mapping[str, float], threshold: float) -> str:
+    """Name the edits below the threshold, those above it by no more than chance, and those that were not checked."""
+    below = {name: rate for name, rate in faultless.items() if rate <= threshold}
+    parts = [f"{len(below)} of {len(rates)} edits change at most {threshold:.1%} of predictions"]
+    if below:
+        parts[0] += f": the most is {max(below.values()):.1%} ({max(below, key=lambda name: below[name])})"
+    above = [f"{name} {rate:.1%}" for name, rate in faultless.items() if rate > threshold]
+    parts += [f"more, but not beyond chance: {', '.join(above)}"] if above else []
+    left = [name for name, (n, _) in rates.items() if n < _MIN_EDITED]
+    return "; ".join(parts + ([f"not checked: {', '.join(left)}"] if left else []))
+
+
+def _note_edits(context: Context, rates: Mapping[str, tuple[int, float]], threshold: float) -> None:
+    """Note which edits were checked, on at least how many texts, and which were not."""
+    counts = [n for n, _ in rates.values()]
+    enough = [n for n in counts if n >= _MIN_EDITED]
+    what, n = f"changed predictions under {len(enough) or len(counts)} edits", min(enough, default=max(counts))
+    smallest = detectable_share(n, threshold) if enough else None
+    context.checks.append(Checked(what, n, "texts or more" if enough else "texts or fewer", "share", smallest))
+    few = [f"{name} {n}" for name, (n, _) in rates.items() if 0 < n < _MIN_EDITED]
+    none = [name for name, (n, _) in rates.items() if not n]
+    context.not_checked += [f"fewer than {_MIN_EDITED} texts to edit: {', '.join(few)}"] if few else []
+    context.not_checked += [f"no text to edit: {', '.join(none)}"] if none else []
 
 
 def _batches(originals: _Originals) -> Finding:
@@ -166,6 +205,7 @@ def _batches(originals: _Originals) -> Finding:
         {"text": shown(some[worst])},
     )
     severity = Severity.MEDIUM if value > _ROUNDING else Severity.INFO
+    context.checks.append(Checked("predictions alone and in a batch", len(some)))
     return RULES.finding("behaviour-batch-neighbours", evidence, severity=severity, value=value)
 
 

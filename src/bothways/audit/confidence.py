@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bothways.audit.answers import ClassifierAnswers, answers, drawn_labelled
 from bothways.audit.context import Context, Need
-from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.texts import FOREIGN
 from bothways.evaluation.detectors import MaxSoftmax
 from bothways.evaluation.intervals import bootstrap_estimates
@@ -32,6 +32,7 @@ _MIN_TEXTS = 20
 _RESAMPLES = 300
 # AUROC of chance, and of a useful detector.
 _CHANCE, _USEFUL = 0.5, 0.8
+_Z = 0.43  # half width of a 95 % interval that a value needs beyond a threshold, to exceed it in four of five cases
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 _GUO = "Guo et al. 2017, On calibration of modern neural networks, arXiv:1706.04599"
@@ -93,6 +94,11 @@ class ClassifierConfidenceAnalyzer:
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier", "texts")
+    rule: ClassVar[str] = (
+        f"fails if mean confidence exceeds accuracy by more than {_MIN_GAP:g} and by more than 99 % of draws of a "
+        "calibrated model, or if the model's detector ranks foreign texts worse than chance (upper end of the 95 % "
+        "interval); a missing calibration or detector is low"
+    )
 
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield findings on calibration, overconfidence and foreign texts."""
@@ -107,6 +113,8 @@ class ClassifierConfidenceAnalyzer:
         yield _distribution(rows)
         if rows.truth_N is not None:
             yield _calibration(context, rows, rows.truth_N, rng)
+        else:
+            context.not_checked.append(f"calibration (needs {rows.without_labels.rstrip('.')})")
         yield from _foreign(context, rows, rng)
 
 
@@ -134,6 +142,10 @@ def _calibration(context: Context, rows: _Rows, truth_N: NDArray[np.int64], rng:
     null_D = confidence_N.mean() - (rng.random((_DRAWS, len(confidence_N))) < confidence_N).mean(axis=1)
     chance = float(np.quantile(null_D, 0.99))
     threshold = max(_MIN_GAP, chance)
+    smallest = threshold + _Z * (gap.high - gap.low) / 2
+    context.checks.append(
+        Checked("confidence minus accuracy", len(gap_N), "labelled texts", "gap", smallest if smallest < 1 else None)
+    )
     return RULES.finding(
         "confidence-overconfident" if gap.value > threshold else "confidence-calibration",
         Evidence.of(
@@ -166,6 +178,11 @@ def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterato
         rows, answered, out_of_domain_report(score(inside), score(outside), resamples=_RESAMPLES, seed=context.seed)
     )
     detector = context.classifier.confidence.out_of_domain
+    least = f"the AUROCs decide with {_MIN_TEXTS} given texts or more"
+    untold = least if len(rows.texts) < _MIN_TEXTS else "they are short texts of other domains and random characters"
+    context.checks.append(
+        Checked("confidence in and out of domain", len(rows.texts) + len(FOREIGN) + _FOREIGN_TEXTS, untold=untold)
+    )
     if detector is not None:
         score = detector.detector.score
         report = out_of_domain_report(
@@ -195,6 +212,7 @@ def _max_softmax(rows: _Rows, answered: Mapping[str, ClassifierAnswers], report:
             "0.5 for a model as confident on foreign texts as on given ones; a fault if the interval starts below this",
             len(own_N) + len(foreign_M),
             {**shares, **_numbers(report)},
+            fault_below=True,
         ),
         severity=Severity.LOW if unaware else Severity.INFO,
         foreign=foreign_M.mean(),
@@ -214,6 +232,7 @@ def _detector(rows: _Rows, kind: str, report: Report) -> Finding:
         "an uninformative detector: 0.5",
         report.n + report.counts["n_out_of_domain"],
         {f"detector_{name}": value for name, value in _numbers(report).items()},
+        fault_below=True,
     )
     return RULES.finding("confidence-detector", evidence, severity=severity, kind=kind, auroc=report.auroc.value)
 

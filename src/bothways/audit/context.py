@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 # Both packages import their names on first use, so a scan of files does not import torch.
 from bothways import checkpoints, tasks
+from bothways.audit.finding import Checked
 from bothways.choices import Unlabelled
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.columns import RawTextColumns, TextColumns
@@ -41,7 +42,15 @@ class AuditSettings(TypedDict, total=False):
 
 
 class NeedUnmet(Exception):
-    """A detector lacks an input; the message names it and explains how to provide it."""
+    """A detector lacks an input; the message names it and explains how to provide it.
+
+    Attributes:
+        given: True if the input was given but cannot be used, so that the audit is not what the caller asked for.
+    """
+
+    def __init__(self, message: str, *, given: bool = False) -> None:
+        super().__init__(message)
+        self.given = given
 
 
 class Undecided(Exception):
@@ -82,6 +91,8 @@ class Context:
     settings: AuditSettings = field(default_factory=AuditSettings)  # optional inputs for single detectors
     # Remarks for the report on inputs that were not used, in order.
     notes: dict[str, None] = field(default_factory=dict, init=False)
+    checks: list[Checked] = field(default_factory=list, init=False)  # what the present detector checked
+    not_checked: list[str] = field(default_factory=list, init=False)  # what it did not check, with the reasons
     _until: float = field(default=float("inf"), init=False)
 
     def check_time(self) -> None:
@@ -89,9 +100,10 @@ class Context:
         if time.monotonic() > self._until:
             raise OutOfTime(f"stopped at the time limit of {self.time_limit:g} s. Raise the limit with --time-limit.")
 
-    def start_clock(self) -> None:
-        """Start the time limit of the next detector."""
+    def begin(self) -> None:
+        """Start the time limit of the next detector, with nothing checked."""
         self._until = time.monotonic() + self.time_limit
+        self.checks, self.not_checked = [], []
 
     def rng(self, detector: str) -> "np.random.Generator":
         """Return a random generator that depends only on the seed and the detector."""
@@ -179,7 +191,7 @@ class Context:
         if self.rows is None:
             raise NeedUnmet("texts: give rows with --data.")
         if not self.rows:
-            raise NeedUnmet("texts, but --data has no rows.")
+            raise NeedUnmet("texts, but --data has no rows.", given=True)
         return self.read_texts(self.rows, "rows with texts")
 
     def read_texts(self, rows: "Sequence[str | Row]", what: str) -> tuple[str, ...]:
@@ -188,7 +200,7 @@ class Context:
         try:
             return tuple(row if isinstance(row, str) else reader.read(row) for row in rows)
         except InvalidInput as error:
-            raise NeedUnmet(f"{what}: {error}") from error
+            raise NeedUnmet(f"{what}: {error}", given=True) from error
 
     @cached_property
     def labelled(self) -> AuditTexts:

@@ -1,8 +1,9 @@
 """Rules, findings and reports of audits. Imports nothing heavy: a scan of files needs no torch."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -33,7 +34,7 @@ class Severity(IntEnum):
 
 
 _MEANINGS = {
-    Severity.INFO: "a measurement worth knowing; nothing is wrong",
+    Severity.INFO: "a measurement: no fault was shown, which is no proof that there is none; see what so few rows show",
     Severity.LOW: "a weakness that most models have; know it before you rely on the model",
     Severity.MEDIUM: "an unusual weakness; fix it, or guard against it, before you use the model",
     Severity.HIGH: "the model is probably manipulated or easily abused; do not use it before this is explained",
@@ -42,6 +43,10 @@ _MEANINGS = {
 
 # The lowest severity that fails a detector.
 FAILING = Severity.MEDIUM
+DECISION = (
+    f"an audit fails if a finding has severity {FAILING.label} or higher; a measured number is above info only if it "
+    "is beyond its threshold by more than chance, see the rule of each detector"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Evidence:
         null: A description of the number's distribution in models without the fault.
         n: Number of texts, files or tests measured.
         details: Further facts for the reader; JSON values.
+        fault_below: True if a value below the threshold is a fault, instead of one above it.
     """
 
     statistic: str
@@ -63,6 +69,15 @@ class Evidence:
     null: str = ""
     n: int = 0
     details: Mapping[str, object] = field(default_factory=dict)
+    fault_below: bool = False
+
+    @property
+    def excess(self) -> float | None:
+        """Distance of the value beyond the threshold, relative to the threshold; None without a threshold."""
+        if self.value is None or self.threshold is None:
+            return None
+        distance = (self.value - self.threshold) / (abs(self.threshold) or 1.0)
+        return -distance if self.fault_below else distance
 
     @classmethod
     def of(
@@ -167,17 +182,60 @@ class Rules:
         return Finding(self.detector, severity, title, evidence, rule, location, remedy, row.references)
 
 
+POWER = 0.8
+"""Probability with which the smallest detectable value of a `Checked` is found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One check of a detector, with its number of rows and what so few rows can show.
+
+    Attributes:
+        what: The name of the check.
+        n: Number of texts, rows or files.
+        unit: What ``n`` counts.
+        statistic: Name of the number that decides, such as ``"share"``; empty if chance does not decide.
+        smallest: Smallest true value of the number that is found in four of five cases; None if no value is.
+        untold: What the check cannot show besides; empty if nothing is known.
+    """
+
+    what: str
+    n: int
+    unit: str = "texts"
+    statistic: str = ""
+    smallest: float | None = None
+    untold: str = ""
+
+    @property
+    def tells(self) -> bool:
+        """True if there were enough rows for some value to be found."""
+        return not self.statistic or self.smallest is not None
+
+    def __str__(self) -> str:
+        """Return a phrase such as "12 edits on 100 texts: a share of 0.21 or more is found (power 80%)"."""
+        words = f"{self.what} on {self.n:,} {self.unit}"
+        if self.statistic and self.smallest is not None:
+            words += f": a {self.statistic} of {self.smallest:.2g} or more is found (power {POWER:.0%})"
+        elif self.statistic:
+            words += f": too few to find any {self.statistic}"
+        return f"{words}; {self.untold}" if self.untold else words
+
+
 @dataclass(frozen=True, slots=True)
 class DetectorResult:
     """The outcome of one detector.
 
     Attributes:
         name: Name of the detector.
-        verdict: ``"pass"`` only if it finished and found nothing of severity medium or worse.
+        verdict: ``"pass"`` only if it finished, found nothing of severity medium or worse, and had enough rows to find
+            something.
         reason: Why it failed, could not decide, crashed or was not run; empty for a pass.
         ran: False if it could not run at all.
         seconds: Time that it took.
         counts: True if it affects the report's verdict: the caller named it, or all inputs that it needs were there.
+        rule: The rule by which it decides.
+        checks: What it checked.
+        not_checked: What it did not check, with the reasons.
     """
 
     name: str
@@ -186,10 +244,28 @@ class DetectorResult:
     ran: bool = True
     seconds: float = 0.0
     counts: bool = True
+    rule: str = ""
+    checks: tuple[Checked, ...] = ()
+    not_checked: tuple[str, ...] = ()
+
+    @property
+    def statements(self) -> dict[str, str]:
+        """Sentences on what was checked, what was not, and the rule of the decision; empty ones are left out."""
+        checked, not_checked = "; ".join(map(str, self.checks)), "; ".join(self.not_checked)
+        words = {"checked": checked, "not checked": not_checked, "rule": self.rule if self.ran else ""}
+        return {name: text for name, text in words.items() if text}
 
     def to_dict(self) -> dict[str, object]:
         """Return the result as JSON values."""
-        return {"verdict": self.verdict, "ran": self.ran, "reason": self.reason, "seconds": round(self.seconds, 3)}
+        return {
+            "verdict": self.verdict,
+            "ran": self.ran,
+            "reason": self.reason,
+            "seconds": round(self.seconds, 3),
+            "rule": self.rule,
+            "checked": [{**asdict(each), "enough": each.tells, "in_words": str(each)} for each in self.checks],
+            "not_checked": list(self.not_checked),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +308,12 @@ class AuditReport:
         """The worst severity; None without findings."""
         return max((each.severity for each in self.findings), default=None)
 
+    @property
+    def ran(self) -> str:
+        """The number of detectors that ran to their end, in words."""
+        count = sum(each.ran and each.verdict != "error" for each in self.detectors)
+        return f"{count} of {len(self.detectors)} detectors ran"
+
     def at_least(self, severity: Severity) -> tuple[Finding, ...]:
         """Return the findings of this severity or worse."""
         return tuple(each for each in self.findings if each.severity >= severity)
@@ -240,6 +322,8 @@ class AuditReport:
         """Return the report as JSON values."""
         return {
             "verdict": self.verdict,
+            "rule": DECISION,
+            "power": POWER,
             "model": self.model,
             "findings": [each.to_dict() for each in self.findings],
             "detectors": {each.name: each.to_dict() for each in self.detectors},
@@ -250,8 +334,17 @@ class AuditReport:
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings in the order of a report: the worst first, otherwise in the given order."""
-    return tuple(sorted(findings, key=lambda each: -each.severity))
+    """Return findings in the order of a report: by severity, then by how far they are beyond their thresholds.
+
+    Facts, which have no threshold, come before measurements if they are faults, and after them if they are not.
+    """
+
+    def key(finding: Finding) -> tuple[float, float]:
+        excess = finding.evidence.excess
+        fact = -math.inf if finding.severity > Severity.INFO else math.inf
+        return -finding.severity, fact if excess is None else -excess
+
+    return tuple(sorted(findings, key=key))
 
 
 # Control characters other than line feed and tab, marks and overrides of the writing direction, surrogates.

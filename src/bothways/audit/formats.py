@@ -5,7 +5,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from bothways.audit.finding import AuditReport, Finding, Severity
+from bothways.audit.finding import DECISION, AuditReport, Finding, Severity
 from bothways.progress import duration
 
 _WIDTH = 100
@@ -21,9 +21,9 @@ _NOT_PASSED = {"error": "error", "inconclusive": "warning"}
 
 
 def as_text(report: AuditReport) -> str:
-    """Format the report for a terminal: verdict, detectors, findings."""
-    ran = sum(each.ran and each.verdict != "error" for each in report.detectors)
-    lines = [f"{report.verdict.upper()}  {report.model}: {ran} of {len(report.detectors)} detectors ran", ""]
+    """Format the report for a terminal: verdict, detectors with what they checked, findings."""
+    lines = [f"{report.verdict.upper()}  {report.model}: {report.ran}"]
+    lines += [*_wrapped("rule: ", DECISION), ""]
     before = ""
     widest = max((len(each.name) for each in report.detectors), default=0)
     for each in report.detectors:
@@ -32,6 +32,8 @@ def as_text(report: AuditReport) -> str:
         text = "(as above)" if reason and reason == before else reason or duration(each.seconds)
         before = reason
         lines += _wrapped(f"{each.name:<{widest}}  {verdict:<12}  ", text)
+        for name, statement in each.statements.items():
+            lines += _wrapped(f"  {name:<11} ", statement)
     for note in report.notes:
         lines += _wrapped("note: ", note)
     for finding in report.findings:
@@ -40,7 +42,7 @@ def as_text(report: AuditReport) -> str:
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
-    yield f"{finding.severity.label.upper()}  {finding.title}"
+    yield from _wrapped(f"{finding.severity.label.upper()}  ", finding.title)
     evidence = finding.evidence
     parts = [f"{evidence.statistic}" + ("" if evidence.value is None else f" {evidence.value:.4g}")]
     if evidence.threshold is not None:
@@ -78,6 +80,11 @@ def as_sarif(report: AuditReport) -> dict[str, object]:
         if each.verdict in _NOT_PASSED
     ]
     notifications += [{"level": "warning", "message": {"text": each}} for each in report.notes]
+    for each in report.detectors:
+        if each.statements:
+            words = "; ".join(f"{name}: {text}" for name, text in each.statements.items())
+            message = {"text": f"{each.name}: {each.verdict}; {words}"}
+            notifications.append({"level": "note", "message": message, "descriptor": {"id": each.name}})
     driver = {
         "name": "bothways audit",
         "version": report.version,
@@ -89,7 +96,13 @@ def as_sarif(report: AuditReport) -> dict[str, object]:
             {"executionSuccessful": report.verdict != "error", "toolExecutionNotifications": notifications}
         ],
         "results": [_sarif_result(each, places[each.rule], report.model) for each in report.findings],
-        "properties": {"verdict": report.verdict, "model": report.model, "seed": report.seed},
+        "properties": {
+            "verdict": report.verdict,
+            "rule": DECISION,
+            "model": report.model,
+            "seed": report.seed,
+            "detectors": {each.name: each.to_dict() for each in report.detectors},
+        },
     }
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 

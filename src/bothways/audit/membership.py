@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from bothways.audit.answers import Numbers, answers, drawn, reference_masked_lm, sentence_vectors, table_vectors
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
-from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Severity
 from bothways.data import Row, read_rows
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.out_of_domain import auroc, out_of_domain_report
@@ -32,6 +32,8 @@ _MASKS = 4
 # Thresholds for the lower end of the AUC's interval. Published attacks have .66 to .90; .5 is chance. A leak comes from
 # few rows or many epochs, not from tampering, so it is medium at most.
 _MEDIUM, _LOW = 0.7, 0.6
+# Share of a 95 % interval's width that a value needs beyond a threshold, for its lower end to exceed it 4 times in 5.
+_Z = 0.71
 _BY_WORDS = 0.6  # AUC of the words alone above which attacks prove little
 _RESAMPLES = 500
 _RATES = (0.01, 0.001)
@@ -269,6 +271,10 @@ class MembershipInferenceAuditor:
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("encoder", "texts")
+    rule: ClassVar[str] = (
+        f"fails if an attack separates members from non-members with an AUC above {_MEDIUM:g}; low above {_LOW:g} "
+        "(lower ends of 95 % intervals), and low at most if the words alone separate them"
+    )
 
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield a finding for each attack."""
@@ -285,6 +291,9 @@ class MembershipInferenceAuditor:
         for attack in attacks:
             context.check_time()
             measured = Separation.of(attack.scores_N[member_N], attack.scores_N[~member_N], rng)
+            reach = _MEDIUM + _Z * (measured.auc.high - measured.auc.low)
+            smallest = reach if reach < 1 else None
+            context.checks.append(Checked(f"attack by {attack.name}", len(member_N), "rows", "AUC", smallest))
             finding = _finding(attack, measured, blind, rows)
             leaks = leaks or finding.severity > Severity.INFO
             yield finding

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bothways.audit.context import INPUTS, AuditSettings, Context, Need, NeedUnmet, Undecided
-from bothways.audit.finding import FAILING, AuditReport, DetectorResult, Finding, printable, worst_first
+from bothways.audit.finding import FAILING, AuditReport, DetectorResult, Finding, Verdict, printable, worst_first
 from bothways.choices import Unlabelled
 from bothways.data import Source, read_rows
 from bothways.errors import InvalidInput, nearest
@@ -24,12 +24,14 @@ class Detector(Protocol):
 
     name: ClassVar[str]
     needs: ClassVar[tuple[Need, ...]]  # inputs that it cannot run without
+    rule: ClassVar[str]  # how it decides, in words
 
     def analyze(self, context: Context) -> Iterable[Finding]:
         """Yield findings as they are made, and leave the model unchanged.
 
         Detectors draw from ``context.rng(self.name)`` only and call ``context.check_time()`` in their loops.
-        Measurements without a fault are findings of severity info.
+        Measurements without a fault are findings of severity info. They add to ``context.checks`` what they checked, on
+        how many rows, and to ``context.not_checked`` what they did not.
 
         Raises:
             Undecided: The detector cannot decide; the message says why. Earlier findings are kept.
@@ -141,7 +143,8 @@ def _report(context: Context, detectors: Sequence[Detector], *, named: bool, sho
     with progress("auditing", len(detectors), show=show_progress) as bar:
         for detector in detectors:
             result, reported = run_detector(detector, context, named=named)
-            results.append(replace(result, reason=printable(result.reason)))
+            not_checked = tuple(printable(each, lines=False) for each in result.not_checked)
+            results.append(replace(result, reason=printable(result.reason), not_checked=not_checked))
             findings.extend(each.printable() for each in reported)
             bar.advance(1, detector.name)
     name, notes = printable(context.name, lines=False), tuple(map(printable, context.notes))
@@ -149,10 +152,14 @@ def _report(context: Context, detectors: Sequence[Detector], *, named: bool, sho
 
 
 def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[DetectorResult, list[Finding]]:
-    """Run one detector and turn any outcome, even a crash, into a result, which counts without inputs if ``named``."""
-    name, start = detector.name, time.monotonic()
-    context.start_clock()
-    findings: list[Finding] = []
+    """Run one detector and turn any outcome, even a crash, into a result; without an input it counts if ``named``."""
+    start, findings = time.monotonic(), list[Finding]()
+    context.begin()
+
+    def result(verdict: Verdict, reason: str = "") -> tuple[DetectorResult, list[Finding]]:
+        seconds, checked = time.monotonic() - start, (tuple(context.checks), tuple(context.not_checked))
+        return DetectorResult(detector.name, verdict, reason, True, seconds, True, detector.rule, *checked), findings
+
     undecided = ""
     try:
         for need in detector.needs:
@@ -161,17 +168,18 @@ def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[
             findings.append(finding)
             context.check_time()
     except NeedUnmet as error:
-        return DetectorResult(name, "inconclusive", f"not run: needs {error}", ran=False, counts=named), []
+        reason, counts = f"not run: needs {error}", named or error.given
+        return DetectorResult(detector.name, "inconclusive", reason, ran=False, counts=counts, rule=detector.rule), []
     except Undecided as error:
         undecided = str(error)
     # A crash must neither count as passed nor hide what other detectors find.
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        return DetectorResult(name, "error", reason, seconds=time.monotonic() - start), findings
-    seconds, failing = time.monotonic() - start, [each for each in findings if each.severity >= FAILING]
+        return result("error", f"{type(error).__name__}: {error}")
+    failing = [each for each in findings if each.severity >= FAILING]
     if failing:
         more = f", and {len(failing) - 1} more" if len(failing) > 1 else ""
-        reason = f"{worst_first(failing)[0].title}{more}"
-        return DetectorResult(name, "fail", reason, seconds=seconds), findings
-    verdict = DetectorResult(name, "inconclusive" if undecided else "pass", undecided, seconds=seconds)
-    return verdict, findings
+        return result("fail", f"{worst_first(failing)[0].title}{more}")
+    blind = [str(each) for each in context.checks if not each.tells]
+    if blind and not undecided:
+        undecided = f"{'; '.join(blind)}. Give more rows with --data."
+    return result("inconclusive" if undecided else "pass", undecided)

@@ -193,7 +193,7 @@ def _write(report: AuditReport, chosen: AuditFormat, output: Path | None, comman
     with new_file(output) as file:
         file.write(written + "\n")
     note(f"wrote {output}")
-    note(f"verdict: {report.verdict}")
+    note(f"verdict: {report.verdict}; {report.ran}, see there what each checked and could not tell")
 
 
 _DATA_EXAMPLE = """\

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bothways.audit.finding import AuditReport, DetectorResult, Evidence, Finding, Severity
+from bothways.audit.finding import DECISION, AuditReport, DetectorResult, Evidence, Finding, Severity
 from bothways.progress import duration
 from bothways.report.page import (
     Block,
@@ -74,6 +74,7 @@ def _detectors(results: Sequence[DetectorResult], notes: Sequence[str]) -> Secti
             {
                 "verdict": each.verdict if each.ran else "not run",
                 "why": each.reason.removeprefix("not run: ") or "no finding of severity medium or higher",
+                **each.statements,
                 "time": duration(each.seconds) if each.ran else "",
             },
         )
@@ -82,7 +83,11 @@ def _detectors(results: Sequence[DetectorResult], notes: Sequence[str]) -> Secti
     return Section(
         "What ran, and what did not",
         (
-            Paragraph("A detector that did not run or that crashed does not count as passed."),
+            Paragraph(
+                "A detector that did not run or that crashed does not count as passed. One that passed shows no more "
+                "than what it checked, on the rows that it had."
+            ),
+            Paragraph(f"The rule: {DECISION}."),
             TextList(items),
             *(Paragraph(f"Note: {note}") for note in notes),
         ),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bothways.audit.answers import (
     answers,
     changed_share,
+    detectable_share,
     drawn_labelled,
     reference_masked_lm,
     sentence_vectors,
@@ -30,7 +31,7 @@ from bothways.audit.attacks.search import (
     random_edits,
 )
 from bothways.audit.context import Context, Need, Undecided
-from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Severity
 from bothways.evaluation.intervals import Estimate
 from bothways.tasks import FillMask
 
@@ -93,6 +94,10 @@ class AdversarialRobustness:
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier", "texts")
+    rule: ClassVar[str] = (
+        f"fails if one chosen word changes more than {_PUBLISHED:.0%} of predictions, or random edits more than "
+        f"{_WEAK:.0%}; low if chosen edits change more than {_WEAK:.0%} (lower ends of 95 % intervals)"
+    )
 
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield a finding for each kind of edit."""
@@ -135,7 +140,11 @@ def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe
     severity = Severity.LOW if rate.low > _WEAK else Severity.INFO
     if one_word.low > _PUBLISHED or null.low > _WEAK:
         severity = Severity.MEDIUM
-    name = recipe.edits.name
+    name, n = recipe.edits.name, len(attacks)
+    context.checks.append(Checked(f"chosen {name}", n, statistic="share", smallest=detectable_share(n, _WEAK)))
+    context.checks.append(
+        Checked(f"{name} of one word", n, statistic="share", smallest=detectable_share(n, _PUBLISHED))
+    )
     evidence = Evidence(
         f"attack success ({name})",
         rate.value,

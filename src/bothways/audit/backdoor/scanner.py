@@ -37,7 +37,7 @@ from bothways.audit.backdoor.inversion import (
 from bothways.audit.backdoor.poisoned import suspect_rows
 from bothways.audit.backdoor.probe import Ids, Probe
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
-from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.texts import KNOWN_TRIGGERS, VARIED
 from bothways.checkpoints import PretrainedEncoder
 
@@ -60,6 +60,11 @@ _LISTED = 10
 
 _STATISTIC = "margin that 90 % of hard texts reach with the trigger, relative to the size of their margin without it"
 _NULL = "natural words and phrases of up to three words, in clean models; -1 means no effect"
+
+_UNTOLD = (
+    "styles and templates are found in labelled rows alone, and the share of planted triggers that would be found on "
+    "this model was not measured"
+)
 
 RULES = Rules(
     _NAME,
@@ -106,6 +111,11 @@ class BackdoorTriggerScanner:
 
     name: ClassVar[str] = _NAME
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
+    rule: ClassVar[str] = (
+        "fails if a word or phrase turns nine tenths of texts that resist natural words, more than its meaning "
+        f"explains, or if the model gives at least {_LEARNT:.0%} of the rows with a suspect phrase "
+        f"(p < {_SIGNIFICANT:g}) their label only because of it"
+    )
 
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield a finding for each label with a trigger, one on the user's texts, and one on the search."""
@@ -126,7 +136,13 @@ class BackdoorTriggerScanner:
                 finding = scan.trigger(min(triggering, key=lambda each: (len(each.ids), -each.reach)))
                 triggers.append(str(finding.evidence.details["trigger"]))
                 yield finding
-        if scan.base is not None:
+        tried = (
+            f"{len(scan.vocabulary.ids_V):,} words as triggers for {len(scan.hard)} of {len(scan.probe.labels)} labels"
+        )
+        context.checks.append(Checked(tried, len(scan.ids), untold=_UNTOLD))
+        if scan.base is None:
+            context.not_checked.append("phrases in labelled rows (no base model; give --reference)")
+        else:
             yield from attack_success(context, scan.probe, scan.base)
         if scan.suspects is not None:
             yield scan.inputs(scan.suspects, triggers)
@@ -337,12 +353,15 @@ def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> I
     """
     try:
         labelled = context.labelled
-    except NeedUnmet:
+    except NeedUnmet as error:
+        context.not_checked.append(f"phrases in labelled rows (need {str(error).rstrip('.')})")
         return
     chosen = drawn(len(labelled.texts), _MAX_ROWS, context.rng(f"{_NAME}, rows")).tolist()
     texts, labels_N = [labelled.texts[number] for number in chosen], labelled.labels_N[chosen]
     if len(chosen) < _MIN_ROWS or len(np.unique(labels_N)) < 2:
+        context.not_checked.append(f"phrases in labelled rows (need {_MIN_ROWS} rows of two labels)")
         return
+    context.checks.append(Checked("phrases in labelled rows", len(chosen), "rows"))
     names = [probe.labels[label] for label in labels_N]
     _, phrases = suspect_rows(texts, names, sentence_vectors(base), check=context.check_time)
     rows = sorted({row for each in phrases for row in each.rows})

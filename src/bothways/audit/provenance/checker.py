@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import ClassVar
 
 from bothways.audit.context import Context, Need, Undecided
-from bothways.audit.finding import FAILING, Finding
+from bothways.audit.finding import FAILING, Checked, Finding
 from bothways.audit.provenance.contents import inspect, suffix_of
 from bothways.audit.provenance.files import CHUNK, Check, File, FilePart, bad_path, sha256, walk
 from bothways.audit.provenance.rules import RULES, fault
@@ -162,6 +162,9 @@ class ModelProvenanceChecker:
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("files",)
+    rule: ClassVar[str] = (
+        "fails if a file has a fault of severity medium or higher; each kind of fault has its severity"
+    )
 
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield the faults of the model's files, an inventory, and findings on signature and lineage."""
@@ -171,10 +174,17 @@ class ModelProvenanceChecker:
             _file_findings(context.folder, context.check_time),
             check_signature(context.folder, None if key is None else Path(key)),
         ]
+        for missing, what in ((key, "the signature (no --public-key)"), (reference, "the lineage (no --reference)")):
+            context.not_checked += [] if missing is not None else [what]
         if reference is not None:
             findings.append(lineage(context.folder, reference, str(context.reference_name), context.check_time))
         for finding in chain.from_iterable(findings):
             counts[finding.rule] += 1
+            if finding.rule == "inventory":
+                untold = "poisoned weights and faults of unknown formats do not show in files"
+                context.checks.append(
+                    Checked("content, settings and claims", finding.evidence.n, "files", untold=untold)
+                )
             if counts[finding.rule] <= _MAX_PER_RULE:
                 yield finding
         if counts["inventory"] and not any(entry.is_file() for entry in context.folder.rglob("*")):

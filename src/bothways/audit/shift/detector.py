@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from bothways.audit.answers import answers, clean_texts, drawn, drawn_texts, share, shown
+from bothways.audit.answers import answers, clean_texts, detectable_share, drawn, drawn_texts, share, shown
 from bothways.audit.attacks.search import CharacterEdits, Draft, Recipe, attack_texts, cached
 from bothways.audit.context import Context, Need, Undecided
-from bothways.audit.finding import Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Severity
 from bothways.audit.shift.comparing import (
     LEVEL,
     BenignEdits,
@@ -34,11 +34,16 @@ _MIN_FLIPPED, _MIN_CLEAN = 5, 20
 _EDITED = 0.3
 # Shifts with a lower AUROC are useless against attacks.
 _USEFUL = 0.8
+# It is no fault if an attack flips a smaller share of the predictions.
+_WEAK = 0.2
 # Data are suspicious if more than this share of texts, twice the expected, exceeds the clean texts' 95 % quantile.
 _MANY = 0.1
 
 _REFERENCES = ("Jin et al. 2020, Is BERT really robust?, arXiv:1907.11932", "Qi et al. 2021, ONION, arXiv:2011.10369")
-_DO_NOT_RELY = "Do not rely on shifts of states to detect such attacks; normalise texts, or use adversarial training."
+_DO_NOT_RELY = (
+    "Normalise texts before prediction, or use adversarial training. Shifts of states detect such attacks only if "
+    "their AUROC here is high."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,8 @@ RULES = Rules(
     Rule(
         "shift-outlier-words",
         Severity.MEDIUM,
-        f"{{rate:.1%}} of texts contain a word that moves the states further than in {LEVEL:.0%} of clean texts",
+        f"{{rate:.1%}} of texts contain a word that moves the states further than in {LEVEL:.0%} of clean texts"
+        "{judged}",
         "Inspect the texts and words shown: they may be triggers.",
         _REFERENCES[1:],
     ),
@@ -82,6 +88,11 @@ class EmbeddingShiftDetector:
 
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
+    rule: ClassVar[str] = (
+        f"fails if more than {_MANY:.0%} of texts have an outlier word, compared with --clean-texts; low if attacks "
+        f"flip more than {_WEAK:.0%} of predictions (lower ends of 95 % intervals), or if shifts do not tell them from "
+        f"benign edits (AUROC below {_USEFUL:g}, upper end)"
+    )
 
     def analyze(self, context: Context) -> Iterator[Finding]:
         """Yield findings on attacks, compared with benign edits, and on words that move the hidden states."""
@@ -119,7 +130,10 @@ def _attack(
 
     The thresholds come from benign edits of other texts (``benign``).
     """
-    rule, rate = f"shift-{kind.replace(' ', '-')}", share(len(flipped), len(texts))
+    rule, rate, n = f"shift-{kind.replace(' ', '-')}", share(len(flipped), len(texts)), len(texts)
+    weak = rate.low > _WEAK
+    found = detectable_share(n, _WEAK)
+    encoders.context.checks.append(Checked(f"attacks by {kind}", n, statistic="share", smallest=found))
     details: dict[str, object] = {
         **rate.named("flips"),
         "score_threshold": benign.threshold,
@@ -128,9 +142,10 @@ def _attack(
         "meaning_by": "the model's embedding layer" if encoders.reference is None else encoders.context.reference_name,
     }
     if len(flipped) < _MIN_FLIPPED:
-        evidence = Evidence("share of predictions that flip", rate.value, n=len(texts), details=details)
+        evidence = Evidence("share of predictions that flip", rate.value, _WEAK, n=n, details=details)
         distinction = ": too few to compare with benign edits"
-        return RULES.finding(rule, evidence, severity=Severity.INFO, rate=rate.value, distinction=distinction)
+        severity = Severity.LOW if weak else Severity.INFO
+        return RULES.finding(rule, evidence, severity=severity, rate=rate.value, distinction=distinction)
     before = encoders.encode([texts[number] for number, _ in flipped])
     after = encoders.encode([text for _, text in flipped])
     scores = np.array([score(*pair) for pair in zip(before, after, strict=True)])
@@ -151,8 +166,9 @@ def _attack(
             f"{len(own.scores_N)} benign edits of the same texts that change a token",
             len(flipped),
             details,
+            fault_below=True,
         ),
-        severity=Severity.LOW if auroc.high < _USEFUL else Severity.INFO,
+        severity=Severity.LOW if weak or auroc.high < _USEFUL else Severity.INFO,
         rate=rate.value,
         distinction=f"; their shift separates them from benign edits with an AUROC of {auroc.value:.3f}",
     )
@@ -181,6 +197,11 @@ def _outlier_words(encoders: TextEncoders, texts: Sequence[str], clean: Sequence
     rate = share(len(strongest), len(texts))
     # The package's texts are from other domains, so they cannot serve as the null for the user's texts.
     many = clean is not None and rate.low > _MANY
+    if clean is None:
+        encoders.context.not_checked.append("outlier words (no --clean-texts to compare with)")
+    else:
+        found = detectable_share(len(texts), _MANY)
+        encoders.context.checks.append(Checked("outlier words", len(texts), statistic="share", smallest=found))
     examples = [{"text": shown(text), "word": word.word, "score": word.score} for text, word in strongest[:_EXAMPLES]]
     return RULES.finding(
         "shift-outlier-words",
@@ -195,4 +216,5 @@ def _outlier_words(encoders: TextEncoders, texts: Sequence[str], clean: Sequence
         ),
         severity=Severity.MEDIUM if many else Severity.INFO,
         rate=rate.value,
+        judged="" if clean is not None else " of other domains, which is not judged",
     )
