@@ -13,7 +13,6 @@ from bothways.audit.finding import Checked
 from bothways.choices import Unlabelled
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.columns import RawTextColumns, TextColumns
-from bothways.tasks.spec import LabelData
 
 if TYPE_CHECKING:
     import numpy as np
@@ -222,7 +221,7 @@ class Context:
         if not isinstance(columns, TextColumns):
             raise NeedUnmet("rows with texts and labels, but this model reads no labels.")
         try:
-            examples = outputs.read(rows, columns, LabelData(unlabelled=self.unlabelled))
+            examples = outputs.read(rows, columns, self.classifier.spec.data_options(unlabelled=self.unlabelled))
             labels_N = outputs.encode(examples)
         except InvalidInput as error:
             raise NeedUnmet(f"rows with texts and labels that the model knows: {error}") from error

@@ -133,6 +133,7 @@ class StoredLabels(Stored):
     target: TargetKind | None = Field(default=None, description="'single', 'multi' or 'regression'")
     thresholds: Thresholds | None = Field(default=None, description="a list of numbers from 0 to 1")
     label_values: list[LabelValue] | None = Field(default=None, description="a list of strings, numbers and booleans")
+    normalise_labels: bool = Field(default=False, description="true or false")
     vector_labels: list[str] | None = Field(default=None, description="a list of labels")
     training_mean: float | None = Field(default=None, ge=-1e18, le=1e18, description="a number up to 1e18, or null")
     calibration: StoredCalibration | None = Field(default=None, description="a method and its numbers")
@@ -144,6 +145,7 @@ class StoredTags(Stored):
     """The values of a tagger."""
 
     scheme: Scheme | None = Field(default=None, description="a scheme of tags")
+    normalise_labels: bool = Field(default=False, description="true or false")
 
 
 class StoredChoices(Stored):

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from bothways.choices import Unlabelled
 from bothways.data.columns import Row, plain_scalar, value_at
@@ -17,6 +17,7 @@ from bothways.data.labels import (
     label_set,
     number,
 )
+from bothways.data.spelling import OPTION, check_looks, one_spelling
 from bothways.errors import InvalidInput, LabelsAmbiguous, RowsLeftOut, shown
 
 _MARKS = ("-", "-1")
@@ -72,6 +73,9 @@ class LabelledRow(Protocol):
     def given(self) -> object:
         """The label before the conversion."""
 
+    def relabelled(self, label: Any) -> Self:  # noqa: ANN401 (of the kind of its own label)
+        """Return the row with another label."""
+
 
 ExampleT = TypeVar("ExampleT", bound=LabelledRow)
 
@@ -84,6 +88,7 @@ class RowsWithoutLabel:
         column: The column of the labels.
         unlabelled: ``"error"`` to refuse a source with such rows, ``"drop"`` to leave them out.
         known: The classes of the model that reads the source; empty for data to train on.
+        normalise: True to give labels that look alike one name; None if the caller has no such option.
         found: Such rows, with the value of their column.
         without_column: The first row that lacks the column.
     """
@@ -91,6 +96,7 @@ class RowsWithoutLabel:
     column: str
     unlabelled: Unlabelled = "error"
     known: Collection[str] = ()
+    normalise: bool | None = None
     found: list[tuple[str, object]] = field(default_factory=list)
     without_column: Row | None = None
 
@@ -136,6 +142,7 @@ class RowsWithoutLabel:
         check_spelling(kept, self.column)
         if not self.known:
             check_vectors(kept, self.column)
+        kept = self._one_spelling(kept)
         if not self.known and {"-1", "0", "1"} == names.keys():
             warnings.warn(
                 f"the labels in {self.column!r} are -1, 0 and 1, which are taken as three classes. If -1 marks rows "
@@ -144,6 +151,23 @@ class RowsWithoutLabel:
                 stacklevel=3,
             )
         return kept
+
+    def _one_spelling(self, examples: list[ExampleT]) -> list[ExampleT]:
+        """Return the examples with one name for labels that look alike, if that is wanted; else warn of such labels."""
+        rows = [_names_in(each.label) for each in examples]
+        if not self.normalise:
+            if not self.known:
+                check_looks(rows, self.column, "" if self.normalise is None else OPTION)
+            return examples
+        names = one_spelling(rows, self.known)
+        return [
+            each.relabelled(
+                names[each.label] if isinstance(each.label, str) else tuple(dict.fromkeys(map(names.get, row)))
+            )
+            if row
+            else each
+            for each, row in zip(examples, rows, strict=True)
+        ]
 
     def check(self, others: int) -> None:
         """Refuse the rows without a label, unless they are to be dropped and there are ``others``.

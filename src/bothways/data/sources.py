@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
@@ -73,6 +73,10 @@ class Example(Generic[LabelT]):
     where: str = field(default="a row", compare=False)
     given: object = field(default=None, compare=False)
 
+    def relabelled(self, label: Any) -> "Example[LabelT]":  # noqa: ANN401 (of the kind of its own label)
+        """Return the example with another label."""
+        return replace(self, label=label)
+
 
 @dataclass(frozen=True, slots=True)
 class TaggedRow:
@@ -125,6 +129,7 @@ def read_examples(
     unlabelled: Unlabelled = ...,
     known: Collection[str] = ...,
     names: Sequence[str] = ...,
+    normalise: bool | None = ...,
 ) -> list[Example[str]]: ...
 
 
@@ -139,6 +144,7 @@ def read_examples(
     unlabelled: Unlabelled = ...,
     known: Collection[str] = ...,
     names: Sequence[str] = ...,
+    normalise: bool | None = ...,
 ) -> list[Example[LabelT]]: ...
 
 
@@ -152,6 +158,7 @@ def read_examples(
     unlabelled: Unlabelled = "error",
     known: Collection[str] = (),
     names: Sequence[str] = (),
+    normalise: bool | None = None,
 ) -> list[Example[Any]]:
     """Read all labelled texts of a source.
 
@@ -164,6 +171,7 @@ def read_examples(
         unlabelled: ``"drop"`` leaves out rows without a label, ``"error"`` refuses them, see `unlabelled_marks`.
         known: The classes of the model that reads the labels, if there is one.
         names: The labels of multi-hot vectors, see `label_set`.
+        normalise: True to give labels that look alike one name, see `bothways.data.spelling.one_spelling`.
 
     Raises:
         InvalidInput: As for `read_rows`, a row has no usable text or no label, or ``convert`` refuses a label.
@@ -175,7 +183,7 @@ def read_examples(
         read = partial(text_at, columns=columns)
     else:
         columns, read = text.input_columns, text.read
-    without, examples = RowsWithoutLabel(label, unlabelled, known), []
+    without, examples = RowsWithoutLabel(label, unlabelled, known, normalise), []
     for row in read_rows(source, format=format, columns={*columns, label}):
         if without.holds(row, convert):
             continue

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bothways.choices import LabelValue
 from bothways.data import Row, Source, class_label, read_rows
 from bothways.data.columns import with_gaps, with_text
+from bothways.data.spelling import spelled
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import OperatingPoint, Report
@@ -152,9 +153,11 @@ def check_class(model: AnyTask, label: LabelValue | None = None) -> tuple[str, .
         count = len(outputs.labels)
         has = f"has {count} classes" if count > 2 else "is not one"
         raise InvalidInput(f"precision and recall at a threshold need a binary classifier; {model.name!r} {has}.")
-    if label is not None and class_label(label) not in names:
+    name = names[0] if label is None else class_label(label)
+    if name not in names:
         raise InvalidInput(
-            f"expected the class {names[0]!r} or {names[1]!r}, got {label!r}.{did_you_mean(str(label), names)}"
+            f"expected the class {' or '.join(spelled(each, [name]) for each in names)}, got {spelled(name, names)}."
+            f"{did_you_mean(name, names)}"
         )
     return names
 

@@ -101,6 +101,19 @@ class LabelData:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedLabelData(LabelData):
+    """Options for reading rows whose labels are names.
+
+    Attributes:
+        normalise_labels: Take labels that look alike, such as ``sport``, ``SPORT`` and ``sport`` with a space, as one
+            label: that of the model, else the most frequent one. Default: as in training; in training, they are
+            different labels, and a note names them.
+    """
+
+    normalise_labels: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PredictOptions:
     """Options of a prediction."""
 
@@ -247,6 +260,7 @@ class DataArguments(TypedDict, total=False):
     scheme: Scheme | None
     label_is: LabelRule | None
     unlabelled: Unlabelled
+    normalise_labels: bool | None
     masking: "Masking | None"
 
 

@@ -270,6 +270,7 @@ def multitask(
     temperature: opt.PositiveFloat | None = None,
     merge: Merge | None = None,
     unlabelled: Unlabelled = "error",
+    normalise_labels: opt.Flag = False,
     format: opt.FileFormat = None,  # noqa: A002 (the option's name)
     run: runs.RunOptions = runs.DEFAULT_RUN,
     training: object = None,
@@ -289,6 +290,7 @@ def multitask(
         temperature: For --sampling temperature: 1 is proportional, higher is more equal. Default: 2.
         merge: How to merge the logits of a long text's windows. Default: their mean, weighted by length.
         unlabelled: Refuse rows of a task that have no label (error), or leave them out of this task (drop).
+        normalise_labels: Take labels of a task that look alike, such as sport and SPORT, as one label.
     """
     files = dict(_split_name(each, "--task") for each in task)
     held_out = dict(_split_name(each, "--validation") for each in validation)
@@ -311,7 +313,8 @@ def multitask(
             shared = compose.MultiTask.from_pretrained(
                 model, merge=merge, **inputs.open_options(reading, opening.in_full)
             )
-        data = {name: _task_data(each, held_out.get(name), format, unlabelled) for name, each in words.items()}
+        labelled: dict[str, Any] = {"unlabelled": unlabelled, "normalise_labels": normalise_labels or None}
+        data = {name: _task_data(each, held_out.get(name), format, labelled) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
     def next_step(model: "MultiTask") -> str:
@@ -341,12 +344,14 @@ def _task_words(name: str, value: str) -> _TaskWords:
     raise opt.usage_error(f"the target of --task {name} must be one of {', '.join(known)}, got {target!r}.")
 
 
-def _task_data(words: _TaskWords, validation: str | None, format_: Format | None, unlabelled: Unlabelled) -> "TaskData":
+def _task_data(
+    words: _TaskWords, validation: str | None, format_: Format | None, labelled: Mapping[str, Any]
+) -> "TaskData":
     train, held_out = inputs.labelled_source(words.file, format_), inputs.optional_source(validation, format_)
     if words.target == "tagging":
-        return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label, unlabelled=unlabelled)
+        return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label, **labelled)
     columns = {"text": words.text, "label": words.label}
-    return compose.TaskData(train, held_out, **columns, target=words.target, unlabelled=unlabelled)
+    return compose.TaskData(train, held_out, **columns, target=words.target, **labelled)
 
 
 def _sampler(sampling: Sampling, temperature: float | None) -> "Sampler":

@@ -14,7 +14,7 @@ from typing_extensions import override
 from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence, ConfidenceOptions
 from bothways.confidence.fitting import learn_classification
-from bothways.data import Example
+from bothways.data import Example, Source
 from bothways.data.categories import category_names
 from bothways.data.labels import declared, names_of
 from bothways.data.windows import digest_of
@@ -151,12 +151,19 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         labels = declared(opening.labels) if before is None and opening.labels is not None else ()
         known = names_of(labels) if before is None else before.labels
         vectors = () if kind != "multi" else known if before is None else before.vector_labels
-        examples = read_labelled(data.train, columns, variant, given.unlabelled, known, vectors)
+        normalise = given.normalise_labels
+        if normalise is None:
+            normalise = before is not None and before.normalise_labels
+
+        def read(source: Source, known: Sequence[str]) -> list[Example[object]]:
+            return read_labelled(source, columns, variant, given.unlabelled, known, vectors, normalise=normalise)
+
+        examples = read(data.train, known)
         merge: Merge = check_merge(opening.merge or "weighted_mean") if before is None else before.merge
         if data.validation is not None:
             names: Callable[..., tuple[str, ...]] = variant.names
             known = known or tuple({name for each in examples for name in names(each.label)})
-            held_out = read_labelled(data.validation, columns, variant, given.unlabelled, known, vectors)
+            held_out = read(data.validation, known)
         elif before is None and kind == "single" and not pairs and learns_all(backend, given, examples):
             held_out = []
         else:
@@ -168,7 +175,8 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         target = target_of(kind, examples, None if before is None else before.target, labels, categories)
         target = at_threshold(target, opening.threshold)
         ranking = PairRanking.of(target, held_out) if pairs else None
-        return cls(LabelOutputs(target, merge, vector_labels=vectors), given, ranking), examples, held_out
+        outputs = LabelOutputs(target, merge, vector_labels=vectors, normalise_labels=normalise)
+        return cls(outputs, given, ranking), examples, held_out
 
     @override
     def check_data(self, training: StoredInputs, held: StoredInputs) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ from bothways.tasks.heads.targets import (
 )
 from bothways.tasks.outputs import Outputs, check_merge, logits_of_all, merge_windows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
-from bothways.tasks.spec import LabelData, options_of
+from bothways.tasks.spec import NamedLabelData, options_of
 from bothways.text.windows import Text
 
 LabelScores: TypeAlias = Scores[None]
@@ -55,7 +55,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     ``merge`` is the method for merging the windows of a long text. Hidden states of ``layers`` layers are appended to
     the logits, for the out-of-domain detector. ``vector_labels`` are the labels of multi-hot vectors in data, in the
-    order that was declared; empty if none was.
+    order that was declared; empty if none was. With ``normalise_labels``, labels that look alike are read as one.
     """
 
     target: Target
@@ -63,6 +63,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
     layers: int = 0
     vector_labels: tuple[str, ...] = ()
+    normalise_labels: bool = False
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "classification head"
@@ -83,8 +84,11 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
 
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[object]]:
-        unlabelled = options_of(LabelData, options).unlabelled
-        return read_labelled(data, columns, self.target, unlabelled, self.labels, self.vector_labels)
+        given = options_of(NamedLabelData, options)
+        normalise = self.normalise_labels if given.normalise_labels is None else given.normalise_labels
+        return read_labelled(
+            data, columns, self.target, given.unlabelled, self.labels, self.vector_labels, normalise=normalise
+        )
 
     @override
     def encode(self, examples: Sequence[Example[object]]) -> Truth:
@@ -195,7 +199,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
             order = ()
         elif set(order) != set(target.labels):
             raise damaged("vector_labels", f"the labels {', '.join(target.labels)}", list(order))
-        return cls(target, merge, confidence, confidence.layers, order)
+        return cls(target, merge, confidence, confidence.layers, order, stored.normalise_labels)
 
     @override
     def settings(self) -> Mapping[str, object]:
@@ -210,6 +214,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
                 values = {"label_values": list(self.target.values)} if self.target.values else {}
                 own = {**values, **stored_thresholds(self.target)}
         own |= {"vector_labels": list(self.vector_labels)} if self.vector_labels else {}
+        own |= {"normalise_labels": True} if self.normalise_labels else {}
         return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
 
 
@@ -220,6 +225,8 @@ def read_labelled(
     unlabelled: Unlabelled = "error",
     known: Collection[str] = (),
     names: Sequence[str] = (),
+    *,
+    normalise: bool = False,
 ) -> list[Example[object]]:
     """Return labelled texts or pairs; see `bothways.data.read_examples`."""
     match columns:
@@ -232,6 +239,7 @@ def read_labelled(
                 unlabelled=unlabelled,
                 known=known,
                 names=names,
+                normalise=normalise,
             )
         case _:
             raise TypeError(f"expected columns of texts or pairs, got {type(columns).__name__}")

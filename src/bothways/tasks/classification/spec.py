@@ -10,7 +10,7 @@ from bothways.choices import ClassWeights, LabelValue, Merge, TargetKind, Unlabe
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PairColumns, TextColumns
-from bothways.tasks.spec import Hub, LabelData, PairInput, PredictOptions, TaskSpec, TextInput, check_options
+from bothways.tasks.spec import Hub, NamedLabelData, PairInput, PredictOptions, TaskSpec, TextInput, check_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +51,20 @@ class LabelFitting(ConfidenceOptions):
         score: Column of numeric values to predict, instead of labels.
         unlabelled: What to do with rows that have no label (empty, null, or a class ``-`` or ``-1`` that stands for no
             label): ``"error"`` refuses the data, ``"drop"`` leaves such rows out.
+        normalise_labels: Take labels that look alike, such as ``sport``, ``SPORT`` and ``sport`` with a space, as one
+            label, named as most rows name it; the model then reads all labels so. Default: they are different labels,
+            and a note names them.
     """
 
     target: TargetKind | None = None
     class_weights: ClassWeights | None = None
     score: str | None = None
     unlabelled: Unlabelled = "error"
+    normalise_labels: bool | None = None
 
     def __post_init__(self) -> None:
         ConfidenceOptions.__post_init__(self)
-        LabelData(unlabelled=self.unlabelled)  # checks it
+        NamedLabelData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels)  # checks them
         if self.class_weights not in (*get_args(ClassWeights), None):
             raise InvalidInput(f"class_weights must be 'balanced' or None, got {self.class_weights!r}.")
         if self.score is not None and self.target == "multi":
@@ -118,7 +122,7 @@ with --target multi a list of labels; with --score score, a number to predict:
   {"text": "Lakers win in overtime", "score": 4.5}""",
     open_options=LabelOpening,
     fit_options=LabelFitting,
-    data_options=LabelData,
+    data_options=NamedLabelData,
     predict_options=LabelPrediction,
     number_column="score",
     head="sequence",

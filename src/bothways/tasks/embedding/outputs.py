@@ -50,6 +50,10 @@ class EmbeddingRow:
     columns: EmbeddingColumns  # the kind of row
     given: object = None  # the label before the conversion
 
+    def relabelled(self, label: Any) -> EmbeddingRow:  # noqa: ANN401 (of the kind of its own label)
+        """Return the row with another label."""
+        return replace(self, label=label)
+
 
 def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source, EmbeddingColumns]:
     """Return a source and the kind of its rows, which the columns of the first row determine.

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from bothways.choices import LabelValue, TargetKind
 from bothways.data import Example, class_label, label_set, number
-from bothways.errors import InvalidInput, did_you_mean
+from bothways.data.spelling import near_label, spelled
+from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.comparison import naming_hint
 from bothways.evaluation.inputs import row_blocks
@@ -391,8 +392,10 @@ def _ranked(labels: Sequence[LabelValue], probabilities_C: NDArray[np.float64]) 
 
 
 def _unknown_label(label: str, where: str, known: Sequence[str]) -> InvalidInput:
-    shown = ", ".join(repr(name) for name in known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
+    shown = ", ".join(spelled(name, [label]) for name in known[:10]) + (
+        f" and {len(known) - 10} more" if len(known) > 10 else ""
+    )
     return InvalidInput(
-        f"{where} is labelled {label!r}, which this classifier does not know. It knows {shown}."
-        f"{did_you_mean(label, known)}{naming_hint(known)}"
+        f"{where} is labelled {spelled(label, known)}, which this classifier does not know. It knows {shown}."
+        f"{near_label(label, known)}{naming_hint(known)}"
     )

@@ -71,7 +71,12 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         """Read tagged words, and convert IOB1 to BIO; equal texts are all held out, or all used for training."""
         del backend
         own, given = options_of(TagColumns, columns), options_of(TagFitting, options)
-        examples = tagged_examples(data.train, own, given.unlabelled)
+        tags = None if before is None else before.tag_set
+        normalise = given.normalise_labels
+        if normalise is None:
+            normalise = before is not None and before.normalise_labels
+        known = () if tags is None else tags.spellings
+        examples = tagged_examples(data.train, own, given.unlabelled, known, normalise=normalise)
         found = data_scheme(examples, check_scheme(given.scheme) if given.scheme else None)
         scheme: Scheme = "BIO" if found == "IOB1" else found
         examples = tagged_in(examples, found, scheme)
@@ -80,12 +85,11 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
                 examples, 0.1, seed, lambda tags: tuple(set(tags)), "tag", group=lambda each: each.text.text
             )
         else:
-            rows = TagData(scheme=given.scheme, unlabelled=given.unlabelled)
-            held_out = read_in_scheme(data.validation, own, rows, scheme)
-        tag_set = TagSet.of_rows(examples, scheme, category_names(data.train, own.tags)).continued(
-            None if before is None else before.tag_set
-        )
-        return cls(TagOutputs(tag_set), given.calibration is not None), examples, held_out
+            rows = TagData(scheme=given.scheme, unlabelled=given.unlabelled, normalise_labels=normalise)
+            learnt = TagSet.of_rows(examples, scheme).spellings
+            held_out = read_in_scheme(data.validation, own, rows, scheme, learnt)
+        tag_set = TagSet.of_rows(examples, scheme, category_names(data.train, own.tags)).continued(tags)
+        return cls(TagOutputs(tag_set, normalise_labels=normalise), given.calibration is not None), examples, held_out
 
     @override
     def check_data(self, training: StoredInputs, held: StoredInputs) -> list[int]:

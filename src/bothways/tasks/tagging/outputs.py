@@ -8,7 +8,7 @@ Shapes: W words of one text, M words of several texts, n tokens in a window, C t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
@@ -22,6 +22,7 @@ from bothways.choices import Scheme, Unlabelled
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_tagged
+from bothways.data.spelling import check_looks, one_spelling
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
 from bothways.evaluation.outcomes import Outcomes
@@ -123,6 +124,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
 
     tag_set: TagSet
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
+    normalise_labels: bool = False
 
     head: ClassVar = "token"
     head_title: ClassVar = "head for words"
@@ -147,7 +149,9 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[TagExample]:
         given = options_of(TagData, options)
-        return read_in_scheme(data, options_of(TagColumns, columns), given, self.tag_set.scheme)
+        if given.normalise_labels is None:
+            given = replace(given, normalise_labels=self.normalise_labels)
+        return read_in_scheme(data, options_of(TagColumns, columns), given, self.tag_set.scheme, self.tag_set.spellings)
 
     @override
     def encode(self, examples: Sequence[TagExample]) -> TrueTags:
@@ -229,7 +233,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
             raise InvalidInput(f"the trained head has {size} outputs, so it needs {size} labels, got {names}.")
         stored = StoredTags.of(backend.files.extras if ours else {})
         scheme = check_scheme(options.scheme) if options.scheme else stored.scheme or scheme_of_names(names)
-        return cls(TagSet(names, scheme), Confidence(stored_temperature(stored)))
+        return cls(TagSet(names, scheme), Confidence(stored_temperature(stored)), stored.normalise_labels)
 
     @override
     def settings(self) -> Mapping[str, object]:
@@ -238,7 +242,8 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     @override
     def write(self, folder: Path) -> dict[str, object]:
         del folder
-        return {"scheme": self.tag_set.scheme, **temperature_settings(self.confidence.temperature)}
+        own = {"normalise_labels": True} if self.normalise_labels else {}
+        return {"scheme": self.tag_set.scheme, **own, **temperature_settings(self.confidence.temperature)}
 
 
 def taggings(
@@ -292,15 +297,31 @@ def _log_softmax(logits_MC: NDArray[np.float64]) -> NDArray[np.float64]:
     return normal_MC
 
 
-def tagged_examples(data: Source, columns: TagColumns, unlabelled: Unlabelled = "error") -> list[TagExample]:
-    """Read words with their tags."""
-    rows = read_tagged(data, columns.tokens, columns.tags, unlabelled)
-    return [Example(row.words, row.label, row.row, row.where) for row in rows]
+def tagged_examples(
+    data: Source,
+    columns: TagColumns,
+    unlabelled: Unlabelled = "error",
+    known: Collection[str] = (),
+    *,
+    normalise: bool = False,
+) -> list[TagExample]:
+    """Read words with their tags; with ``normalise``, tags that look alike, also like the ``known`` ones, are one."""
+    rows = list(read_tagged(data, columns.tokens, columns.tags, unlabelled))
+    tags = [row.label for row in rows]
+    if normalise:
+        names = one_spelling(tags, known)
+        tags = [tuple(names[tag] for tag in each) for each in tags]
+    elif not known:
+        check_looks(tags, columns.tags)
+    return [Example(row.words, label, row.row, row.where) for row, label in zip(rows, tags, strict=True)]
 
 
-def read_in_scheme(data: Source, columns: TagColumns, options: TagData, target: Scheme) -> list[TagExample]:
+def read_in_scheme(
+    data: Source, columns: TagColumns, options: TagData, target: Scheme, known: Collection[str] = ()
+) -> list[TagExample]:
     """Read tagged words, and convert them to the scheme ``target`` from the given or recognised scheme."""
-    examples, scheme = tagged_examples(data, columns, options.unlabelled), options.scheme
+    normalise, scheme = options.normalise_labels or False, options.scheme
+    examples = tagged_examples(data, columns, options.unlabelled, known, normalise=normalise)
     return tagged_in(examples, data_scheme(examples, check_scheme(scheme) if scheme else None, target), target)
 
 

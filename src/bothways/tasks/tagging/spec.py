@@ -12,7 +12,7 @@ from bothways.data import Row
 from bothways.data.columns import given_words
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import typed_texts
-from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec, TextInput
+from bothways.tasks.spec import Hub, NamedLabelData, NonBlank, PredictOptions, TaskSpec, TextInput
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -119,18 +119,21 @@ class TagFitting(TemperatureOptions):
             ``"BILOU"``, or ``"plain"`` for tags that encode no spans. Default: recognised from the tags.
         unlabelled: What to do with rows without tags (empty, null or an empty list): ``"error"`` refuses the data,
             ``"drop"`` leaves such rows out.
+        normalise_labels: Take tags that look alike, such as ``B-PER`` and ``B-Per``, as one tag, named as most words
+            name it; the model then reads all tags so. Default: they are different tags, and a note names them.
     """
 
     scheme: Scheme | None = None
     unlabelled: Unlabelled = "error"
+    normalise_labels: bool | None = None
 
     def __post_init__(self) -> None:
         TemperatureOptions.__post_init__(self)
-        LabelData(unlabelled=self.unlabelled)  # checks it
+        NamedLabelData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels)  # checks them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagData(LabelData):
+class TagData(NamedLabelData):
     """Options for reading tagged data.
 
     Attributes:

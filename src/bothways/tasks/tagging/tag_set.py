@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bothways.choices import Scheme
 from bothways.data import Example
+from bothways.data.spelling import near_label, spelled
 from bothways.errors import InvalidInput
 from bothways.evaluation.tag_schemes import (
     OUTSIDE,
@@ -87,6 +88,15 @@ class TagSet:
             return ()
         return tuple(sorted({parted(label)[1] for label in self.labels if label != OUTSIDE}))
 
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """The tags, also in all other schemes."""
+        if self.scheme == "plain":
+            return self.labels
+        return tuple(
+            dict.fromkeys((*self.labels, *(tag_of(kind, each) for each in self.span_labels for kind in "BIESLU")))
+        )
+
     @cached_property
     def unseen_C(self) -> NDArray[np.float64]:
         """Scores of a word without tokens: all nearly equal, so that the tags of its neighbours decide.
@@ -105,8 +115,9 @@ class TagSet:
             for place, tag in enumerate(row.label, start=1):
                 if tag not in numbers:
                     raise InvalidInput(
-                        f"{row.where} has the tag {tag!r} at word {place}, which this tagger does not know. It knows "
-                        f"{', '.join(map(repr, self.labels))}."
+                        f"{row.where} has the tag {spelled(tag, self.labels)} at word {place}, which this tagger does "
+                        f"not know. It knows {', '.join(spelled(each, [tag]) for each in self.labels)}."
+                        f"{near_label(tag, self.labels)}"
                     )
         return [np.array([numbers[tag] for tag in row.label], dtype=np.int64) for row in rows]
 
