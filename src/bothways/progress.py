@@ -1,19 +1,25 @@
-"""Progress on standard error: a bar on a terminal; elsewhere one line per minute, if requested.
+"""Progress on standard error: a bar on a terminal and in a notebook; elsewhere one line per minute, if requested.
 
 Without a terminal the library is silent, since programs that use it write their own logs. The command line requests
-lines with `reporting`: a job whose output goes to a file would otherwise print nothing for hours.
+lines with `reporting`: a job whose output goes to a file would otherwise print nothing for hours. The time that is
+shown goes on while the work reports nothing.
 """
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
 
 FIRST_LINE_AFTER, LINE_EVERY = 10.0, 60.0  # seconds
+_REFRESH, _CELLS = 0.5, 20  # seconds between two drawings of a notebook's bar, and its width
 
 
 class Progress(Protocol):
@@ -54,10 +60,63 @@ def reporting(show: bool | None = None, *, lines: bool = False) -> Iterator[None
 
 
 def phase(description: str) -> None:
-    """Print ``description``, the name of a phase that begins, if progress is shown."""
+    """Print ``description``, such as the name of a phase that begins, if progress is shown."""
     now = _REPORTING.get()
-    if now.show is not False and (now.show or now.lines or _on_terminal()):
+    if now.show is not False and (now.show or now.lines or _on_terminal() or _in_notebook()):
         _write(description)
+
+
+@dataclass(slots=True)
+class Times:
+    """The seconds of the stages of a job, by name; of nested stages, only the outermost counts."""
+
+    stages: dict[str, float] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+    inside: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the beginning of the job."""
+        return time.monotonic() - self.began
+
+
+_TIMES: ContextVar[Times | None] = ContextVar("times", default=None)
+
+
+@contextmanager
+def timed() -> Iterator[Times]:
+    """Measure the stages within the block; a block within another adds to the times of both."""
+    before, times = _TIMES.get(), Times()
+    token = _TIMES.set(times)
+    try:
+        yield times
+    finally:
+        _TIMES.reset(token)
+        if before is not None and not before.inside:
+            for name, seconds in times.stages.items():
+                before.stages[name] = before.stages.get(name, 0.0) + seconds
+
+
+@contextmanager
+def stage(name: str, total: int | None = None, *, done: int = 0, show: bool | None = None) -> Iterator[Progress]:
+    """Report the progress of a stage of a longer job, see `progress`, and measure its time.
+
+    Lines begin with one that has only the name.
+    """
+    now, times, began = _REPORTING.get(), _TIMES.get(), time.monotonic()
+    outermost = times is not None and not times.inside
+    if times is not None:
+        times.inside = True
+    show = now.show if show is None else show
+    if show is not False and (show or now.lines) and not (_on_terminal() or _in_notebook()):
+        _write(name)
+    try:
+        with progress(name, total, done=done, show=show) as bar:
+            yield bar
+    finally:
+        if times is not None and outermost:
+            times.inside = False
+            times.stages[name] = times.stages.get(name, 0.0) + time.monotonic() - began
 
 
 @contextmanager
@@ -70,16 +129,23 @@ def progress(
         description: Name of the work.
         total: Number of units; None if unknown.
         done: Units finished before the block.
-        show: Force the bar on or off. By default, it is shown on a terminal only, and not if ``total`` is 1; elsewhere,
-            lines are printed if `reporting` requests them.
+        show: Force progress on (elsewhere than on a terminal or in a notebook, as lines) or off. By default, a bar is
+            shown on a terminal and in a notebook only, and not if ``total`` is 1; elsewhere, lines are printed if
+            `reporting` requests them.
     """
     now = _REPORTING.get()
     show = now.show if show is None else show
-    if now.lines and show is not False and not _on_terminal():
-        yield _Lines(description, total, done)
-    elif _on_terminal() and total != 1 if show is None else show:
-        with _bar(description, total, done) as bar:
+    if show is False or (show is None and total == 1 and not now.lines):
+        yield _Silent()
+    elif _on_terminal():
+        with _bar(description, total, done) if show or total != 1 else contextlib.nullcontext(_Silent()) as bar:
             yield bar
+    elif show or now.lines or _in_notebook():
+        lines = _Lines(description, total, done, in_place=_in_notebook())
+        try:
+            yield lines
+        finally:
+            lines.close()
     else:
         yield _Silent()
 
@@ -93,30 +159,66 @@ class _Silent:
 
 
 class _Lines:
-    """Prints at most one line per minute, the first after ten seconds."""
+    """Prints at most one line per minute, the first after ten seconds; or a bar that is drawn ``in_place``.
 
-    def __init__(self, description: str, total: int | None, done: int) -> None:
+    A thread prints them too, so that work that reports nothing is not silent.
+    """
+
+    def __init__(self, description: str, total: int | None, done: int, *, in_place: bool) -> None:
         self._description, self._total = description, total
         self._before = self._done = done
         self._note = ""
+        self._in_place, self._drawn = in_place, 0
         self._began = time.monotonic()
-        self._due = self._began + FIRST_LINE_AFTER
+        self._due = self._began + (_REFRESH if in_place else FIRST_LINE_AFTER)
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        threading.Thread(target=self._keep_printing, daemon=True).start()
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        self._done += amount
-        self._note = note or self._note
-        now = time.monotonic()
-        if now >= self._due:
-            self._due = now + LINE_EVERY
-            _write(f"{self._description}: {', '.join(self._parts(now - self._began))}")
+        with self._lock:
+            self._done += amount
+            self._note = note or self._note
+        self._print_if_due()
 
     def say(self, line: str) -> None:
-        self._due = time.monotonic() + LINE_EVERY
-        _write(f"{self._description}: {line}")
+        with self._lock:
+            self._due = time.monotonic() + (_REFRESH if self._in_place else LINE_EVERY)
+            self._draw(line if self._in_place else f"{self._description}: {line}", last=True)
+
+    def close(self) -> None:
+        """Stop printing; a bar is drawn once more and stays."""
+        self._closed.set()
+        with self._lock:
+            if self._in_place and self._drawn:
+                self._draw(self._line(time.monotonic()), last=True)
+
+    def _keep_printing(self) -> None:
+        while not self._closed.wait(_REFRESH):
+            self._print_if_due()
+
+    def _print_if_due(self) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if now >= self._due and not self._closed.is_set():
+                self._due = now + (_REFRESH if self._in_place else LINE_EVERY)
+                self._draw(self._line(now), last=not self._in_place)
+
+    def _draw(self, line: str, *, last: bool) -> None:
+        if self._in_place:  # over the bar that was drawn before
+            line, self._drawn = f"\r{line:<{self._drawn}}", 0 if last else len(line)
+        _write(line, end="\n" if last else "")
+
+    def _line(self, now: float) -> str:
+        filled = 0 if self._total is None else _CELLS * self._done // max(self._total, 1)
+        bar = f" {'█' * filled}{'░' * (_CELLS - filled)}" if self._in_place and self._total is not None else ""
+        return f"{self._description}:{bar} {', '.join(self._parts(now - self._began))}"
 
     def _parts(self, seconds: float) -> Iterator[str]:
         done, total = self._done, self._total
-        yield f"{done:,} done" if total is None else f"{done:,} of {total:,} ({done / max(total, 1):.0%})"
+        if total is not None:
+            yield f"{done:,} of {total:,} ({done / max(total, 1):.0%})"
+        elif done:
+            yield f"{done:,} done"
         yield duration(seconds)
         if total is not None and self._before < done < total:
             yield f"about {duration(seconds * (total - done) / (done - self._before))} left"
@@ -137,8 +239,30 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+_SHOWN: "list[Bars]" = []  # the bars on the terminal; a bar within another is a line of the same display
+
+
 @contextmanager
 def _bar(description: str, total: int | None, done: int) -> Iterator[Progress]:
+    with contextlib.ExitStack() as stack:
+        bars = _SHOWN[-1] if _SHOWN else stack.enter_context(_display())
+        task = bars.add_task(description, total=total, completed=done, note="")
+        if len(bars.task_ids) > 1:
+            stack.callback(bars.remove_task, task)
+
+        class _Bar:
+            def advance(self, amount: int = 1, note: str = "") -> None:
+                shown = {"note": note} if note else {}
+                bars.update(task, advance=amount, **shown)
+
+            def say(self, line: str) -> None:
+                bars.console.print(line, markup=False, highlight=False)
+
+        yield _Bar()
+
+
+@contextmanager
+def _display() -> "Iterator[Bars]":
     # Imported here: rich.progress costs start-up time that a pipe never needs.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -153,19 +277,11 @@ def _bar(description: str, total: int | None, done: int) -> Iterator[Progress]:
         TextColumn("{task.fields[note]}", style="dim"),
     )
     with Bars(*columns, console=Console(stderr=True)) as bars:
-        task = bars.add_task(description, total=total, completed=done, note="")
-
-        class _Bar:
-            def advance(self, amount: int = 1, note: str = "") -> None:
-                if note:
-                    bars.update(task, advance=amount, note=note)
-                else:
-                    bars.update(task, advance=amount)
-
-            def say(self, line: str) -> None:
-                bars.console.print(line, markup=False, highlight=False)
-
-        yield _Bar()
+        _SHOWN.append(bars)
+        try:
+            yield bars
+        finally:
+            _SHOWN.remove(bars)
 
 
 def _on_terminal() -> bool:
@@ -173,8 +289,14 @@ def _on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def _write(line: str) -> None:
+def _in_notebook() -> bool:
+    """Return True within the kernel of a notebook, whose standard error is no terminal but draws a bar in place."""
+    shell = sys.modules.get("IPython") if "ipykernel" in sys.modules else None
+    return shell is not None and shell.get_ipython() is not None
+
+
+def _write(line: str, end: str = "\n") -> None:
     # A failed write (closed pipe, full disk) must not end the work.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(line, file=sys.stderr, flush=True)
+            print(line, file=sys.stderr, end=end, flush=True)
