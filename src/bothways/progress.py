@@ -71,13 +71,17 @@ class Times:
     """The seconds of the stages of a job, by name; of nested stages, only the outermost counts."""
 
     stages: dict[str, float] = field(default_factory=dict)
-    began: float = field(default_factory=time.monotonic)
+    earlier: float = 0.0  # seconds before an interruption, see `add_time`
+    began: float = field(default_factory=lambda: time.monotonic())
     inside: bool = False
 
     @property
     def seconds(self) -> float:
-        """Seconds since the beginning of the job."""
-        return time.monotonic() - self.began
+        """Seconds since the beginning of the job, and those of stages before an interruption."""
+        return time.monotonic() - self.began + self.earlier
+
+    def add(self, name: str, seconds: float) -> None:
+        self.stages[name] = self.stages.get(name, 0.0) + seconds
 
 
 _TIMES: ContextVar[Times | None] = ContextVar("times", default=None)
@@ -93,8 +97,16 @@ def timed() -> Iterator[Times]:
     finally:
         _TIMES.reset(token)
         if before is not None and not before.inside:
+            before.earlier += times.earlier
             for name, seconds in times.stages.items():
-                before.stages[name] = before.stages.get(name, 0.0) + seconds
+                before.add(name, seconds)
+
+
+def add_time(name: str, seconds: float) -> None:
+    """Add the seconds that a stage of a resumed job took before the interruption."""
+    if (times := _TIMES.get()) is not None and not times.inside:
+        times.earlier += seconds
+        times.add(name, seconds)
 
 
 @contextmanager
@@ -116,7 +128,7 @@ def stage(name: str, total: int | None = None, *, done: int = 0, show: bool | No
     finally:
         if times is not None and outermost:
             times.inside = False
-            times.stages[name] = times.stages.get(name, 0.0) + time.monotonic() - began
+            times.add(name, time.monotonic() - began)
 
 
 @contextmanager
@@ -252,8 +264,10 @@ def _bar(description: str, total: int | None, done: int) -> Iterator[Progress]:
 
         class _Bar:
             def advance(self, amount: int = 1, note: str = "") -> None:
-                shown = {"note": note} if note else {}
-                bars.update(task, advance=amount, **shown)
+                if note:
+                    bars.update(task, advance=amount, note=note)
+                else:
+                    bars.update(task, advance=amount)
 
             def say(self, line: str) -> None:
                 bars.console.print(line, markup=False, highlight=False)

@@ -15,7 +15,7 @@ import pytest
 from command_line import call, fails, names, ok, read_jsonl, rows, saved_of, short_training, write_jsonl
 
 from bothways.cli.training.folders import RunFolders
-from bothways.errors import OutputExists
+from bothways.errors import OutOfMemory, OutputExists
 from bothways.storage import new_folder
 from bothways.storage import output as storage_output
 from bothways.tasks.embedding.objective import EmbeddingObjective
@@ -237,10 +237,37 @@ def test_sigterm_while_the_model_is_saved_leaves_what_can_be_resumed(files, tmp_
         patch.setattr(TorchBackend, "write", terminated)
         outcome = call(*short_training(files, tmp_path / "run"))
     assert outcome.code == 143
-    assert "Nothing was saved. Run the same command with --resume to continue." in outcome.err
+    assert (
+        "No model was saved, but what is finished is kept. Run the same command with --resume to continue."
+        in outcome.err
+    )
     assert "terminated" in outcome.err
     assert names(tmp_path) == ["run.checkpoints"]
-    ok(*short_training(files, tmp_path / "run"), "--resume")
+    again = ok(*short_training(files, tmp_path / "run"), "--resume")
+    repeated = {"fitting a linear model to the encoder's hidden states", "reading the held-out rows"}
+    assert not repeated & {*again.err.splitlines()}
+    assert names(tmp_path) == ["run"]
+
+
+def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_stages(files, tmp_path, monkeypatch):
+    def full(*_):
+        raise OutOfMemory("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Run, "_epochs", full)
+        assert call(*short_training(files, tmp_path / "run")).code == 1
+    assert not (tmp_path / "run.checkpoints" / "checkpoint-stages").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Run, "_epochs", pressed)
+        outcome = call(*short_training(files, tmp_path / "run"))
+    assert outcome.code == 130
+    assert "what is finished is kept" in outcome.err
+    again = ok(*short_training(files, tmp_path / "run"), "--resume")
+    assert "fitting a linear model" not in again.err
+
+
+def pressed(*_):
+    raise KeyboardInterrupt
 
 
 def test_sigterm_ends_other_commands_and_leaves_nothing(files, run, tmp_path):

@@ -20,9 +20,16 @@ def test_training_says_how_it_went_and_what_to_do_next(trained, run):
     assert "calibration" in trained.out
     assert f"next         bothways evaluate {run}" in trained.out
     # Whoever sends the output of a job to a file sees there how far it is.
-    began, start, *lines = trained.err.splitlines()
+    *began, start = trained.err.splitlines()[:6]
+    lines = trained.err.splitlines()[6:]
     epochs, phases = lines[:8], lines[8:]
-    assert began == "fitting a linear model to the encoder's hidden states"
+    assert began == [
+        "reading the data",
+        "tokenising",
+        "tokenising",
+        "fitting a linear model to the encoder's hidden states",
+        "training",
+    ]
     assert start.startswith("training: linear model of frozen hidden states: accuracy ")
     assert all(line.startswith(f"training: epoch {at} of 8, ") for at, line in enumerate(epochs, start=1))
     assert all("training loss " in line and "accuracy " in line for line in epochs)
@@ -31,6 +38,7 @@ def test_training_says_how_it_went_and_what_to_do_next(trained, run):
         "calibrating",
         "fitting prediction sets",
         "fitting the out-of-domain detector",
+        "reading the training rows for the detector",
         "evaluating on the held-out rows",
         f"saving to {run}",
     ]
@@ -149,14 +157,14 @@ def test_ctrl_c_saves_the_best_so_far_of_a_process(files, tmp_path):
         [sys.executable, "-m", "bothways", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 300
-    while not list(kept.glob("checkpoint-*")) and time.monotonic() < deadline and process.poll() is None:
+    while not list(kept.glob("checkpoint-0*")) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 130, err
     assert "epoch kept so far" in err
     assert "saved in" in out
-    assert list(kept.glob("checkpoint-*"))
+    assert list(kept.glob("checkpoint-0*"))
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -170,7 +178,7 @@ def test_an_interrupted_training_saves_the_best_so_far_and_resume_continues(file
     assert "--resume" in interrupted.err
     assert f"saved in     {output}" in interrupted.out
     assert names(tmp_path) == ["run", "run.checkpoints"]
-    assert names(unfinished)[1:] == ["left.sha256", "training.jsonl"]
+    assert names(unfinished)[1:] == ["checkpoint-stages", "left.sha256", "training.jsonl"]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     ok("predict", output, "w6 w8")
     fails(1, "--resume", *words)

@@ -9,8 +9,8 @@ from training_toys import Toy, settings
 
 from bothways.errors import InvalidInput, MissingDependency
 from bothways.training.log import TrainingLog, open_tracker
-from bothways.training.loop import train_within
 from bothways.training.options import TrainingOptions, recorded_options
+from bothways.training.stages import train_within
 
 SETTINGS = {"epochs": 3, "seed": 0}
 

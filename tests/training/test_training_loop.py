@@ -1,6 +1,8 @@
 """What the loop promises about a run that nobody disturbs."""
 
+import io
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -244,13 +246,18 @@ def test_an_update_without_units_is_refused():
         train(toy, settings(epochs=1))
 
 
-def test_the_bar_shows_loss_and_speed_and_a_pipe_gets_nothing(capsys):
+def test_the_bar_shows_loss_and_speed_and_a_pipe_gets_nothing_or_lines(capsys, monkeypatch):
     train(Toy(), settings(epochs=1))
     assert capsys.readouterr() == ("", "")
     train(Toy(), settings(epochs=1, show_progress=True))
-    shown = capsys.readouterr().err
-    assert "training" in shown
-    assert "5/5" in shown
+    name, epoch = capsys.readouterr().err.splitlines()
+    assert name == "training"
+    assert epoch.startswith("training: epoch 1 of 1, 0 s: training loss ")
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    train(Toy(), settings(epochs=1))
+    assert "5/5" in terminal.getvalue()
 
 
 ON_CPU = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried ..."

@@ -42,7 +42,7 @@ from bothways.evaluation.detectors import (
     threshold_between,
 )
 from bothways.evaluation.temperature import Temperature
-from bothways.progress import phase
+from bothways.progress import stage
 
 Labels: TypeAlias = NDArray[np.int64]
 
@@ -65,20 +65,21 @@ def learn_classification(
     rows; it is called only if the detector reads features.
     """
     logits_MC, method = held_out.logits_NC, options.calibration
-    phase("fitting prediction sets" if method is None else "calibrating")
     if method is None:
-        confidence = Confidence(conformal=ConformalSets.fit(Temperature(1.0).apply(logits_MC), labels_M))
+        with stage("fitting prediction sets"):
+            confidence = Confidence(conformal=ConformalSets.fit(Temperature(1.0).apply(logits_MC), labels_M))
     else:
-        rows = HeldOutRows.from_arrays(logits_MC, labels_M)
-        chosen = rows.choose(seed) if method == "auto" else ChosenCalibration(rows.fit(method), method, ())
-        phase("fitting prediction sets")
-        conformal = unseen_conformal_sets(rows, labels_M, chosen.method, seed)
+        with stage("calibrating"):
+            rows = HeldOutRows.from_arrays(logits_MC, labels_M)
+            chosen = rows.choose(seed) if method == "auto" else ChosenCalibration(rows.fit(method), method, ())
+        with stage("fitting prediction sets"):
+            conformal = unseen_conformal_sets(rows, labels_M, chosen.method, seed)
         confidence = Confidence(chosen.calibration, chosen.scores, conformal, not_tried=chosen.reason)
     if options.detector is None:
         return confidence
-    phase("fitting the out-of-domain detector")
-    detector = storable(_fitted_detector(options.detector, logits_MC.shape[1], training))
-    return replace(confidence, out_of_domain=fit_threshold(detector, held_out, options.in_domain_share))
+    with stage("fitting the out-of-domain detector"):
+        detector = storable(_fitted_detector(options.detector, logits_MC.shape[1], training))
+        return replace(confidence, out_of_domain=fit_threshold(detector, held_out, options.in_domain_share))
 
 
 def unseen_conformal_sets(rows: HeldOutRows, labels_M: Labels, method: CalibrationMethod, seed: int) -> ConformalSets:

@@ -23,6 +23,7 @@ from bothways.errors import OutOfMemory
 from bothways.inference.texts import Row, TextOptions, TextRunner, TokenBudget, TokenIds, by_token_budget
 from bothways.packing import Ids, Packed, pack
 from bothways.products import matrix_product
+from bothways.progress import Progress
 from bothways.text import TextTokenizer
 from bothways.threads import can_limit_calling_thread, limit_calling_thread
 
@@ -130,6 +131,21 @@ class Runner(Generic[WindowT, AnswerT]):
         self.budget.lower(sum(len(window.ids) for window in windows) // 2)
         middle = len(windows) // 2
         return [*self._answers(windows[:middle]), *self._answers(windows[middle:])]
+
+
+def counted(
+    compute: Callable[[Packed, Sequence[WindowT]], Iterable[AnswerT]], bar: Progress | None
+) -> Callable[[Packed, Sequence[WindowT]], Iterable[AnswerT]]:
+    """Return ``compute`` of a `Runner`, which then advances the progress bar by the windows of each batch."""
+    if bar is None:
+        return compute
+
+    def shown(packed: Packed, windows: Sequence[WindowT]) -> Iterable[AnswerT]:
+        answers = compute(packed, windows)
+        bar.advance(len(windows))
+        return answers
+
+    return shown
 
 
 def row_answers(

@@ -32,6 +32,7 @@ from bothways.objectives.pretraining import MASKED, PretrainingModel, UnitLosses
 from bothways.objectives.sequences import MaskedBatch, TextWindows
 from bothways.packing import Packed, SelectedRows
 from bothways.products import ROW_BLOCK
+from bothways.progress import Progress
 from bothways.training.objective import micro_batch_tokens
 
 RELATION = "segments"
@@ -126,10 +127,12 @@ class MaskedLM(PretrainingModel):
         return predict_tokens(self.head, table, hidden_MH, batch.targets_M, batch.rows_M)
 
 
-def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: int) -> TokenLosses:
+def masked_losses(
+    model: MaskedLM, store: WindowStore, masker: Masker, tokens: int, bar: Progress | None = None
+) -> TokenLosses:
     """Return the losses and right predictions of each text at the positions that the masker chooses for validation."""
     source = TextWindows(store, masker, "given")
-    sums_W3 = sequence_sums(model, source, masker, micro_batch_tokens(tokens, model.device))[0]
+    sums_W3 = sequence_sums(model, source, masker, micro_batch_tokens(tokens, model.device), bar=bar)[0]
     sums_N3 = np.zeros((store.texts, 3))
     np.add.at(sums_N3, store.text_of_window[source.windows_W], sums_W3)
     return TokenLosses(losses_N=sums_N3[:, 0], right_N=sums_N3[:, 1], tokens_N=sums_N3[:, 2])

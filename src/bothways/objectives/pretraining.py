@@ -21,11 +21,12 @@ from torch import Tensor, nn
 
 from bothways.evaluation.metrics.regression import spearman
 from bothways.evaluation.report import Validation
-from bothways.inference.runner import Runner
+from bothways.inference.runner import Runner, counted
 from bothways.objectives.masking import Corruption
 from bothways.objectives.sequences import EpochSequences, MaskedBatch, SequenceSource, TrainingSequence, micro_batches
 from bothways.objectives.streams import EpochStream, SequenceStream
 from bothways.packing import Packed, pack
+from bothways.progress import Progress
 from bothways.training.objective import Baseline, MicroBatch, Update, micro_batch_tokens
 from bothways.training.workers import current_workers
 
@@ -255,6 +256,7 @@ def sequence_sums(
     corruption: Corruption,
     tokens: int,
     places: Sequence[int] | None = None,
+    bar: Progress | None = None,
 ) -> NDArray[np.float64]:
     """Return `UnitLosses.sums` (heads, N, 3) for all sequences of a source, or those with the indices ``places``.
 
@@ -267,7 +269,7 @@ def sequence_sums(
         heads = [output.sums(batch.packed) for output in model.outputs(batch).values()]
         return [*np.stack(heads, axis=1)[: len(sequences)]]
 
-    runner = Runner(compute, model.device, tokens)
+    runner = Runner(counted(compute, bar), model.device, tokens)
     found: list[NDArray[np.float64]] = []
     places = range(len(source)) if places is None else places
     for start in range(0, len(places), _BLOCK):

@@ -44,6 +44,7 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments
+from bothways.training.stages import measured, stages_of
 from bothways.training.state import TrainingRecord, seeded
 
 _MASKED_LM: HeadName = "masked_lm"
@@ -306,8 +307,9 @@ class Distiller:
         course = Course((phase,), self.teacher.rate * math.sqrt(batch / self.teacher.batch), WARMUP)
         usual: TrainingArguments = {"max_tokens": self.teacher.micro_batch}
         training = course_options(course, {**usual, **options})
-        run = self._run(course, batch_warmup, training.seed)
-        record = run.train(corpus, training, self.student.origin(self.teacher.model))
+        with stages_of(training) as times:
+            run = self._run(course, batch_warmup, training.seed)
+            record = measured(run.train(corpus, training, self.student.origin(self.teacher.model)), times)
         self._card = {
             "teacher": self.teacher.model.name,
             "loss": asdict(self.teacher.loss),

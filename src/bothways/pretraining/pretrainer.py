@@ -47,6 +47,7 @@ from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, cours
 from bothways.storage import new_folder
 from bothways.text import TextTokenizer
 from bothways.training.options import TrainingArguments
+from bothways.training.stages import measured, stages_of
 from bothways.training.state import TrainingRecord, seeded
 
 _RELATIONS: dict[str, SegmentRelation] = {"next_sentence": NextSentence(), "sentence_order": SentenceOrder()}
@@ -226,9 +227,10 @@ class Pretrainer:
         check_no_epochs(options)
         recipe = self.recipe.changed(updates=options.get("updates"), batch=options.get("batch_size"))
         training = course_options(recipe.course, options)
-        run, generator = assemble(recipe, self.tokenizer, training.seed, self.device, batch_warmup)
         named = {"recipe": recipe.recipe.name, "scale": recipe.scale}
-        record = run.train(corpus, training, named)
+        with stages_of(training) as times:
+            run, generator = assemble(recipe, self.tokenizer, training.seed, self.device, batch_warmup)
+            record = measured(run.train(corpus, training, named), times)
         card = {**named, "source": recipe.recipe.source, **card_of(corpus, record)}
         model = run.model
         if generator is not None and isinstance(run.trained, ReplacedTokens):

@@ -14,7 +14,7 @@ from bothways.families.family import beside_settings
 from bothways.lazy import imported
 from bothways.pretraining.distiller import check_vocabulary
 from bothways.pretraining.models import Student, shortened
-from bothways.progress import reporting
+from bothways.progress import stage
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.heads.distillation import DistillationData, SoftLoss, StudentTraining
@@ -28,6 +28,7 @@ from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.loop import train
 from bothways.training.options import TrainingOptions
+from bothways.training.stages import measured, stages_of
 from bothways.training.state import TrainingRecord
 
 if TYPE_CHECKING:
@@ -112,18 +113,19 @@ class TaskDistiller:
         given["batch_size"] = given.get("batch_size") or BATCH
         reading: object = taught.spec.data_options(unlabelled=given.pop("unlabelled", "error"))
         training = chosen(TrainingOptions, given, "TaskDistiller.fit()", known=("unlabelled",))
-        lesson = DistillationData.of(taught.outputs, columns, data, validation, training.seed, reading)
-        student = self._student()
-        origin = self.student.origin(self.teacher.model)
-        learner = imported(taught.spec.learner)(taught.outputs)
-        ready = StudentTraining.of(taught, learner, student, lesson, columns, self.loss, training, origin)
-        record = train(ready.objective, training, student.model)
-        if not record.finished_no_epoch:
-            with reporting(training.show_progress):
+        with stages_of(training) as times:
+            with stage("reading the data"):
+                lesson = DistillationData.of(taught.outputs, columns, data, validation, training.seed, reading)
+            student = self._student()
+            origin = self.student.origin(self.teacher.model)
+            learner = imported(taught.spec.learner)(taught.outputs)
+            ready = StudentTraining.of(taught, learner, student, lesson, columns, self.loss, training, origin)
+            record = train(ready.objective, training, student.model)
+            if not record.finished_no_epoch:
                 trained = ready.finish(record)
-            card = {**trained.card, "teacher": self.teacher.name, "loss": asdict(self.loss)}
-            self._trained = type(self.teacher)(trained.backend, replace(trained, card=card))
-        return record
+                card = {**trained.card, "teacher": self.teacher.name, "loss": asdict(self.loss)}
+                self._trained = type(self.teacher)(trained.backend, replace(trained, card=card))
+        return measured(record, times)
 
     def _student(self) -> TorchBackend:
         """Return the student's encoder with the teacher's text options, within the student's length limit."""

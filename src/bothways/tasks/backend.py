@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 
@@ -16,8 +16,9 @@ from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation.report import TextsRead
 from bothways.inference import TextOptions, TextRunner, TokenBudget
+from bothways.progress import stage
 from bothways.tasks.scores import warn_of_cut
-from bothways.text import Overflow, TextTokenizer, check_overflow
+from bothways.text import EncodedText, Overflow, TextTokenizer, check_overflow
 from bothways.text.windows import Text
 
 if TYPE_CHECKING:
@@ -163,13 +164,15 @@ def stored_windows(backend: Backend, texts: Sequence[Text], *, offsets: bool = F
     Warns:
         TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
     """
-    store = data.WindowStore.of(
-        text
-        for start in range(0, len(texts), BLOCK)
-        for text in backend.reading.encode(
-            backend.tokenizer, texts[start : start + BLOCK], offsets=offsets, first=start
-        )
-    )
+    with stage("tokenising", len(texts)) as bar:
+
+        def encoded() -> Iterator[EncodedText]:
+            for start in range(0, len(texts), BLOCK):
+                block = texts[start : start + BLOCK]
+                yield from backend.reading.encode(backend.tokenizer, block, offsets=offsets, first=start)
+                bar.advance(len(block))
+
+        store = data.WindowStore.of(encoded())
     warn_of_cut(TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist()))
     return store
 

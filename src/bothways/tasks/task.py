@@ -23,7 +23,7 @@ from bothways.choices import GoldenSource, LabelValue
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
 from bothways.lazy import imported
-from bothways.progress import progress, reporting
+from bothways.progress import progress
 from bothways.storage import new_folder
 from bothways.tasks.backend import Backend, OpenOptions, check_requested
 from bothways.tasks.columns import column_names, inputs_of, parse, renamed
@@ -171,20 +171,20 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             TypeError: An option is unknown.
         """
         from bothways.tasks.heads.splits import TrainingData, split_fit_options
-        from bothways.training.loop import train  # only training needs the loop
+        from bothways.training.stages import measured, stages_of, train  # only training needs the loop
 
         backend = with_weights(self.backend, "train")
         columns, own, training = split_fit_options(self, options)
         rows = TrainingData.of(columns, data, labels, validation)
-        backend = backend.copy_for_training(resumed=training.resume)
-        lay_out = imported(self.spec.training)
-        ready: TaskTraining[TrainedT] = lay_out(self.spec, backend, self._fitted, rows, columns, own, training)
-        record = train(ready.objective, training, backend.model)
-        if not record.finished_no_epoch:
-            with reporting(training.show_progress):
+        with stages_of(training) as times:
+            backend = backend.copy_for_training(resumed=training.resume)
+            lay_out = imported(self.spec.training)
+            ready: TaskTraining[TrainedT] = lay_out(self.spec, backend, self._fitted, rows, columns, own, training)
+            record = train(ready.objective, training, backend.model)
+            if not record.finished_no_epoch:
                 self._fitted = fitted = ready.finish(record)
-            self._opened = fitted.backend  # frees the memory of the previous model
-        return record
+                self._opened = fitted.backend  # frees the memory of the previous model
+        return measured(record, times)
 
     def save(self, folder: str | Path, *, overwrite: bool = False, golden: GoldenSource | None = "validation") -> None:
         """Save the model in the layout of transformers and sentence-transformers; a failed save leaves no files.

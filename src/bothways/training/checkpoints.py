@@ -189,6 +189,13 @@ def seal(folder: Path) -> None:
     write_json(folder / _CHECKSUMS, {path.name: sha256_of(path) for path in sorted(folder.iterdir())})
 
 
+def check_sealed(folder: Path, needed: str) -> dict[str, Any]:
+    """Return the checksums of a sealed folder's files, ``needed`` among them; raise CorruptCheckpoint if wrong."""
+    checksums: dict[str, Any] = read_json(folder / _CHECKSUMS)
+    verify_checksums(folder, {needed: "none", **checksums})
+    return checksums
+
+
 def tensors_of(checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
     """Return all tensors of a checkpoint by ``"<table>/<name>"``; tables are weights, kept, optimizer and carried."""
     tables: dict[str, Mapping[str, Tensor]] = {
@@ -201,8 +208,7 @@ def tensors_of(checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
 
 
 def _read(folder: Path) -> TrainingCheckpoint:
-    checksums: dict[str, Any] = read_json(folder / _CHECKSUMS)
-    verify_checksums(folder, {STATE: "none", **checksums})
+    checksums = check_sealed(folder, STATE)
     values: dict[str, Any] = read_json(folder / STATE)
     if values["format"] not in (_FORMAT, _IN_PARTS):
         raise CorruptCheckpoint(f"expected the checkpoint format {_FORMAT} or {_IN_PARTS}, got {values['format']!r}.")

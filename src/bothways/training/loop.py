@@ -23,7 +23,7 @@ from bothways.encoder.encoder import activation_checkpointing
 from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.evaluation.report import Validation
 from bothways.interrupts import Interrupts, interruption
-from bothways.progress import Progress, duration, progress
+from bothways.progress import Progress, add_time, duration, stage
 from bothways.training.checkpoints import (
     CheckpointFolder,
     TrainingCheckpoint,
@@ -60,6 +60,7 @@ def train(
     model: "PretrainedEncoder | None" = None,
     *,
     origin: Mapping[str, str] | None = None,
+    bar: Progress | None = None,
 ) -> TrainingRecord:
     """Train ``objective.module`` in place and leave it in ``eval()`` mode with the kept weights.
 
@@ -76,6 +77,7 @@ def train(
         model: The encoder that is trained; determines options that are None.
         origin: Identity of the initial module, which a resumed run must share with its checkpoint. Default: the weights
             of ``model`` on disk.
+        bar: Progress bar for the updates. Default: a new one.
 
     Raises:
         TrainingDiverged: A loss, gradient or score is not finite, and ``keep_diverged`` is false.
@@ -103,13 +105,12 @@ def train(
         interrupts = stack.enter_context(Interrupts())
         run = _Run(objective, options, folder, interrupts, origin or {}, workers, layout)
         stack.push(run.fall_back)
-        check_alike(workers, {**run.conditions(), "shard": layout.sharded})
+        run.check_alike()
         resumed_from = run.resume() if options.resume else None
         tracker = open_tracker(options.log_to, recorded_options(options)) if options.log_to and first else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines, tracker=tracker))
-        run.bar = stack.enter_context(
-            progress("training", run.total, done=run.state.updates, show=options.show_progress if first else False)
-        )
+        show = options.show_progress if first else False
+        run.bar = bar or stack.enter_context(stage("training", run.total, done=run.state.updates, show=show))
         with naming_losses(*LOST):
             interrupted = run.to_the_end(resumed_from)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
@@ -176,6 +177,10 @@ class _Run(Generic[Payload]):
             conditions |= recorded_arithmetic()
         return conditions
 
+    def check_alike(self) -> None:
+        if self.workers.count > 1:
+            check_alike(self.workers, {**self.conditions(), "shard": self.layout.sharded})
+
     def resume(self) -> int | None:
         """Load the newest checkpoint; return its number of updates, or None if there is none."""
         checkpoint = None if self.folder is None else self.folder.load()
@@ -196,6 +201,7 @@ class _Run(Generic[Payload]):
         if checkpoint.kept is not None:  # else the run falls back to the initial weights
             self.kept = checkpoint.kept
         self._started = time.perf_counter() - self.state.seconds
+        add_time("training", self.state.seconds)
         return self.state.updates
 
     def to_the_end(self, resumed_from: int | None) -> bool:
@@ -416,14 +422,6 @@ class _Run(Generic[Payload]):
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._started
-
-
-def train_within(objective: Objective[Payload], options: TrainingOptions, model: "PretrainedEncoder") -> None:
-    """Train an objective within another training, without log or checkpoints; raise KeyboardInterrupt on a signal."""
-    alone = dataclasses.replace(options, log=None, log_to=None, checkpoints=None, checkpoint_every_updates=None)
-    record = train(objective, dataclasses.replace(alone, resume=False, keep_diverged=False), model)
-    if record.interrupted:
-        raise interruption(record.signal)
 
 
 def _resolved(objective: Objective[Payload], options: TrainingOptions, model: "PretrainedEncoder") -> TrainingOptions:

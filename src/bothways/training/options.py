@@ -139,6 +139,9 @@ Optimizer = AdamW | Lamb
 Precision = Literal["float32", "bfloat16"]
 
 # Default number of epochs; default batch sizes: small data sets get smaller batches.
+STAGES = "checkpoint-stages"
+"""Folder for the results of finished stages, within the folder of the checkpoints."""
+
 EPOCHS = 3
 SMALL_DATA_ROWS, SMALL_BATCH, USUAL_BATCH = 2000, 16, 32
 

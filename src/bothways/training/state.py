@@ -48,7 +48,8 @@ class TrainingRecord:
             nothing was validated; the weights are then the last ones, or those of the latest epoch after a divergence.
         updates: Number of optimizer steps.
         tokens: Number of training tokens read.
-        seconds: Wall time of training, validation and checkpoints, without pauses between interruption and resumption.
+        seconds: Wall time of everything, from reading the data to calibration, without pauses between interruption and
+            resumption.
         stopped_early: True if patience ended the run.
         interrupted: True if Ctrl-C or SIGTERM ended the run, or arrived after the last update.
         resumed_from: Number of updates at the checkpoint that this run resumed; None for a new run.
@@ -58,6 +59,7 @@ class TrainingRecord:
         baseline: Name of the initial model, if it was validated (as epoch 0).
         signal: Number of the signal that interrupted the run, or None.
         skipped: Number of updates skipped because their loss or gradient was not finite.
+        stages: Seconds of each stage by name; updates with their validations and checkpoints are the stage "training".
     """
 
     losses: tuple[float, ...]
@@ -75,6 +77,7 @@ class TrainingRecord:
     baseline: str | None = None
     signal: int | None = None
     skipped: int = 0
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def finished_no_epoch(self) -> bool:

@@ -1,10 +1,10 @@
 """The files of a training run.
 
-During training, the newest checkpoint and the log, ``training.jsonl``, are in a folder beside the output,
-``<output>.checkpoints``. The finished model is written there too, with the log, and is moved to ``<output>`` in one
-step; then the folder beside it is removed. After Ctrl-C both folders exist: the output has the model kept so far, the
-other the checkpoint for ``--resume``. The process may be killed at any moment: the checksum of a model is recorded
-before the model appears at the output, and identifies it for ``--resume``.
+During training, a folder beside the output, ``<output>.checkpoints``, has the newest checkpoint, the results of
+finished stages (``checkpoint-stages``) and the log, ``training.jsonl``. The finished model is written there too, with
+the log, and is moved to ``<output>`` in one step; then the folder beside it is removed. After Ctrl-C both folders
+exist: the output has the model kept so far, the other the checkpoint for ``--resume``. The process may be killed at any
+moment: the checksum of a model is recorded before the model appears at the output, and identifies it for ``--resume``.
 
 A run that replaces an unfinished run first moves the old files to ``replaced`` in the folder beside the output. They
 are deleted when the new run has a checkpoint, and restored if it fails earlier (wrong path, lack of memory).
@@ -32,13 +32,14 @@ from bothways.storage import (
     remove_leftovers,
     temporary_folder,
 )
+from bothways.training.options import STAGES
 
 _LOG = "training.jsonl"
 _LEFT = "left.sha256"  # checksums of models that the run put at the output, which a resumed run may replace
 _ASIDE = "replaced"  # subfolder with the files of an unfinished run that a new run replaces
 _MODEL = "model"  # subfolder where the model is written before it is moved to the output
 _FILES = (_LOG, _LEFT)
-_CHECKPOINTS = "checkpoint-*"
+_CHECKPOINTS = "checkpoint-[0-9]*"
 
 
 @dataclass(slots=True)
@@ -63,6 +64,11 @@ class RunFolders:
     def resumable(self) -> bool:
         """True if there is a checkpoint to continue from."""
         return any(self.unfinished.glob(_CHECKPOINTS))
+
+    @property
+    def stages(self) -> Path:
+        """Folder of the results of finished stages; a new run without ``resume`` removes it."""
+        return self.unfinished / STAGES
 
     @property
     def replaceable(self) -> bool:
@@ -153,7 +159,7 @@ class RunFolders:
 
     def finish(self) -> None:
         """Remove the files of the run: the checkpoints first, and the checksum of the finished model last."""
-        for folder in (self._aside, *self.unfinished.glob(_CHECKPOINTS)):
+        for folder in (self._aside, *self.unfinished.glob(_CHECKPOINTS), self.stages):
             if folder.is_dir():
                 _remove_at_once(folder)
         self.log.unlink(missing_ok=True)
@@ -167,6 +173,11 @@ class RunFolders:
         self._restore()
         if self.unfinished.is_dir() and not any(self.unfinished.iterdir()):
             self.unfinished.rmdir()
+
+    def forget_stages(self) -> None:
+        """Remove the finished stages of a run that failed without a checkpoint."""
+        if not self.resumable:
+            shutil.rmtree(self.stages, ignore_errors=True)
 
     def forget(self) -> None:
         """Remove the log of a run without a checkpoint."""
@@ -185,8 +196,9 @@ class RunFolders:
     def _set_aside(self) -> None:
         # This order keeps the newest checkpoint and its log together if the process is killed in between.
         self._aside.mkdir()
-        for checkpoint in sorted(self.unfinished.glob(_CHECKPOINTS)):
-            checkpoint.rename(self._aside / checkpoint.name)
+        for folder in (*sorted(self.unfinished.glob(_CHECKPOINTS)), self.stages):
+            if folder.is_dir():
+                folder.rename(self._aside / folder.name)
         for name in _FILES:
             if (self.unfinished / name).is_file():
                 (self.unfinished / name).rename(self._aside / name)
@@ -199,6 +211,9 @@ class RunFolders:
             for name in _FILES:
                 if (self._aside / name).is_file():
                     (self._aside / name).replace(self.unfinished / name)
+            if (self._aside / STAGES).is_dir():
+                shutil.rmtree(self.stages, ignore_errors=True)
+                (self._aside / STAGES).rename(self.stages)
             for checkpoint in sorted(self._aside.glob(_CHECKPOINTS), reverse=True):
                 checkpoint.rename(self.unfinished / checkpoint.name)
         shutil.rmtree(self._aside)

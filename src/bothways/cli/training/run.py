@@ -44,6 +44,7 @@ OutputFolder = Annotated[
 
 _MILD_TEMPERATURES = (0.8, 1.25)  # temperatures in this range change probabilities little
 _MISTAKE_WIDTH, _MOST_MISTAKES = 70, 5
+_RESUME = " Run the same command with --resume to continue."
 _DECLARED = {option.name: option for option in opt.options_of(TrainingOptions)}
 _CHECKPOINTS = opt.Option(
     "checkpoints",
@@ -164,8 +165,11 @@ def _run(
             return _conclude(task, record, folders, next_step, save, json=run.json)
         except KeyboardInterrupt:
             # The interruption came outside of the training loop, which handles interruptions itself.
-            if folders.resumable:
-                note(f"Nothing was saved.{_how_to_resume(folders)}")
+            if folders.resumable or folders.stages.is_dir():
+                note(f"No model was saved, but what is finished is kept.{_RESUME}")
+            raise
+        except Exception:
+            folders.forget_stages()
             raise
 
 
@@ -217,7 +221,7 @@ def _kept_weights(record: "TrainingRecord") -> str:
 
 
 def _how_to_resume(folders: RunFolders) -> str:
-    return " Run the same command with --resume to continue." if folders.resumable else ""
+    return _RESUME if folders.resumable else ""
 
 
 def _print_summary(

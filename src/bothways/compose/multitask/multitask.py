@@ -14,7 +14,6 @@ from bothways.compose.multitask.files import check_names, opened_beside, opened_
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
 from bothways.compose.multitask.trained import MultiPrediction, MultiReport, TrainedTasks
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
-from bothways.progress import reporting
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns, TextColumns, column_names
 from bothways.tasks.heads.splits import TrainingData, split_fit_options
@@ -28,6 +27,7 @@ from bothways.tasks.task import HeadTask, Task
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.loop import train
 from bothways.training.options import TrainingArguments, TrainingOptions
+from bothways.training.stages import measured, stages_of
 from bothways.training.state import TrainingRecord
 
 
@@ -134,6 +134,17 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
                 )
         training = TrainingOptions(**options)
         kinds = _kinds(tasks)
+        with stages_of(training) as times:
+            record = self._trained(tasks, kinds, sampling, training)
+        return measured(record, times)
+
+    def _trained(
+        self,
+        tasks: Mapping[str, TaskData],
+        kinds: Mapping[str, type[HeadTask]],
+        sampling: Sampling,
+        training: TrainingOptions,
+    ) -> TrainingRecord:
         opened = with_weights(self.backend, "train").copy_for_training(resumed=training.resume)
         ready = {name: self._prepared(name, tasks[name], opened, kinds, training) for name in tasks}
         objectives = {name: each.objective for name, each in ready.items()}
@@ -146,8 +157,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
         )
         record = train(objective, training, opened.model)
         if not record.finished_no_epoch:
-            with reporting(training.show_progress):
-                parts = {name: each.finish(record) for name, each in ready.items()}
+            parts = {name: each.finish(record) for name, each in ready.items()}
             # A text that one task held out may be a training row of another.
             learnt = {as_given(row.text) for each in ready.values() for row in each.data.examples}
             parts = {name: replace(part, golden_inputs=unlearnt(part, learnt)) for name, part in parts.items()}

@@ -23,7 +23,7 @@ from bothways.evaluation.calibration import ConformalInterval
 from bothways.evaluation.detectors import DetectorInput
 from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature, fit_sigmoid_temperature
-from bothways.progress import phase
+from bothways.progress import stage
 from bothways.tasks.card import BALANCED, COVERAGE_IS_APPROXIMATE, EPOCH_AND_CALIBRATION, NOTICES_NOTHING, optimistic
 from bothways.tasks.classification.outputs import (
     LabelOutputs,
@@ -252,11 +252,10 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
             if training.store.texts > MAX_DETECTOR_ROWS:
                 drawn_N = np.random.default_rng(seed).permutation(training.store.texts)[:MAX_DETECTOR_ROWS]
                 part = training.take(np.sort(drawn_N))
-            scores = part.scores(outputs, with_states, tokens)
+            scores = part.scores(outputs, with_states, tokens, "reading the training rows for the detector")
             return outputs.evidence(scores), part.truth
 
-        phase("reading the held-out rows")
-        scores = held.scores(outputs, with_states, tokens)
+        scores = held.scores(outputs, with_states, tokens, "reading the held-out rows")
         evidence = outputs.evidence(scores)
         confidence = fit_label_confidence(target, evidence, held.truth, self.options, seed, training_evidence)
         target = with_fitted_thresholds(target, logits_of_all(scores), held.truth, confidence.calibration)
@@ -382,8 +381,8 @@ def fit_label_confidence(
         case MultiLabel():
             if options.calibration is None:
                 return Confidence()
-            phase("calibrating")
-            return Confidence(Temperature(fit_sigmoid_temperature(held_out.logits_NC, truth.astype(np.int64))))
+            with stage("calibrating"):
+                return Confidence(Temperature(fit_sigmoid_temperature(held_out.logits_NC, truth.astype(np.int64))))
         case Regression():
-            phase("fitting prediction intervals")
-            return Confidence(conformal=ConformalInterval.fit(held_out.logits_NC[:, 0], truth))
+            with stage("fitting prediction intervals"):
+                return Confidence(conformal=ConformalInterval.fit(held_out.logits_NC[:, 0], truth))

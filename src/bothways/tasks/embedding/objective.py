@@ -29,9 +29,10 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.intervals import correlation_error, share_error
 from bothways.evaluation.metrics.regression import spearman
 from bothways.evaluation.report import Validation
-from bothways.inference.runner import Runner, row_answers
+from bothways.inference.runner import Runner, counted, row_answers
 from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
+from bothways.progress import Progress
 from bothways.tasks.card import data_part
 from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit
 from bothways.tasks.embedding.outputs import Floats, RowTexts, Truth, Vectors, found_at, similarities_of, unit_rows
@@ -230,10 +231,10 @@ class EmbeddingObjective:
         rows = self.held_out
         return None if rows is None else validation_of(self.vectors_of(rows), rows, self.settings.similarity)
 
-    def vectors_of(self, rows: StoredRows) -> NDArray[np.float32]:
+    def vectors_of(self, rows: StoredRows, bar: Progress | None = None) -> NDArray[np.float32]:
         """Embed the texts of rows (P, H)."""
-        store = rows.store
-        answers = Runner(row_answers(self.model, per_token=False), self.model.device, self.tokens).run(store.windows())
+        store, compute = rows.store, counted(row_answers(self.model, per_token=False), bar)
+        answers = Runner(compute, self.model.device, self.tokens).run(store.windows())
         vectors_PH: NDArray[np.float32] = self._merged(
             torch.from_numpy(np.stack(answers)), store.text_of_window, store.lengths
         ).numpy()

@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from bothways.checkpoints.golden import choose_inputs
 from bothways.choices import SimilarityName, Unlabelled
 from bothways.data import Source
+from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.regression import agreement_outcomes, undefined_correlation
-from bothways.progress import phase
+from bothways.progress import stage
 from bothways.tasks.backend import stored_windows
 from bothways.tasks.card import CardMetrics, DataUsed, optimistic, unmeasured, written_card
 from bothways.tasks.embedding.losses import (
@@ -62,6 +65,7 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.options import TrainingOptions, rows_in_update
+from bothways.training.stages import ARRAY, kept
 from bothways.training.state import TrainingRecord
 
 # Approximate maximum of held-out rows; more would make validation slow and hardly more accurate.
@@ -145,15 +149,25 @@ class EmbedderTraining:
         used = DataUsed(examples.columns, self.stored.part, None if held is None else held.part, split=examples.split)
         metrics, notes = CardMetrics(None, (unmeasured(str(why)),)), []
         if held is not None and why is None:
-            phase("evaluating on the held-out rows")
-            metrics = metrics_of(
-                self.objective.vectors_of(held), held, self.start.settings.similarity, seed=self.training.seed
-            )
+            vectors = self._vectors(held)
+            with stage("evaluating on the held-out rows"):
+                metrics = metrics_of(vectors, held, self.start.settings.similarity, seed=self.training.seed)
             notes = notes_on_training(record, len(examples.held_out))
         card = written_card(with_weights(self.start.backend, "train").model, record, used, metrics)
         card = {**card, **loss_settings(self.objective.loss_of_batch), "notes": notes}
         return replace(
             self.start, columns=examples.columns, card=card, golden_inputs=examples.golden(self.training.seed)
+        )
+
+    def _vectors(self, held: StoredRows) -> NDArray[np.float32]:
+        objective = self.objective
+        return kept(
+            "embedding the held-out rows",
+            ARRAY,
+            lambda bar: objective.vectors_of(held, bar),
+            objective.model,
+            f"{held.store.digest} tokens {objective.tokens}",
+            total=len(held.store.lengths),
         )
 
 
@@ -168,13 +182,14 @@ def train_embedder(
 ) -> EmbedderTraining:
     """Read and tokenise the data, and prepare the training; the embedder's encoder is trained in place."""
     del spec
-    examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed, options.unlabelled)
+    with stage("reading the data"):
+        examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed, options.unlabelled)
     settings = before.settings
     start = replace(before, backend=backend, layers=deepcopy(before.layers))
     loss = options.loss or usual_loss(columns, settings.similarity)
     check_loss(loss, columns, start.dimensions)
-    stored = _stored(start, examples.training, loss, training)
-    held = _stored(start, examples.held_out, loss, training) if examples.held_out else None
+    stored = _stored(start, examples.training, loss)
+    held = _stored(start, examples.held_out, loss) if examples.held_out else None
     objective = EmbeddingObjective(
         start.module(backend.model, start.prompt_ids(columns)),
         settings,
@@ -196,9 +211,7 @@ def train_embedder(
     return EmbedderTraining(start, examples, stored, held, training, objective)
 
 
-def _stored(
-    start: TrainedEmbedder, rows: Sequence[EmbeddingRow], loss: EmbeddingLoss, training: TrainingOptions
-) -> StoredRows:
+def _stored(start: TrainedEmbedder, rows: Sequence[EmbeddingRow], loss: EmbeddingLoss) -> StoredRows:
     """Tokenise rows; for distillation, each text becomes a row with the teacher's vector as its target."""
     texts, known, inner = [text for row in rows for text in row.text], RowTexts.of(rows), plain(loss)
     prompts = start.settings.prompts_of(rows[0].columns)
@@ -207,8 +220,10 @@ def _stored(
     )
     texts_RK, truth_R = known.texts_RK, known.truth_R
     if isinstance(inner, Distillation):
-        vectors_ND = inner.teacher.encode(texts, show_progress=training.show_progress)
-        texts_RK, truth_R = texts_RK.reshape(-1, 1), np.asarray(vectors_ND, np.float32)
+        teacher, texts_RK, digest = inner.teacher, texts_RK.reshape(-1, 1), digest_of_texts(texts)
+        some = torch.from_numpy(np.asarray(teacher.encode(texts[:8], show_progress=False)))  # tells teachers apart
+        name = "embedding the texts with the teacher"
+        truth_R = kept(name, ARRAY, lambda _: np.asarray(teacher.encode(texts), np.float32), some, digest)
     return StoredRows(known.columns, texts_RK, known.identity_P, truth_R, store)
 
 

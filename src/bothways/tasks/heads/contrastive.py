@@ -23,15 +23,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.checkpoints import PretrainedEncoder
-from bothways.data.windows import WindowStore
+from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import Encoder
 from bothways.encoder.head_kinds import Read
 from bothways.encoder.heads import read_rows
+from bothways.progress import Progress
 from bothways.tasks.heads.objective import Batch
-from bothways.training.loop import train_within
 from bothways.training.objective import MicroBatch, Update
-from bothways.training.options import TrainingOptions
+from bothways.training.options import TrainingOptions, recorded_options
+from bothways.training.stages import TENSORS, Tensors, kept, train_within
+from bothways.training.workers import copy_weights, restore_weights
 
 FEW_TEXTS, MAX_TEXTS = 100, 2000
 """Maximum number of texts that counts as few, and maximum number for which the warm-up is known to help."""
@@ -139,4 +141,13 @@ def contrastive_warmup(
     if np.bincount(classes_N).max() < 2:
         return
     objective = ContrastObjective(model.encoder, read, store, classes_N, options.seed, options.max_tokens)
-    train_within(objective, replace(options, epochs=1, updates=None, total_tokens=None, patience=None), model)
+    once = replace(options, epochs=1, updates=None, total_tokens=None, patience=None)
+
+    def compute(bar: Progress) -> Tensors:
+        train_within(objective, once, model, bar)
+        return copy_weights(model.encoder)
+
+    settings = f"{read} {store.digest} {digest_of(classes_N)} {recorded_options(once)}"
+    updates = objective.updates_per_epoch()
+    weights = kept("contrastive warm-up", TENSORS, compute, model.encoder, settings, total=updates)
+    restore_weights(model.encoder, dict(weights))

@@ -29,10 +29,10 @@ from bothways.data.windows import WindowStore
 from bothways.encoder import ScoreHead, heads
 from bothways.errors import EmptyInput, InvalidInput
 from bothways.evaluation.report import Validation
-from bothways.inference.runner import Runner, row_answers
+from bothways.inference.runner import Runner, counted, row_answers
 from bothways.objectives.distillation import cosine_distance, soft_divergence
 from bothways.packing import Packed
-from bothways.progress import phase, reporting
+from bothways.progress import Progress
 from bothways.tasks.card import VALIDATION
 from bothways.tasks.columns import AnyColumns, batch_of
 from bothways.tasks.heads.learner import AnyLearner
@@ -48,6 +48,7 @@ from bothways.tasks.torch_backend import HeadModel, TorchBackend
 from bothways.text import Words
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions, rows_in_update
+from bothways.training.stages import ROWS, Kind, kept
 from bothways.training.state import TrainingRecord, seeded
 
 COPIED, NEW = "copied layers", "linear model of frozen hidden states"
@@ -180,10 +181,8 @@ class StudentTraining:
         taught_by = with_weights(teacher.backend, "distil")
         held = _held(teacher, learner, student, lesson)
         stored = _readable(own, student, lesson.inputs, held)
-        with reporting(training.show_progress):
-            phase("reading the texts with the teacher")
         units = own.loss_units(stored)
-        taught = TeacherOutputs.of(taught_by.with_layers(0).head_model, stored.store, units, training.max_tokens)
+        taught = _taught(taught_by.with_layers(0).head_model, stored.store, units, training.max_tokens)
         stored = replace(stored, truth=learner.decided(stored.merged(own.outputs, list(taught.scores))))
         if own.outputs.row_target.kind == "regression":
             own = own.with_target(standardized(stored.truth))
@@ -192,7 +191,7 @@ class StudentTraining:
         with_head = student.with_head(head)
         if not copied:
             start = LinearStart(own.start_strength or STRENGTH, training.seed, training.max_tokens)
-            start_head(with_head.head_model, stored.store, targets, start)
+            start_head(with_head.head_model, stored.store, targets, start, repr(dict(own.identity)), taught.logits_UC)
         width = heads.read_width(taught_by.head_model.head.kind.read, taught_by.config.hidden)
         with seeded(training.seed):
             model = StateModel(with_head.head_model, width)
@@ -365,10 +364,12 @@ class TeacherOutputs:
     scores: list[NDArray[np.float64]]
 
     @classmethod
-    def of(cls, teacher: HeadModel, store: WindowStore, units: LossUnits, tokens: int) -> TeacherOutputs:
+    def of(
+        cls, teacher: HeadModel, store: WindowStore, units: LossUnits, tokens: int, bar: Progress | None = None
+    ) -> TeacherOutputs:
         """Run a teacher on texts, in batches of at most ``tokens`` tokens."""
         module, per_token = StateModel(teacher).eval(), teacher.per_token
-        runner = Runner(row_answers(module, per_token=per_token), module.device, tokens)
+        runner = Runner(counted(row_answers(module, per_token=per_token), bar), module.device, tokens)
         outputs = teacher.head.output.out_features
         logits: list[Tensor] = []
         states: list[Tensor] = []
@@ -382,6 +383,24 @@ class TeacherOutputs:
             states.append(made_U[:, outputs:].half())
             scores += [each[..., :outputs].astype(np.float64) for each in found]
         return cls(torch.cat(logits), torch.cat(states), scores)
+
+
+_TAUGHT: Kind[TeacherOutputs] = Kind(
+    lambda taught: {"logits": taught.logits_UC, "states": taught.states_UG, **ROWS.stored(taught.scores)},
+    lambda tensors: TeacherOutputs(tensors["logits"], tensors["states"], ROWS.restored(tensors)),
+)
+
+
+def _taught(teacher: HeadModel, store: WindowStore, units: LossUnits, tokens: int) -> TeacherOutputs:
+    """Run the teacher on the texts, as a stage of the training."""
+    return kept(
+        "reading the texts with the teacher",
+        _TAUGHT,
+        lambda bar: TeacherOutputs.of(teacher, store, units, tokens, bar),
+        teacher,
+        f"{store.digest} tokens {tokens}",
+        total=len(store.lengths),
+    )
 
 
 class SoftTargets:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Example
 from bothways.evaluation.report import Validation
-from bothways.progress import phase
+from bothways.progress import stage
 from bothways.tasks.card import EPOCH_AND_CALIBRATION, LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.diagnostics import LabelIssue
@@ -113,9 +113,9 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     ) -> tuple[Self, Sequence[Scores[PlacesT]]]:
         """Run the trained model on held-out inputs; return the learner with fitted confidence, and the scores."""
         del training, seed
-        phase("reading the held-out rows")
-        scores = held.scores(self.outputs, model, tokens)
-        return replace(self, outputs=self.calibrated(scores, held.truth)), scores
+        scores = held.scores(self.outputs, model, tokens, "reading the held-out rows")
+        with stage("calibrating"):
+            return replace(self, outputs=self.calibrated(scores, held.truth)), scores
 
     def calibrated(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> OutputsT:
         """Return the outputs with a confidence fitted on held-out scores."""

@@ -18,10 +18,12 @@ from torch.optim import LBFGS
 
 from bothways.data.windows import WindowStore
 from bothways.encoder.heads import read_rows
-from bothways.inference.runner import Runner, row_answers
+from bothways.inference.runner import Runner, counted, row_answers
 from bothways.packing import Packed
+from bothways.progress import Progress
 from bothways.tasks.heads.objective import LabelLoss
 from bothways.tasks.torch_backend import HeadModel
+from bothways.training.stages import TENSORS, Part, Tensors, kept
 
 STRENGTH = 10.0
 """Inverse of the penalty on the weights, for hidden states of mean squared length 1 (scikit-learn's C)."""
@@ -52,23 +54,41 @@ class LinearStart:
     searched: bool = True
 
 
-def start_head(model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> None:
-    """Set the last linear map of a head to the best linear model of its inputs, in place."""
-    output, data = model.head.output, _Rows.read(model, store, targets, start)
-    weight_CH, bias_C = data.fitted(chosen_strength(data, start))
+def start_head(
+    model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart, identity: str = "", taught: Part = ""
+) -> None:
+    """Set the last linear map of a head to the best linear model of its inputs, in place, as a stage of the training.
+
+    ``identity`` names everything besides weights, tokens and targets that determines the loss.
+    """
+
+    def compute(bar: Progress) -> Tensors:
+        data = _Rows.read(model, store, targets, start, bar)
+        weight_CH, bias_C = data.fitted(chosen_strength(data, start))
+        return {"weight": weight_CH.contiguous(), "bias": bias_C}
+
+    output, windows = model.head.output, _windows(model, store, start)
+    settings = f"{store.digest} {targets.digest} {start} {identity}"
+    name = "fitting a linear model to the encoder's hidden states"
+    found = kept(name, TENSORS, compute, model, settings, taught, total=len(windows))
     with torch.no_grad():
-        output.weight.copy_(weight_CH)
-        output.bias.copy_(bias_C)
+        output.weight.copy_(found["weight"])
+        output.bias.copy_(found["bias"])
 
 
 def held_out_scores(
-    model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart, folds_N: NDArray[np.int64]
+    model: HeadModel,
+    store: WindowStore,
+    targets: LabelLoss,
+    start: LinearStart,
+    folds_N: NDArray[np.int64],
+    bar: Progress | None = None,
 ) -> list[NDArray[np.float64]]:
     """Return the scores (C) of each window, from a linear model fitted to the other folds; the head is not changed.
 
     The number of windows must not exceed the maximum for fitting a linear model.
     """
-    data = _Rows.read(model, store, targets, start)
+    data = _Rows.read(model, store, targets, start, bar)
     folds_W = folds_N[data.inputs]
     scores: list[NDArray[np.float64]] = [np.empty(0)] * len(folds_W)
     for fold in np.unique(folds_W):
@@ -92,11 +112,11 @@ class _Rows:
     outputs: int
 
     @classmethod
-    def read(cls, model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart) -> "_Rows":
+    def read(
+        cls, model: HeadModel, store: WindowStore, targets: LabelLoss, start: LinearStart, bar: Progress | None = None
+    ) -> "_Rows":
         """Run the encoder on all windows, or on a sample if there are many."""
-        output, per_token = model.head.output, model.per_token
-        rows_W = store.lengths if per_token else np.ones_like(store.lengths)
-        windows = _drawn(rows_W, output.out_features, start.seed)
+        output, per_token, windows = model.head.output, model.per_token, _windows(model, store, start)
 
         def features(packed: Packed) -> Tensor:
             hidden_MH = read_rows(model.head.kind.read, model.encoder, packed).to(output.weight.dtype)
@@ -104,7 +124,7 @@ class _Rows:
             return features_MH.float()
 
         model.eval()
-        runner = Runner(row_answers(features, per_token=per_token), model.device, start.tokens)
+        runner = Runner(counted(row_answers(features, per_token=per_token), bar), model.device, start.tokens)
         rows = [torch.from_numpy(each if per_token else each[None]) for each in runner.run(store.windows(windows))]
         return cls(rows, windows, store.text_of_window[windows], targets, output.out_features)
 
@@ -253,6 +273,11 @@ class _Principal:
         with torch.no_grad():
             weight_CH = (variables_CR * unit_R) @ self.directions_HR.T / self.scale
             return weight_CH, biases_C * bias_unit - weight_CH @ self.mean_H
+
+
+def _windows(model: HeadModel, store: WindowStore, start: LinearStart) -> NDArray[np.int64]:
+    rows_W = store.lengths if model.per_token else np.ones_like(store.lengths)
+    return _drawn(rows_W, model.head.output.out_features, start.seed)
 
 
 def _drawn(rows_W: NDArray[np.int64], outputs: int, seed: int) -> NDArray[np.int64]:

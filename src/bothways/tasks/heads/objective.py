@@ -21,15 +21,17 @@ from bothways.data import Example
 from bothways.data.windows import WindowStore
 from bothways.evaluation.report import Validation
 from bothways.inference import Rows, TextRows, TokenOutputs
-from bothways.inference.runner import Runner, row_answers
+from bothways.inference.runner import Runner, counted, row_answers
 from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
+from bothways.progress import Progress
 from bothways.tasks.backend import Backend, stored_windows
 from bothways.tasks.outputs import AnyOutputs, PlacedOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.torch_backend import HeadModel
 from bothways.training.objective import Baseline, MicroBatch, Update, micro_batch_tokens
 from bothways.training.options import EPOCHS
+from bothways.training.stages import ROWS, kept
 from bothways.training.workers import current_workers
 
 PlacesT = TypeVar("PlacesT")
@@ -133,9 +135,25 @@ class StoredInputs:
         inputs = [self.inputs[number] for number in numbers_N.tolist()]
         return StoredInputs(self.store.take(numbers_N), self.truth[numbers_N], inputs)
 
-    def scores(self, outputs: PlacedOutputs[PlacesT], model: HeadModel, tokens: int) -> list[Scores[PlacesT]]:
-        """Return a model's scores for all inputs, computed in batches of ``tokens`` tokens."""
-        return self.merged(outputs, window_scores(model, self.store, tokens))
+    def scores(
+        self, outputs: PlacedOutputs[PlacesT], model: HeadModel, tokens: int, stage: str | None = None
+    ) -> list[Scores[PlacesT]]:
+        """Return a model's scores for all inputs, computed in batches of ``tokens`` tokens.
+
+        With ``stage``, its name, this is a stage of the training, whose result is kept for a resumed run.
+        """
+        store = self.store
+        if stage is None:
+            return self.merged(outputs, window_scores(model, store, tokens))
+        parts = (model, f"{store.digest} layers {model.layers} tokens {tokens}")
+        rows = kept(
+            stage,
+            ROWS,
+            lambda bar: window_scores(model, store, tokens, bar),
+            *parts,
+            total=len(store.lengths),
+        )
+        return self.merged(outputs, rows)
 
     def merged(self, outputs: PlacedOutputs[PlacesT], rows: list[NDArray[np.float64]]) -> list[Scores[PlacesT]]:
         """Return the scores of all inputs, given the rows of their windows; merged rows are freed to save memory."""
@@ -269,8 +287,11 @@ class WindowObjective:
             yield MicroBatch(payload, float(self.targets.weights_W[chosen].sum()), tokens)
 
 
-def window_scores(model: HeadModel, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:
+def window_scores(
+    model: HeadModel, store: WindowStore, tokens: int, bar: Progress | None = None
+) -> list[NDArray[np.float64]]:
     """Return the scores of each stored window: (C), or (n, C) for a head that reads each token."""
     per_token = model.per_token
-    rows = Runner(row_answers(model, per_token=per_token), model.device, tokens).run(store.windows())
+    compute = counted(row_answers(model, per_token=per_token), bar)
+    rows = Runner(compute, model.device, tokens).run(store.windows())
     return [each.astype(np.float64) for each in rows]

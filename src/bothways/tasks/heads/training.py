@@ -14,7 +14,7 @@ from bothways.data import Example
 from bothways.errors import TrainingDiverged
 from bothways.evaluation.report import Validation
 from bothways.lazy import imported
-from bothways.progress import phase, reporting
+from bothways.progress import Progress, reporting, stage
 from bothways.tasks.card import (
     NOTICES_NOTHING,
     VALIDATION,
@@ -29,17 +29,24 @@ from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contra
 from bothways.tasks.heads.diagnostics import FEW_UPDATES, notes_on_training
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
-from bothways.tasks.heads.objective import MIN_TOKENS, MIN_UPDATES, StoredInputs, WindowObjective, passes_in_epoch
+from bothways.tasks.heads.objective import (
+    MIN_TOKENS,
+    MIN_UPDATES,
+    StoredInputs,
+    WindowObjective,
+    passes_in_epoch,
+    window_scores,
+)
 from bothways.tasks.heads.splits import TrainingData, folds
 from bothways.tasks.heads.target_training import score_unit, standardize, unstandardize
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.torch_backend import TorchBackend, above_embedder, embeds_by_mean, reads_mean
-from bothways.training.loop import train_within
+from bothways.tasks.torch_backend import HeadModel, TorchBackend, above_embedder, embeds_by_mean, reads_mean
 from bothways.training.objective import Baseline
-from bothways.training.options import TrainingOptions, rows_in_update
+from bothways.training.options import TrainingOptions, recorded_options, rows_in_update
+from bothways.training.stages import ROWS, kept, train_within
 from bothways.training.state import TrainingRecord, seeded
 from bothways.training.workers import Weights, copy_weights, restore_weights
 
@@ -119,13 +126,12 @@ class TrainingSetup:
         """Return an encoder with a new head, initialised with a linear model of its hidden states if possible."""
         new = self.random_head(backend or self.backend)
         if self.learner.start_strength is not None:
-            self.show("fitting a linear model to the encoder's hidden states")
-            start_head(new.head_model, stored.store, self.learner.loss(stored), self.linear)
+            identity = repr(dict(self.learner.identity))
+            start_head(new.head_model, stored.store, self.learner.loss(stored), self.linear, identity)
         return new
 
     def contrastive_head(self, stored: StoredInputs, classes_N: NDArray[np.int64]) -> TorchBackend:
         """Run the contrastive warm-up, in place, and return the encoder with a new head."""
-        self.show("contrastive warm-up")
         read = self.random_head(self.backend).head_model.head.kind.read
         contrastive_warmup(self.backend.model, read, stored.store, classes_N, self.training)
         return self.linear_head(stored)
@@ -163,11 +169,6 @@ class TrainingSetup:
         texts = stored.store.texts
         tokens = int(stored.store.lengths.sum()) / texts * rows_in_update(self.training, texts)
         return min(MIN_UPDATES, int(MIN_TOKENS / tokens))
-
-    def show(self, what: str) -> None:
-        """Show the name of the current step as progress."""
-        with reporting(self.training.show_progress):
-            phase(what)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,7 +246,8 @@ def train_head(
         backend = above_embedder(backend, pairs=False)
     kind: type[AnyLearner] = imported(spec.learner)
     outputs = None if before is None else before.outputs
-    learner, examples, held_out = kind.from_data(backend, data, columns, options, training.seed, outputs)
+    with stage("reading the data"):
+        learner, examples, held_out = kind.from_data(backend, data, columns, options, training.seed, outputs)
     stored = StoredInputs.of(backend, learner.outputs, examples)
     held = StoredInputs.of(backend, learner.outputs, held_out) if held_out else None
     if held is not None and (left_out := learner.check_data(stored, held)):
@@ -258,10 +260,12 @@ def train_head(
     return HeadTraining(setup, before, used, _initial_head(setup, before, used))
 
 
-def _validated(setup: TrainingSetup, data: HeadData, backend: TorchBackend) -> Validation | None:
+def _validated(
+    setup: TrainingSetup, data: HeadData, backend: TorchBackend, stage: str | None = None
+) -> Validation | None:
     if data.held is None:
         return None
-    scores = data.held.scores(setup.learner.outputs, backend.head_model, setup.training.max_tokens)
+    scores = data.held.scores(setup.learner.outputs, backend.head_model, setup.training.max_tokens, stage)
     return setup.learner.validate(scores, data.held.truth)
 
 
@@ -284,7 +288,7 @@ def _initial_head(setup: TrainingSetup, before: TrainedHead | None, data: HeadDa
     if classes_N is None:
         return InitialHead(setup.linear_head(stored), Baseline(LINEAR))
     frozen, encoder = setup.linear_head(stored), backend.model.encoder
-    weights, validation = copy_weights(encoder), _validated(setup, data, frozen)
+    weights, validation = copy_weights(encoder), _validated(setup, data, frozen, "evaluating the linear model")
 
     def before_contrast() -> TorchBackend:
         restore_weights(encoder, weights)
@@ -315,13 +319,13 @@ def measured_head(
     ``notes`` and ``limits`` come first among the card's notes on the training and limits of the metrics. ``of`` is the
     noun phrase for the evaluated rows. A note warns if there were fewer updates than ``enough``.
     """
-    phase("evaluating on the held-out rows")
     outputs, seed = learner.outputs, record.settings.seed
-    measured = CardMetrics(outputs.outcomes(scores, held.truth).report(seed=seed), (*limits, *learner.limits))
+    with stage("evaluating on the held-out rows"):
+        measured = CardMetrics(outputs.outcomes(scores, held.truth).report(seed=seed), (*limits, *learner.limits))
+        labelled = of == VALIDATION
+        more, issues = learner.diagnostics(scores, held.truth, used.examples, used.held_out) if labelled else ([], ())
     data = DataUsed(columns, _facts_of(learner, used.stored), _facts_of(learner, held), split=used.split)
     card = written_card(backend.model, record, data, measured, of=of)
-    labelled = of == VALIDATION
-    more, issues = learner.diagnostics(scores, held.truth, used.examples, used.held_out) if labelled else ([], ())
     notes = [*notes, *notes_on_training(record, len(used.held_out), enough), *more]
     card = {**card, **learner.card(), "notes": notes}
     golden = choose_inputs(
@@ -352,7 +356,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     trained = copy_weights(encoder)
     frozen, folds_N = initial.fallback(), folds(data.examples, seed, lambda each: each.text)
     weights = copy_weights(encoder)
-    rows = held_out_scores(frozen.head_model, stored.store, learner.loss(stored), setup.linear, folds_N)
+    rows = _linear_rows(setup, stored, frozen.head_model, folds_N)
     linear_scores = stored.merged(learner.outputs, rows)
     try:
         scores = _scores_of_folds(setup, stored, folds_N, weights)
@@ -380,13 +384,36 @@ def _scores_of_folds(
     encoder, outputs = setup.backend.model.encoder, setup.learner.outputs
     quiet = replace(setup, training=replace(setup.training, show_progress=False))
     scores: dict[int, Scores[object]] = {}
+    identity = f"{recorded_options(quiet.training)} {dict(setup.learner.identity)}"
     for number, fold in enumerate(np.unique(folds_N), start=1):
-        setup.show(f"cross-validation, fold {number} of {folds_N.max() + 1}")
         restore_weights(encoder, weights)
         part, held_M = stored.take(np.flatnonzero(folds_N != fold)), np.flatnonzero(folds_N == fold)
-        started = quiet.contrastive_head(part, part.truth)
-        initial = InitialHead(started, None, contrast=contrast_updates(len(part.truth)))
-        train_within(quiet.objective(initial, part, lambda: None, {}), quiet.training, setup.backend.model)
-        found = stored.take(held_M).scores(outputs, started.head_model, quiet.training.max_tokens)
+        held = stored.take(held_M)
+
+        def compute(bar: Progress, part: StoredInputs = part, held: StoredInputs = held) -> list[NDArray[np.float64]]:
+            with reporting(False):
+                started = quiet.contrastive_head(part, part.truth)
+            initial = InitialHead(started, None, contrast=contrast_updates(len(part.truth)))
+            train_within(quiet.objective(initial, part, lambda: None, {}), quiet.training, setup.backend.model, bar)
+            return window_scores(started.head_model, held.store, quiet.training.max_tokens)
+
+        name = f"cross-validation, fold {number} of {folds_N.max() + 1}"
+        settings = f"{part.store.digest} {setup.learner.loss(part).digest} {held.store.digest} {identity}"
+        found = held.merged(outputs, kept(name, ROWS, compute, encoder, settings))
         scores |= dict(zip(held_M.tolist(), found, strict=True))
     return [scores[number] for number in range(len(folds_N))]
+
+
+def _linear_rows(
+    setup: TrainingSetup, stored: StoredInputs, model: HeadModel, folds_N: NDArray[np.int64]
+) -> list[NDArray[np.float64]]:
+    """Return the scores of each window, from the linear model of the other folds."""
+    targets = setup.learner.loss(stored)
+    return kept(
+        "cross-validation of the linear model",
+        ROWS,
+        lambda bar: held_out_scores(model, stored.store, targets, setup.linear, folds_N, bar),
+        model,
+        f"{stored.store.digest} {targets.digest} {setup.linear} {dict(setup.learner.identity)}",
+        total=len(stored.store.lengths),
+    )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
+import torch
 from typing_extensions import override
 
 from bothways.checkpoints.golden import choose_inputs
@@ -17,7 +18,7 @@ from bothways.objectives.masked_lm import MaskedLM, masked_losses
 from bothways.objectives.masking import Masker, Masking
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.objectives.sequences import TextWindows
-from bothways.progress import phase
+from bothways.progress import stage
 from bothways.tasks.backend import stored_reading
 from bothways.tasks.card import LIKE_THESE, CardMetrics, DataUsed, data_part, optimistic, written_card
 from bothways.tasks.columns import Card
@@ -28,7 +29,13 @@ from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingO
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.torch_backend import TorchBackend, head_dtype
 from bothways.training.options import TrainingOptions, rows_in_update
+from bothways.training.stages import Kind, kept
 from bothways.training.state import TrainingRecord, seeded
+
+_LOSSES: Kind[TokenLosses] = Kind(
+    lambda losses: {name: torch.from_numpy(each) for name, each in vars(losses).items()},
+    lambda tensors: TokenLosses(**{name: each.numpy() for name, each in tensors.items()}),
+)
 
 # Limits of the metrics, for the card.
 LIMITS = (
@@ -91,8 +98,7 @@ class MaskedLMTraining:
 
     def finish(self, record: TrainingRecord) -> TrainedMaskedLM:
         """Return the trained model; its card has the metrics before and after the training."""
-        phase("evaluating on the held-out texts")
-        report = _report(self.started, self.held, self.masker, self.tokens)
+        report = _report(self.started, self.held, self.masker, self.tokens, "evaluating on the held-out texts")
         card = written_card(self.started.backend.model, record, self.data, CardMetrics(report, LIMITS))
         own = {"new_head": self.new_head, "before": flat_estimates(self.before.estimates)}
         card = {**card, "masking": self.masker.masking.to_card(), **own}
@@ -110,11 +116,12 @@ def train_masked_lm(
 ) -> MaskedLMTraining:
     """Read raw texts and prepare the training; create a head, tied to the token embeddings, if there is none."""
     del spec
-    examples = raw_texts(data.train, columns)
-    if data.validation is None:
-        examples, held_out = hold_out(examples, 0.1, training.seed, lambda _: (), group=lambda each: each.text)
-    else:
-        held_out = raw_texts(data.validation, columns)
+    with stage("reading the data"):
+        examples = raw_texts(data.train, columns)
+        if data.validation is None:
+            examples, held_out = hold_out(examples, 0.1, training.seed, lambda _: (), group=lambda each: each.text)
+        else:
+            held_out = raw_texts(data.validation, columns)
     stored, held = stored_texts(backend, examples), stored_texts(backend, held_out)
     masker = Masker(backend.tokenizer, options.masking or Masking(), training.seed)
     if before is None:
@@ -129,13 +136,23 @@ def train_masked_lm(
     )
     parts = data_part(len(examples), stored), data_part(len(held_out), held)
     used = DataUsed(columns, *parts, split=data.validation is None)
-    report = _report(started, held, masker, training.max_tokens)
+    report = _report(started, held, masker, training.max_tokens, "evaluating the model before the training")
     texts = choose_inputs(((each.text, None) for each in held_out), (each.text for each in examples), training.seed)
     golden = tuple(with_mask(str(text)) for text in texts)
     return MaskedLMTraining(started, before is None, used, held, masker, training.max_tokens, objective, report, golden)
 
 
-def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int) -> Report:
-    """Return the metrics on held-out texts; the masked positions are the same throughout the training."""
-    losses = masked_losses(fitted.model, held, masker, tokens)
+def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int, name: str) -> Report:
+    """Return the metrics on held-out texts; the masked positions are the same throughout the training.
+
+    ``name`` is that of this stage of the training.
+    """
+    losses = kept(
+        name,
+        _LOSSES,
+        lambda bar: masked_losses(fitted.model, held, masker, tokens, bar),
+        fitted.model,
+        f"{held.digest} {masker.masking.to_card()} seed {masker.seed} tokens {tokens}",
+        total=len(held.lengths),
+    )
     return token_outcomes(losses).report(seed=masker.seed)

@@ -23,7 +23,6 @@ from bothways.evaluation.metrics.classification import negative_log_likelihood
 from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature, apply_temperature, fit_temperature
 from bothways.packing import sum_rows
-from bothways.progress import phase
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.objective import StoredInputs
@@ -93,7 +92,6 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
     def calibrated(self, scores: Sequence[Scores[Choices]], truth: RightChoices) -> ChoiceOutputs:
         if not self.calibrates:
             return self.outputs
-        phase("calibrating")
         return with_temperature(self.outputs, scores, truth)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:

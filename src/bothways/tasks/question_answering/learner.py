@@ -21,7 +21,6 @@ from bothways.evaluation.metrics.question_answering import fit_answer_temperatur
 from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature
 from bothways.packing import to_padded
-from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.learner import Identity, Learner
@@ -102,7 +101,6 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
 
     @override
     def calibrated(self, scores: Sequence[SpanScored], truth: Gold) -> AnswerOutputs:
-        phase("fitting the threshold and the temperature" if self.calibrates else "fitting the threshold")
         return calibrated(self.outputs, scores, truth, temperature=self.calibrates)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:

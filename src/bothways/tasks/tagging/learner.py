@@ -27,7 +27,6 @@ from bothways.evaluation.metrics.tagging import span_counts
 from bothways.evaluation.report import Validation
 from bothways.evaluation.tag_schemes import check_scheme
 from bothways.evaluation.temperature import Temperature, apply_temperature, fit_temperature
-from bothways.progress import phase
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.diagnostics import LabelIssue, diagnostics_of_words
 from bothways.tasks.heads.learner import Identity, Learner
@@ -132,7 +131,6 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
     def calibrated(self, scores: Sequence[WordScores], truth: TrueTags) -> TagOutputs:
         if not self.calibrates:
             return self.outputs
-        phase("calibrating")
         return with_temperature(self.outputs, scores, truth)
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:

@@ -1,0 +1,190 @@
+"""The stages of a training besides its updates, such as a linear start, a warm-up, or a pass over the held-out rows.
+
+Each is shown by its name and measured. If the training has a folder for checkpoints, the result of a finished stage is
+stored there, and a resumed run reads it instead of repeating the stage. The name of its folder is a checksum of
+everything that determines the result, such as weights, tokens and options::
+
+    checkpoint-stages/
+        4f0a1b2c3d4e5f60/
+            result.safetensors    the tensors of the result, and the seconds that it took
+            checksums.json        SHA-256 of this file
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bothways.checkpoints.files import read_safetensors, write_tensors
+from bothways.errors import CorruptCheckpoint, UnknownModel
+from bothways.interrupts import interruption
+from bothways.progress import Progress, Times, add_time, reporting, stage, timed
+from bothways.storage import new_folder, remove_leftovers
+from bothways.training.checkpoints import CheckpointFolder, check_sealed, recorded_arithmetic, seal
+from bothways.training.loop import train as train
+from bothways.training.objective import Objective, Payload
+from bothways.training.options import STAGES, TrainingOptions
+from bothways.training.state import TrainingRecord
+from bothways.training.workers import current_workers
+
+if TYPE_CHECKING:
+    from bothways.checkpoints import PretrainedEncoder
+
+_RESULT, _SECONDS = "result.safetensors", "seconds"
+
+Tensors: TypeAlias = Mapping[str, Tensor]
+Part: TypeAlias = nn.Module | Tensor | str  # something that determines the result of a stage
+ResultT = TypeVar("ResultT")
+
+_FOLDER: ContextVar[Path | None] = ContextVar("folder of stages", default=None)
+
+
+@contextmanager
+def stages_of(options: TrainingOptions) -> Iterator[Times]:
+    """Show and measure the stages of a training within the block, and keep their results beside its checkpoints.
+
+    Raises:
+        OutputExists: The folder holds an earlier run and ``resume`` is false.
+    """
+    folder = None if options.checkpoints is None else Path(options.checkpoints) / STAGES
+    if folder is not None and current_workers().rank == 0:
+        CheckpointFolder(folder.parent, resume=options.resume)
+        remove_leftovers(folder, "[0-9a-f]{16}")
+        if not options.resume:
+            shutil.rmtree(folder, ignore_errors=True)
+    with _stored_in(folder), reporting(options.show_progress), timed() as times:
+        yield times
+
+
+@contextmanager
+def _stored_in(folder: Path | None) -> Iterator[None]:
+    token = _FOLDER.set(folder)
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+
+
+def measured(record: TrainingRecord, times: Times) -> TrainingRecord:
+    """Return the record with the times of all stages."""
+    return replace(record, seconds=times.seconds, stages=dict(times.stages))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[ResultT]):
+    """Converts the result of a stage to tensors, and back."""
+
+    stored: Callable[[ResultT], Tensors]
+    restored: Callable[[Tensors], ResultT]
+
+
+TENSORS: Kind[Tensors] = Kind(lambda tensors: tensors, lambda tensors: tensors)
+
+
+def _of_rows(rows: Sequence[NDArray[np.float64]]) -> Tensors:
+    counts = [-1 if each.ndim == 1 else len(each) for each in rows]
+    return {
+        "rows": torch.from_numpy(np.concatenate([np.atleast_2d(each) for each in rows])),
+        "counts": torch.tensor(counts),
+    }
+
+
+def _to_rows(tensors: Tensors) -> list[NDArray[np.float64]]:
+    counts = tensors["counts"].tolist()
+    parts = np.split(tensors["rows"].numpy(), np.cumsum([abs(count) for count in counts])[:-1])
+    return [part[0] if count < 0 else part for part, count in zip(parts, counts, strict=True)]
+
+
+ARRAY: Kind[NDArray[np.float32]] = Kind(
+    lambda array: {"array": torch.from_numpy(array)}, lambda tensors: tensors["array"].numpy()
+)
+ROWS = Kind(_of_rows, _to_rows)
+"""Arrays (C), or (n, C) with any n, of the same C."""
+
+
+def kept(
+    name: str,
+    kind: Kind[ResultT],
+    compute: Callable[[Progress], ResultT],
+    *parts: Part,
+    total: int | None = None,
+) -> ResultT:
+    """Return the stored result of a stage, or compute and store it.
+
+    Args:
+        name: The stage in plain words, for the progress bar.
+        kind: How the result is stored.
+        compute: Computes the result; its argument is the progress bar.
+        parts: Everything that determines the result: modules by their weights, tensors, and texts.
+        total: Number of units for the progress bar; None if unknown.
+    """
+    folder, workers = _FOLDER.get(), current_workers()
+    if folder is not None:
+        folder = folder / _digest([name, str(recorded_arithmetic()), *parts])
+    found = None if folder is None else _read(folder)
+    if all(workers.gather(found is not None)) and found is not None:
+        add_time(name, found.pop(_SECONDS).item())
+        return kind.restored(found)
+    with _stored_in(None), timed() as times, stage(name, total) as bar:  # stages within it are stored with it
+        result = compute(bar)
+    if folder is not None and workers.rank == 0:
+        tensors = {name: tensor.contiguous() for name, tensor in kind.stored(result).items()}
+        tensors[_SECONDS] = torch.tensor(times.seconds, dtype=torch.float64)
+        shutil.rmtree(folder, ignore_errors=True)
+        with new_folder(folder) as new:
+            write_tensors(new / _RESULT, tensors)
+            seal(new)
+    return result
+
+
+def train_within(
+    objective: Objective[Payload],
+    options: TrainingOptions,
+    model: "PretrainedEncoder",
+    bar: Progress | None = None,
+) -> None:
+    """Train an objective as a stage of another training, without log or checkpoints, and show the updates on its bar.
+
+    Raises KeyboardInterrupt on a signal.
+    """
+    options = replace(options, resume=False, keep_diverged=False)
+    alone = replace(options, log=None, log_to=None, checkpoints=None, checkpoint_every_updates=None)
+    record = train(objective, alone, model, bar=bar)
+    if record.interrupted:
+        raise interruption(record.signal)
+
+
+def _read(folder: Path) -> dict[str, Tensor] | None:
+    """Return a stored result; None if there is none, or it is damaged."""
+    try:
+        if not folder.is_dir():
+            return None
+        check_sealed(folder, _RESULT)
+        return read_safetensors(folder / _RESULT)
+    except (CorruptCheckpoint, UnknownModel, TypeError, ValueError):
+        return None
+
+
+def _digest(parts: Iterable[Part]) -> str:
+    content = hashlib.sha256()
+    for part in parts:
+        match part:
+            case nn.Module():
+                named = part.state_dict().items()
+            case Tensor():
+                named = {"": part}.items()
+            case _:
+                named = {part: torch.empty(0)}.items()
+        for name, tensor in named:
+            content.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+            content.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return content.hexdigest()[:16]
