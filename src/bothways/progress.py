@@ -61,8 +61,7 @@ def reporting(show: bool | None = None, *, lines: bool = False) -> Iterator[None
 
 def phase(description: str) -> None:
     """Print ``description``, such as the name of a phase that begins, if progress is shown."""
-    now = _REPORTING.get()
-    if now.show is not False and (now.show or now.lines or _on_terminal() or _in_notebook()):
+    if shown():
         _write(description)
 
 
@@ -100,6 +99,18 @@ def timed() -> Iterator[Times]:
             before.earlier += times.earlier
             for name, seconds in times.stages.items():
                 before.add(name, seconds)
+
+
+def elapsed(name: str | None = None) -> float:
+    """Return the seconds of the job that is `timed`, or of one of its stages; 0 if there is none."""
+    times = _TIMES.get()
+    return 0.0 if times is None else times.seconds if name is None else times.stages.get(name, 0.0)
+
+
+def shown() -> bool:
+    """Return True if `stage` shows anything."""
+    now = _REPORTING.get()
+    return now.show is not False and bool(now.show or now.lines or _on_terminal() or _in_notebook())
 
 
 def add_time(name: str, seconds: float) -> None:

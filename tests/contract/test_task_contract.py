@@ -14,7 +14,7 @@ from bothways.data import read_rows
 from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
 from bothways.explain import attribute, input_gradients
 from bothways.tasks.registry import SPECS, task_class
-from bothways.training import loop
+from bothways.training import stages
 from task_cases import CASES, QUICK, close, fitted, plain, texts
 
 every_task = pytest.mark.parametrize("name", list(SPECS))
@@ -239,7 +239,7 @@ def test_a_failed_fit_leaves_a_model_as_it_was_to_the_bit(trained, name, monkeyp
     before, opened, value = model.predict(asked), model.model, model.fitted
     model.save(tmp_path / "saved_first")
     shown = repr(model)
-    train = loop.train
+    train = stages.train
 
     def poisoned(objective, *given, **named):
         """Give a loss that is no number in the second epoch."""
@@ -248,7 +248,7 @@ def test_a_failed_fit_leaves_a_model_as_it_was_to_the_bit(trained, name, monkeyp
         objective.loss = lambda payload: loss(payload) * (math.nan if epochs[-1] else 1.0)
         return train(objective, *given, **named)
 
-    monkeypatch.setattr(loop, "train", poisoned)
+    monkeypatch.setattr(stages, "train", poisoned)
     with pytest.raises(TrainingDiverged) as caught:
         model.fit(case.rows(24), validation=case.rows(12), **QUICK)
     assert caught.value.kept_epoch in (0, 1)  # 0 where the first epoch did worse than the start

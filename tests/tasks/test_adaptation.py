@@ -239,7 +239,7 @@ def test_a_new_head_that_learnt_nothing_is_not_kept(bare, monkeypatch):
     def failing(*_):
         raise InvalidInput("no")
 
-    monkeypatch.setattr("bothways.training.loop.train", failing)
+    monkeypatch.setattr("bothways.training.stages.train", failing)
     with pytest.raises(InvalidInput, match="no"):
         bare.fit(TEXTS)
     assert not bare.has_head

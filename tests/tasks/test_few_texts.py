@@ -22,7 +22,7 @@ from bothways.tasks.heads.contrastive import FEW_TEXTS, ContrastObjective, contr
 from bothways.tasks.heads.splits import folds
 from bothways.tasks.heads.training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LEARNT_BEFORE, LINEAR, HeadTraining
 from bothways.tasks.torch_backend import above_embedder
-from bothways.training import loop
+from bothways.training import stages
 from contract_cases import rows, write_embedder
 
 QUIET = {"show_progress": False, "batch_size": 8, "learning_rate": 1e-3}
@@ -308,7 +308,7 @@ def test_an_interrupted_contrast_ends_the_fit(base, monkeypatch):
     class Record:
         interrupted, signal = True, None
 
-    monkeypatch.setattr(loop, "train", lambda *_, **__: Record)
+    monkeypatch.setattr(stages, "train", lambda *_, **__: Record)
     classifier = opened(base)
     with pytest.raises(KeyboardInterrupt):
         classifier.fit(rows("single"), **QUIET)

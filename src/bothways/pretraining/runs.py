@@ -15,6 +15,7 @@ from bothways.objectives.pretraining import PretrainingModel, PretrainingObjecti
 from bothways.objectives.sequences import SequenceSource
 from bothways.objectives.streams import PhasedStream, StreamPhase
 from bothways.pretraining.courses import BatchWarmup, Course
+from bothways.training.forecast import Reads
 from bothways.training.loop import train
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments, TrainingOptions
@@ -51,11 +52,15 @@ class CorpusRun:
 
     def train(self, corpus: TokenCorpus, training: TrainingOptions, origin: Mapping[str, str]) -> TrainingRecord:
         """Train on a corpus, holding out a part of its documents."""
-        objective, updates = self._objective(corpus, training)
-        return train(objective, replace(training, updates=updates, total_tokens=None), self.model, origin=origin)
+        objective, updates, held = self._objective(corpus, training)
+        whole = replace(training, updates=updates, total_tokens=None)
+        return train(objective, whole, self.model, origin=origin, reads=lambda: Reads(validation=held))
 
-    def _objective(self, corpus: TokenCorpus, training: TrainingOptions) -> tuple[PretrainingObjective, int]:
-        """Return the objective and the number of updates; held-out documents give sequences as in the last phase."""
+    def _objective(self, corpus: TokenCorpus, training: TrainingOptions) -> tuple[PretrainingObjective, int, int]:
+        """Return the objective, and the numbers of updates and of held-out tokens.
+
+        Held-out documents give sequences as in the last phase.
+        """
         sources = {length: self.source(corpus, length) for length in {each.length for each in self.course.phases}}
         counted = training.total_tokens is not None or self.warmup is not None
         real = {length: mean_tokens(source) for length, source in sources.items()} if counted else None
@@ -78,7 +83,7 @@ class CorpusRun:
             tokens=training.max_tokens,
             baseline=self.baseline,
         )
-        return objective, course.updates
+        return objective, course.updates, 0 if validation is None else round(share * corpus.manifest.tokens)
 
 
 def mean_tokens(source: SequenceSource) -> float:

@@ -120,7 +120,7 @@ class TaskDistiller:
             origin = self.student.origin(self.teacher.model)
             learner = imported(taught.spec.learner)(taught.outputs)
             ready = StudentTraining.of(taught, learner, student, lesson, columns, self.loss, training, origin)
-            record = train(ready.objective, training, student.model)
+            record = train(ready.objective, training, student.model, reads=lambda: ready.reads)
             if not record.finished_no_epoch:
                 trained = ready.finish(record)
                 card = {**trained.card, "teacher": self.teacher.name, "loss": asdict(self.loss)}

@@ -180,7 +180,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             backend = backend.copy_for_training(resumed=training.resume)
             lay_out = imported(self.spec.training)
             ready: TaskTraining[TrainedT] = lay_out(self.spec, backend, self._fitted, rows, columns, own, training)
-            record = train(ready.objective, training, backend.model)
+            record = train(ready.objective, training, backend.model, reads=lambda: ready.reads)
             if not record.finished_no_epoch:
                 self._fitted = fitted = ready.finish(record)
                 self._opened = fitted.backend  # frees the memory of the previous model

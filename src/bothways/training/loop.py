@@ -23,7 +23,7 @@ from bothways.encoder.encoder import activation_checkpointing
 from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.evaluation.report import Validation
 from bothways.interrupts import Interrupts, interruption
-from bothways.progress import Progress, add_time, duration, stage
+from bothways.progress import Progress, add_time, duration, shown, stage
 from bothways.training.checkpoints import (
     CheckpointFolder,
     TrainingCheckpoint,
@@ -31,6 +31,7 @@ from bothways.training.checkpoints import (
     check_conditions,
     recorded_arithmetic,
 )
+from bothways.training.forecast import Forecast, Reads
 from bothways.training.log import Meter, TrainingLog, open_tracker
 from bothways.training.objective import Baseline, Objective, Payload, Recurrent, Update
 from bothways.training.optimizers import NamedOptimizer, Stepper, sparse_tables
@@ -61,6 +62,7 @@ def train(
     *,
     origin: Mapping[str, str] | None = None,
     bar: Progress | None = None,
+    reads: Callable[[], Reads] | None = None,
 ) -> TrainingRecord:
     """Train ``objective.module`` in place and leave it in ``eval()`` mode with the kept weights.
 
@@ -78,6 +80,7 @@ def train(
         origin: Identity of the initial module, which a resumed run must share with its checkpoint. Default: the weights
             of ``model`` on disk.
         bar: Progress bar for the updates. Default: a new one.
+        reads: Returns what the training reads besides its updates, to show an estimate of its duration.
 
     Raises:
         TrainingDiverged: A loss, gradient or score is not finite, and ``keep_diverged`` is false.
@@ -109,8 +112,9 @@ def train(
         resumed_from = run.resume() if options.resume else None
         tracker = open_tracker(options.log_to, recorded_options(options)) if options.log_to and first else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines, tracker=tracker))
-        show = options.show_progress if first else False
-        run.bar = bar or stack.enter_context(stage("training", run.total, done=run.state.updates, show=show))
+        show, done = options.show_progress if first else False, run.state.updates
+        run.bar = bar or stack.enter_context(stage("training", run.total, done=done, show=show))
+        run.forecast = Forecast(reads(), run.epochs, run.per_epoch, run.total) if reads and shown() else None
         with naming_losses(*LOST):
             interrupted = run.to_the_end(resumed_from)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
@@ -161,6 +165,7 @@ class _Run(Generic[Payload]):
         self._meter = Meter()
         self.log: TrainingLog
         self.bar: Progress
+        self.forecast: Forecast | None
         self._between_updates = True
         self._diverged: str | None = None
         self.kept = copy_weights(self.module)
@@ -223,8 +228,7 @@ class _Run(Generic[Payload]):
         if self.folder is not None:
             self.folder.settle()
         self._leave()
-        # A signal may have been held back after the last update.
-        interrupted = interrupted or self.interrupts.requested
+        interrupted = interrupted or self.interrupts.requested  # held back after the last update
         stopped_early = self.state.out_of_patience(self.options.patience)
         ending = "interrupted" if interrupted else "stopped_early" if stopped_early else "finished"
         ending = ending if self._diverged is None else "diverged"
@@ -327,8 +331,10 @@ class _Run(Generic[Payload]):
         self.bar.advance(1)
         if state.updates % self.options.log_every_updates == 0:
             self._report()
-        elif self.device.type == "cpu":  # here this needs no synchronisation
+        elif self.device.type == "cpu" or self.forecast is not None:  # on a CPU this needs no synchronisation
             self._read()
+        if self.forecast is not None:
+            self.forecast = self.forecast.after(state.updates, update.tokens, self.bar)
 
     def _read(self) -> None:
         for one in self._meter.read():

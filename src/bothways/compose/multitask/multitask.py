@@ -2,7 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import islice, zip_longest
+from operator import add
 from typing import Unpack
 
 from bothways.checkpoints.golden import MOST_INPUTS
@@ -155,7 +157,9 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
             seed=training.seed,
             units={name: each.unit for name, each in ready.items()},
         )
-        record = train(objective, training, opened.model)
+        record = train(
+            objective, training, opened.model, reads=lambda: reduce(add, (each.reads for each in ready.values()))
+        )
         if not record.finished_no_epoch:
             parts = {name: each.finish(record) for name, each in ready.items()}
             # A text that one task held out may be a training row of another.

@@ -262,6 +262,11 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         outputs = replace(outputs, target=target, confidence=confidence)
         return replace(self, outputs=outputs, ranking=None), scores
 
+    @override
+    def rows_read_afterwards(self, rows: int) -> int:
+        reads = self.outputs.target.kind == "single" and self.options.layers(1) > 0
+        return min(rows, MAX_DETECTOR_ROWS) if reads else 0
+
     def fit_confidence_of_folds(self, scores: Sequence[LabelScores], truth: Truth, seed: int) -> Self:
         """Fit calibration, coverage and an energy detector, which needs no hidden states (they differ by fold)."""
         options, evidence = replace(self.options, detector="energy"), self.outputs.evidence(scores)

@@ -64,6 +64,7 @@ from bothways.tasks.heads.splits import TrainingData, hold_out, hold_out_pairs
 from bothways.tasks.opening import with_weights
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.torch_backend import TorchBackend
+from bothways.training.forecast import Reads
 from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.stages import ARRAY, kept
 from bothways.training.state import TrainingRecord
@@ -142,6 +143,11 @@ class EmbedderTraining:
     objective: EmbeddingObjective
 
     unit: ClassVar[float] = 1.0
+
+    @property
+    def reads(self) -> Reads:
+        """What the training reads besides its updates."""
+        return Reads.of(self.stored.store, None if self.held is None else self.held.store)
 
     def finish(self, record: TrainingRecord) -> TrainedEmbedder:
         """Return the trained embedder with its card."""

@@ -30,6 +30,7 @@ from bothways.encoder.head_kinds import Read
 from bothways.encoder.heads import read_rows
 from bothways.progress import Progress
 from bothways.tasks.heads.objective import Batch
+from bothways.training.forecast import WARM_UP
 from bothways.training.objective import MicroBatch, Update
 from bothways.training.options import TrainingOptions, recorded_options
 from bothways.training.stages import TENSORS, Tensors, kept, train_within
@@ -149,5 +150,5 @@ def contrastive_warmup(
 
     settings = f"{read} {store.digest} {digest_of(classes_N)} {recorded_options(once)}"
     updates = objective.updates_per_epoch()
-    weights = kept("contrastive warm-up", TENSORS, compute, model.encoder, settings, total=updates)
+    weights = kept(WARM_UP, TENSORS, compute, model.encoder, settings, total=updates)
     restore_weights(model.encoder, dict(weights))

@@ -46,6 +46,7 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import AnyOutputs, TrainedHead
 from bothways.tasks.torch_backend import HeadModel, TorchBackend
 from bothways.text import Words
+from bothways.training.forecast import Reads
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.stages import ROWS, Kind, kept
@@ -205,6 +206,13 @@ class StudentTraining:
         objective = _objective(model, stored, targets, validate, training, identity, baseline)
         data = HeadData(stored, held, [], lesson.held_out, lesson.split)
         return cls(teacher, with_head, own, columns, lesson, data, held, objective)
+
+    @property
+    def reads(self) -> Reads:
+        """What the training reads besides its updates."""
+        store = self.data.stored.store
+        again = self.learner.rows_read_afterwards(store.texts) / store.texts
+        return Reads.of(store, self.held.store, again=again, passes=self.objective.passes)
 
     def finish(self, record: TrainingRecord) -> TrainedHead:
         """Return the student with its confidence fitted on held-out rows; without labels, only the detector is kept."""

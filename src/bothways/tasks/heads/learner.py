@@ -117,6 +117,11 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         with stage("calibrating"):
             return replace(self, outputs=self.calibrated(scores, held.truth)), scores
 
+    def rows_read_afterwards(self, rows: int) -> int:
+        """Return the number of the ``rows`` training rows that `fit_confidence` reads."""
+        del rows
+        return 0
+
     def calibrated(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> OutputsT:
         """Return the outputs with a confidence fitted on held-out scores."""
         raise NotImplementedError

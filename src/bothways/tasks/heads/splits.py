@@ -20,6 +20,7 @@ from bothways.training.options import TrainingArguments, TrainingOptions
 
 if TYPE_CHECKING:
     from bothways.data import Row, Source
+    from bothways.training.forecast import Reads
     from bothways.training.objective import Objective
     from bothways.training.state import TrainingRecord
 
@@ -102,6 +103,10 @@ class TaskTraining(Protocol[ResultT]):
     @property
     def unit(self) -> float:
         """Divisor that makes the validation score comparable with those of other tasks."""
+
+    @property
+    def reads(self) -> "Reads":
+        """What the training reads besides its updates."""
 
     def finish(self, record: "TrainingRecord") -> ResultT:
         """Return the trained model after the training loop: calibrated, with its card."""

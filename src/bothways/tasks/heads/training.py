@@ -37,13 +37,14 @@ from bothways.tasks.heads.objective import (
     passes_in_epoch,
     window_scores,
 )
-from bothways.tasks.heads.splits import TrainingData, folds
+from bothways.tasks.heads.splits import FOLDS, TrainingData, folds
 from bothways.tasks.heads.target_training import score_unit, standardize, unstandardize
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.torch_backend import HeadModel, TorchBackend, above_embedder, embeds_by_mean, reads_mean
+from bothways.training.forecast import Reads
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions, recorded_options, rows_in_update
 from bothways.training.stages import ROWS, kept, train_within
@@ -209,6 +210,13 @@ class HeadTraining:
     def unit(self) -> float:
         """Divisor that makes the validation score comparable with those of other tasks."""
         return score_unit(self.setup.learner.outputs.row_target, self.data.stored.truth)
+
+    @property
+    def reads(self) -> Reads:
+        """What the training reads besides its updates."""
+        store, held = self.data.stored.store, None if self.data.held is None else self.data.held.store
+        again = self.setup.learner.rows_read_afterwards(store.texts) / store.texts
+        return Reads.of(store, held, again=again, folds=FOLDS if held is None else 0, passes=self.objective.passes)
 
     def finish(self, record: TrainingRecord) -> TrainedHead:
         """Return the trained model with its confidence and its card."""

@@ -28,6 +28,7 @@ from bothways.tasks.masked_lm.outputs import HEAD, FittedMaskedLM, MaskedLMOutpu
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.torch_backend import TorchBackend, head_dtype
+from bothways.training.forecast import Reads
 from bothways.training.options import TrainingOptions, rows_in_update
 from bothways.training.stages import Kind, kept
 from bothways.training.state import TrainingRecord, seeded
@@ -87,6 +88,7 @@ class MaskedLMTraining:
     started: TrainedMaskedLM
     new_head: bool
     data: DataUsed
+    stored: WindowStore
     held: WindowStore
     masker: Masker
     tokens: int
@@ -95,6 +97,11 @@ class MaskedLMTraining:
     golden: tuple[object, ...]
 
     unit: ClassVar[float] = 1.0
+
+    @property
+    def reads(self) -> Reads:
+        """What the training reads besides its updates."""
+        return replace(Reads.of(self.stored, self.held), split=0)  # raw texts are always read whole
 
     def finish(self, record: TrainingRecord) -> TrainedMaskedLM:
         """Return the trained model; its card has the metrics before and after the training."""
@@ -139,7 +146,9 @@ def train_masked_lm(
     report = _report(started, held, masker, training.max_tokens, "evaluating the model before the training")
     texts = choose_inputs(((each.text, None) for each in held_out), (each.text for each in examples), training.seed)
     golden = tuple(with_mask(str(text)) for text in texts)
-    return MaskedLMTraining(started, before is None, used, held, masker, training.max_tokens, objective, report, golden)
+    return MaskedLMTraining(
+        started, before is None, used, stored, held, masker, training.max_tokens, objective, report, golden
+    )
 
 
 def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int, name: str) -> Report:
