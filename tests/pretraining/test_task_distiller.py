@@ -13,8 +13,8 @@ from bothways.pretraining.distiller import Distiller
 from bothways.pretraining.models import Student
 from bothways.pretraining.task_distiller import TaskDistiller
 from bothways.tasks import MultipleChoice, PairClassifier, TextClassifier, TextTagger
-from bothways.tasks.heads import distillation
-from bothways.tasks.heads.distillation import SoftLoss, divergences
+from bothways.tasks.heads import soft_targets
+from bothways.tasks.heads.soft_targets import SoftLoss, divergences
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.training.options import AdamW
 from contract_cases import CASES, answer, pair_rows, rows, rows_of, texts_of, write_pretrained
@@ -142,14 +142,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(teachers, tmp_path):
     stopped = distiller_of(folder)
     calls = []
 
-    def interrupted(*given, usual=distillation.divergences):
+    def interrupted(*given, usual=soft_targets.divergences):
         calls.append(1)
         if len(calls) == 11:
             raise KeyboardInterrupt
         return usual(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distillation, "divergences", interrupted)
+        patch.setattr(soft_targets, "divergences", interrupted)
         stopped.fit(texts_of(data), validation=data, **short)
     again = distiller_of(folder)
     resumed = again.fit(texts_of(data), validation=data, **short, resume=True)

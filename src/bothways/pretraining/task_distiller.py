@@ -17,8 +17,9 @@ from bothways.pretraining.models import Student, shortened
 from bothways.progress import stage
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.embedding.spec import EMBEDDING
-from bothways.tasks.heads.distillation import DistillationData, SoftLoss, StudentTraining
+from bothways.tasks.heads.distillation import DistillationData, StudentTraining
 from bothways.tasks.heads.learner import AnyLearner
+from bothways.tasks.heads.soft_targets import SoftLoss
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead

@@ -15,6 +15,7 @@ If a run has several processes, each writes its part of the tensors, see `bothwa
 """
 
 import dataclasses
+import hashlib
 import json
 import shutil
 import warnings
@@ -22,12 +23,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from bothways.checkpoints.files import (
+    fingerprint,
     read_json,
     read_safetensors,
     sha256_of,
@@ -40,6 +42,9 @@ from bothways.products import matrix_product
 from bothways.storage import new_folder, remove_leftovers
 from bothways.training.state import ADVICE, STATE, RandomState, RunState
 from bothways.training.workers import Weights, Workers
+
+if TYPE_CHECKING:
+    from bothways.checkpoints import PretrainedEncoder
 
 _FORMAT, _IN_PARTS = 4, 5
 _PREFIX = "checkpoint-"
@@ -137,6 +142,13 @@ def differences(first: Mapping[str, object], second: Mapping[str, object]) -> It
 def recorded_arithmetic() -> dict[str, object]:
     """Return the settings that affect rounding on a CPU: the number of threads and the matrix library."""
     return {"threads": torch.get_num_threads(), "matrix_product": matrix_product().library}
+
+
+def weights_on_disk(model: "PretrainedEncoder") -> dict[str, str]:
+    """Return an identity of the initial model from its weights; its folder may move before the run is resumed."""
+    folder = model.folder
+    weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name
+    return {"starting model (its weights)": weights}
 
 
 def check_conditions(stored: Mapping[str, object], now: Mapping[str, object]) -> None:

@@ -19,7 +19,7 @@ WARM_UP = "contrastive warm-up"
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a training reads besides its updates, in tokens.
+    """The tokens that a training reads besides those of its updates.
 
     Attributes:
         validation: Tokens of a validation.

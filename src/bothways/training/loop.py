@@ -6,11 +6,10 @@ in one process, or in several with one device each (`bothways.training.workers`)
 """
 
 import dataclasses
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Generic
 
 import torch
 
-from bothways.checkpoints.files import fingerprint
 from bothways.encoder.encoder import activation_checkpointing
 from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.evaluation.report import Validation
@@ -30,6 +28,7 @@ from bothways.training.checkpoints import (
     check_alike,
     check_conditions,
     recorded_arithmetic,
+    weights_on_disk,
 )
 from bothways.training.forecast import Forecast, Reads
 from bothways.training.log import Meter, TrainingLog, open_tracker
@@ -90,7 +89,7 @@ def train(
     if model is not None:
         options = _resolved(objective, options, model)
         if origin is None and options.checkpoints is not None:
-            origin = _weights_on_disk(model)
+            origin = weights_on_disk(model)
     workers = current_workers()
     first = workers.rank == 0
     log = None if options.log is None or not first else Path(options.log)
@@ -112,9 +111,7 @@ def train(
         resumed_from = run.resume() if options.resume else None
         tracker = open_tracker(options.log_to, recorded_options(options)) if options.log_to and first else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines, tracker=tracker))
-        show, done = options.show_progress if first else False, run.state.updates
-        run.bar = bar or stack.enter_context(stage("training", run.total, done=done, show=show))
-        run.forecast = Forecast(reads(), run.epochs, run.per_epoch, run.total) if reads and shown() else None
+        run.bar = bar or stack.enter_context(run.shown(reads))
         with naming_losses(*LOST):
             interrupted = run.to_the_end(resumed_from)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
@@ -165,7 +162,7 @@ class _Run(Generic[Payload]):
         self._meter = Meter()
         self.log: TrainingLog
         self.bar: Progress
-        self.forecast: Forecast | None
+        self.forecast: Forecast | None = None
         self._between_updates = True
         self._diverged: str | None = None
         self.kept = copy_weights(self.module)
@@ -181,6 +178,12 @@ class _Run(Generic[Payload]):
         if self.device.type == "cpu" and self.workers.count == 1:  # runs of several processes are not bit-exact
             conditions |= recorded_arithmetic()
         return conditions
+
+    def shown(self, reads: Callable[[], Reads] | None) -> AbstractContextManager[Progress]:
+        if reads and shown():
+            self.forecast = Forecast(reads(), self.epochs, self.per_epoch, self.total)
+        show = self.options.show_progress if self.workers.rank == 0 else False
+        return stage("training", self.total, done=self.state.updates, show=show)
 
     def check_alike(self) -> None:
         if self.workers.count > 1:
@@ -441,10 +444,3 @@ def _resolved(objective: Objective[Payload], options: TrainingOptions, model: "P
         min_updates=objective.min_updates,
         tokens_per_update=None if tokens is None else tokens / per_epoch,
     )
-
-
-def _weights_on_disk(model: "PretrainedEncoder") -> dict[str, str]:
-    """Return an identity of the initial model from its weights; its folder may move before the run is resumed."""
-    folder = model.folder
-    weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name
-    return {"starting model (its weights)": weights}

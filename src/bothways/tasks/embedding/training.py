@@ -146,7 +146,7 @@ class EmbedderTraining:
 
     @property
     def reads(self) -> Reads:
-        """What the training reads besides its updates."""
+        """The tokens that the training reads besides those of its updates."""
         return Reads.of(self.stored.store, None if self.held is None else self.held.store)
 
     def finish(self, record: TrainingRecord) -> TrainedEmbedder:

@@ -15,41 +15,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
-
-import numpy as np
-import torch
-import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
-from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from bothways.data import Example, Row, Source, read_rows
 from bothways.data.label_rows import lacks_label
-from bothways.data.windows import WindowStore
 from bothways.encoder import ScoreHead, heads
 from bothways.errors import EmptyInput, InvalidInput
 from bothways.evaluation.report import Validation
-from bothways.inference.runner import Runner, counted, row_answers
-from bothways.objectives.distillation import cosine_distance, soft_divergence
-from bothways.packing import Packed
-from bothways.progress import Progress
 from bothways.tasks.card import VALIDATION
 from bothways.tasks.columns import AnyColumns, batch_of
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head
-from bothways.tasks.heads.objective import LossUnits, StoredInputs, WindowObjective
+from bothways.tasks.heads.objective import StoredInputs, WindowObjective
+from bothways.tasks.heads.soft_targets import TAUGHT, SoftLoss, SoftTargets, StateModel, TeacherOutputs
 from bothways.tasks.heads.splits import hold_out
-from bothways.tasks.heads.target_training import losses, standardize, standardized, unstandardize
-from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel, Target
+from bothways.tasks.heads.target_training import standardize, standardized, unstandardize
 from bothways.tasks.heads.training import HeadData, measured_head
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import AnyOutputs, TrainedHead
-from bothways.tasks.torch_backend import HeadModel, TorchBackend
+from bothways.tasks.torch_backend import TorchBackend
 from bothways.text import Words
 from bothways.training.forecast import Reads
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions, rows_in_update
-from bothways.training.stages import ROWS, Kind, kept
+from bothways.training.stages import kept
 from bothways.training.state import TrainingRecord, seeded
 
 COPIED, NEW = "copied layers", "linear model of frozen hidden states"
@@ -67,33 +55,8 @@ MET = (
     "student are optimistic. Evaluate on rows that neither has seen."
 )
 
-# Approximate number of epochs if the number of updates is given; number of windows in memory at once.
-_PARTS, _BLOCK = 10, 1024
-
-
-@dataclass(frozen=True, slots=True)
-class SoftLoss:
-    """Weights of the parts of the distillation loss; a part with weight 0 is left out.
-
-    Attributes:
-        soft: Weight of the divergence from the teacher's predictions.
-        states: Weight of the cosine distance of the hidden states that the heads read.
-        temperature: Divisor of the logits of teacher and student; the divergence is multiplied by its square. Unused in
-            regression.
-
-    Raises:
-        InvalidInput: A weight is below 0, ``soft`` is 0, or the temperature is not above 0.
-    """
-
-    soft: float = 1.0
-    states: float = 1.0
-    temperature: float = 2.0
-
-    def __post_init__(self) -> None:
-        if not (self.soft > 0 and self.states >= 0):
-            raise InvalidInput(f"soft must be above 0 and states at least 0, got {self.soft} and {self.states}.")
-        if not self.temperature > 0:
-            raise InvalidInput(f"expected a temperature above 0, got {self.temperature}.")
+# Approximate number of epochs if the number of updates is given.
+_PARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +146,14 @@ class StudentTraining:
         held = _held(teacher, learner, student, lesson)
         stored = _readable(own, student, lesson.inputs, held)
         units = own.loss_units(stored)
-        taught = _taught(taught_by.with_layers(0).head_model, stored.store, units, training.max_tokens)
+        with_scores, tokens = taught_by.with_layers(0).head_model, training.max_tokens
+        taught = kept(
+            "reading the texts with the teacher",
+            TAUGHT,
+            lambda bar: TeacherOutputs.of(with_scores, stored.store, units, tokens, bar),
+            *(with_scores, f"{stored.store.digest} tokens {tokens}"),
+            total=len(stored.store.lengths),
+        )
         stored = replace(stored, truth=learner.decided(stored.merged(own.outputs, list(taught.scores))))
         if own.outputs.row_target.kind == "regression":
             own = own.with_target(standardized(stored.truth))
@@ -209,10 +179,10 @@ class StudentTraining:
 
     @property
     def reads(self) -> Reads:
-        """What the training reads besides its updates."""
-        store = self.data.stored.store
-        again = self.learner.rows_read_afterwards(store.texts) / store.texts
-        return Reads.of(store, self.held.store, again=again, passes=self.objective.passes)
+        """The tokens that the training reads besides those of its updates."""
+        texts, passes = self.data.stored.store.texts, self.objective.passes
+        again = self.learner.rows_read_afterwards(texts) / texts
+        return Reads.of(self.data.stored.store, self.held.store, again=again, passes=passes)
 
     def finish(self, record: TrainingRecord) -> TrainedHead:
         """Return the student with its confidence fitted on held-out rows; without labels, only the detector is kept."""
@@ -337,124 +307,3 @@ def _group(example: Example[object]) -> object:
 
 def _too_few(minimum: int) -> InvalidInput:
     return InvalidInput(f"expected at least {minimum} texts to learn from, got fewer: check the text column.")
-
-
-# --- the loss ---
-
-
-class StateModel(HeadModel):
-    """A model that returns scores and the hidden states that its head reads.
-
-    If their width differs from ``width``, that of the teacher's states (G), a learned linear map projects the states.
-    """
-
-    def __init__(self, model: HeadModel, width: int | None = None) -> None:
-        super().__init__(model.encoder, model.head)
-        own = heads.read_width(model.head.kind.read, model.encoder.config.hidden)
-        alike = width in (None, own)
-        self.projection = nn.Identity() if alike else nn.Linear(own, width or own).to(model.device)
-
-    def forward(self, packed: Packed) -> Tensor:
-        """Return scores and states (R, C + G)."""
-        states_RH = heads.read_rows(self.head.kind.read, self.encoder, packed)
-        return torch.cat([self.head(states_RH), self.projection(states_RH)], dim=1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TeacherOutputs:
-    """A teacher's logits and half-precision hidden states for each loss unit, and its scores for each window.
-
-    The scores of a window have the shape (C), or (n, C) for a head that reads each of the n tokens.
-    """
-
-    logits_UC: Tensor
-    states_UG: Tensor
-    scores: list[NDArray[np.float64]]
-
-    @classmethod
-    def of(
-        cls, teacher: HeadModel, store: WindowStore, units: LossUnits, tokens: int, bar: Progress | None = None
-    ) -> TeacherOutputs:
-        """Run a teacher on texts, in batches of at most ``tokens`` tokens."""
-        module, per_token = StateModel(teacher).eval(), teacher.per_token
-        runner = Runner(counted(row_answers(module, per_token=per_token), bar), module.device, tokens)
-        outputs = teacher.head.output.out_features
-        logits: list[Tensor] = []
-        states: list[Tensor] = []
-        scores: list[NDArray[np.float64]] = []
-        for start in range(0, len(store.lengths), _BLOCK):
-            block = range(start, min(start + _BLOCK, len(store.lengths)))
-            found = runner.run(store.windows(block))
-            _, rows_U = units.of(block)
-            made_U = torch.from_numpy(np.concatenate(found if per_token else [each[None] for each in found])[rows_U])
-            logits.append(made_U[:, :outputs].clone())
-            states.append(made_U[:, outputs:].half())
-            scores += [each[..., :outputs].astype(np.float64) for each in found]
-        return cls(torch.cat(logits), torch.cat(states), scores)
-
-
-_TAUGHT: Kind[TeacherOutputs] = Kind(
-    lambda taught: {"logits": taught.logits_UC, "states": taught.states_UG, **ROWS.stored(taught.scores)},
-    lambda tensors: TeacherOutputs(tensors["logits"], tensors["states"], ROWS.restored(tensors)),
-)
-
-
-def _taught(teacher: HeadModel, store: WindowStore, units: LossUnits, tokens: int) -> TeacherOutputs:
-    """Run the teacher on the texts, as a stage of the training."""
-    return kept(
-        "reading the texts with the teacher",
-        _TAUGHT,
-        lambda bar: TeacherOutputs.of(teacher, store, units, tokens, bar),
-        teacher,
-        f"{store.digest} tokens {tokens}",
-        total=len(store.lengths),
-    )
-
-
-class SoftTargets:
-    """A `LabelLoss` whose targets are a teacher's predictions and hidden states."""
-
-    joint: ClassVar[bool] = False
-
-    def __init__(self, units: LossUnits, target: Target, taught: TeacherOutputs, loss: SoftLoss) -> None:
-        self.units, self.target, self.taught, self.weighting = units, target, taught, loss
-        self.weights_W = units.weights_W
-
-    @property
-    def digest(self) -> str:
-        """The temperature and weights of the loss; texts and teacher determine everything else."""
-        loss = self.weighting
-        return f"soft {loss.soft:g} states {loss.states:g} temperature {loss.temperature:g}"
-
-    def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
-        """Return the sum of the units' losses, given logits and states (R, C + G), or only logits (R, C)."""
-        loss, outputs = self.weighting, self.target.outputs
-        numbers_U, rows_U = (torch.from_numpy(each) for each in self.units.of(windows))
-        ours_U = scores[rows_U.to(scores.device)]
-        taught_UC = self.taught.logits_UC[numbers_U].to(scores.device)
-        losses_U = loss.soft * divergences(self.target, ours_U[:, :outputs], taught_UC, loss.temperature)
-        if loss.states and ours_U.shape[1] > outputs:
-            states_UG = self.taught.states_UG[numbers_U].to(scores.device)
-            losses_U = losses_U + loss.states * cosine_distance(ours_U[:, outputs:], states_UG)
-        shares_U = torch.from_numpy(self.units.shares_U)[numbers_U].to(scores.device, torch.float32)
-        return (losses_U * shares_U).sum()
-
-
-def divergences(target: Target, logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
-    """Return the divergence of each row from a teacher's prediction (U).
-
-    This is `soft_divergence` for a single label, the mean of the labels' binary divergences for multi-label targets,
-    and the squared error, without a temperature, for regression.
-    """
-    match target:
-        case SingleLabel():
-            return soft_divergence(logits_UC, taught_UC, temperature)
-        case MultiLabel():
-            ours_UC, theirs_UC = logits_UC / temperature, taught_UC / temperature
-            soft_UC = theirs_UC.sigmoid()
-            cross_UC, least_UC = (
-                F.binary_cross_entropy_with_logits(each, soft_UC, reduction="none") for each in (ours_UC, theirs_UC)
-            )
-            return (cross_UC - least_UC).mean(1) * temperature**2
-        case Regression():
-            return losses(target, logits_UC, taught_UC[:, 0])

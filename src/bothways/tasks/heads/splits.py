@@ -106,7 +106,7 @@ class TaskTraining(Protocol[ResultT]):
 
     @property
     def reads(self) -> "Reads":
-        """What the training reads besides its updates."""
+        """The tokens that the training reads besides those of its updates."""
 
     def finish(self, record: "TrainingRecord") -> ResultT:
         """Return the trained model after the training loop: calibrated, with its card."""

@@ -213,7 +213,7 @@ class HeadTraining:
 
     @property
     def reads(self) -> Reads:
-        """What the training reads besides its updates."""
+        """The tokens that the training reads besides those of its updates."""
         store, held = self.data.stored.store, None if self.data.held is None else self.data.held.store
         again = self.setup.learner.rows_read_afterwards(store.texts) / store.texts
         return Reads.of(store, held, again=again, folds=FOLDS if held is None else 0, passes=self.objective.passes)

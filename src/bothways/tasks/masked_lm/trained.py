@@ -100,7 +100,7 @@ class MaskedLMTraining:
 
     @property
     def reads(self) -> Reads:
-        """What the training reads besides its updates."""
+        """The tokens that the training reads besides those of its updates."""
         return replace(Reads.of(self.stored, self.held), split=0)  # raw texts are always read whole
 
     def finish(self, record: TrainingRecord) -> TrainedMaskedLM:
