@@ -12,8 +12,8 @@ import torch
 from bothways import MultiTask, PairClassifier, TaskData, TextClassifier, TextTagger
 from bothways.cli.program import main
 from bothways.data import label_set, labelled_rows, read_examples
-from bothways.data.categories import category_names
 from bothways.data.labels import declared
+from bothways.data.sources import category_names
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from tiny_models import write_checkpoint
 

@@ -8,7 +8,7 @@ import pytest
 from bothways import MultiTask, PairClassifier, TaggingData, TaskData, TextClassifier, TextTagger
 from bothways.cli.program import main
 from bothways.data import labelled_rows, read_examples
-from bothways.data.spelling import look, near_label, normalised, one_spelling, spelled
+from bothways.data.label_rows import look, near_label, normalised, one_spelling, spelled
 from bothways.errors import InvalidInput, LabelsAmbiguous
 from bothways.tasks.embedding.outputs import read_embedding_rows
 from bothways.tasks.embedding.spec import LabelledTexts

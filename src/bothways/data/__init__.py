@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from bothways.data.corpus import Document, corpus_files, read_documents
     from bothways.data.formats import Format
     from bothways.data.judgments import Judgments, read_judgments
-    from bothways.data.label_rows import RowsWithoutLabel
-    from bothways.data.labels import class_label, label_set, number
+    from bothways.data.label_rows import RowsWithoutLabel, class_label
+    from bothways.data.labels import label_set, number
     from bothways.data.output import OutputFormat, output_format, write_rows
     from bothways.data.sources import (
         Example,
@@ -65,8 +65,8 @@ _MODULES = {
     "corpus": ["Document", "corpus_files", "read_documents"],
     "formats": ["Format"],
     "judgments": ["Judgments", "read_judgments"],
-    "label_rows": ["RowsWithoutLabel"],
-    "labels": ["class_label", "label_set", "number"],
+    "label_rows": ["RowsWithoutLabel", "class_label"],
+    "labels": ["label_set", "number"],
     "output": ["OutputFormat", "output_format", "write_rows"],
     "sources": ["Example", "Source", "TaggedRow", "read_examples", "read_rows", "read_tagged"],
     "tables": ["as_batch", "labelled_rows"],

@@ -1,37 +1,118 @@
-"""The labels of the rows of a source: rows without a label, and labels that cannot be what they seem."""
+"""The labels of rows: names of classes, rows without a label, and labels that look alike."""
 
+import itertools
 import math
+import re
+import unicodedata
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeVar
+from decimal import Decimal
+from typing import Protocol, TypeVar
 
-from bothways.choices import Unlabelled
-from bothways.data.columns import Row, plain_scalar, value_at
-from bothways.data.labels import (
-    DECIMAL,
-    NAME_THE_LABELS,
-    class_label,
-    given_labels,
-    kind_of_label,
-    label_set,
-    number,
-)
-from bothways.data.spelling import OPTION, check_looks, one_spelling
-from bothways.errors import InvalidInput, LabelsAmbiguous, RowsLeftOut, shown
+from bothways.choices import LabelValue, Unlabelled
+from bothways.data.columns import Row, check_encodable, plain_scalar, value_at
+from bothways.errors import InvalidInput, LabelsAmbiguous, RowsLeftOut, did_you_mean, shown
 
+# Python does not convert integers of more than 4,300 digits to text.
+_MAX_CLASS_NUMBER = 10**100
+# float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
+DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MARKS = ("-", "-1")
+BLANK = ("",)
+"""Strings that stand for no class, without white space and in lower case."""
+_INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # soft hyphen, zero-width space, word joiner, byte order mark
+_MOST_SHOWN = 5
+
+OPTION = "normalise_labels=True (--normalise-labels)"
+NAME_THE_LABELS = (
+    "Name the labels in the order of the numbers: labels=[...] when the model is opened, or --labels a,b,c; or write "
+    "the names of the labels that a row has, in Python [name for name, has in zip(names, vector) if has]."
+)
 
 
-def lacks_label(value: object, convert: Callable[[object], object] = class_label) -> bool:
-    """Return True for the value of a row without a label: null, NaN or blank.
+def class_label(value: object) -> str:
+    """Convert a value to a class name: whole numbers and booleans become strings, and ``2.0`` becomes ``"2"``.
 
-    With the converter `number`, also for ``-`` and ``nan``; with `label_set`, not for a blank, which is an empty set.
+    Raises:
+        InvalidInput: The value is null, blank, a fraction, not finite, a list or an object, or holds half of a
+            surrogate pair.
     """
     value = plain_scalar(value)
+    if isinstance(value, str) and value.strip():
+        check_encodable(value, "the class name")
+        return value
+    if isinstance(value, bool | int) and abs(value) < _MAX_CLASS_NUMBER:
+        return str(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    raise InvalidInput(f"expected a class name (a string or a whole number), got {described(value)}.")
+
+
+def in_order(names: Collection[str], categories: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return class names in the order of their numbers if all are numbers, as in scikit-learn, else in that of text.
+
+    Names of ``categories`` keep the order of these; categories that are not among the names are left out.
+
+    >>> in_order({"10", "9", "-1"}), in_order({"10", "9", "b"})
+    (('-1', '9', '10'), ('10', '9', 'b'))
+    """
+    if categories and set(names) <= set(categories):
+        return tuple(name for name in categories if name in names)
+    if all(map(DECIMAL.fullmatch, names)):
+        return tuple(sorted(names, key=lambda name: (Decimal(name), name)))
+    return tuple(sorted(names))
+
+
+def kind_of_label(value: object) -> type:
+    """Return the kind of a label: ``str``, ``bool``, or ``float`` for any number."""
+    value = plain_scalar(value)
+    return type(value) if isinstance(value, str | bool) else float
+
+
+def given_labels(value: object) -> Sequence[object]:
+    """Return the labels in the value of a label column that are not strings, or in a list of labels.
+
+    >>> given_labels(3), given_labels([1, "a"]), given_labels("a|b")
+    ((3,), (1, 'a'), ())
+    """
+    if isinstance(value, list | tuple):
+        return tuple(map(plain_scalar, value))
+    return () if isinstance(value, str) else (plain_scalar(value),)
+
+
+def values_of(names: Sequence[str], given: Iterable[object]) -> tuple[LabelValue, ...]:
+    """Return the labels with these names in the types in which they were ``given`` first; empty if all are strings.
+
+    >>> values_of(["1", "2", "a"], [2, "1", [1, "a"]])
+    (1, 2, 'a')
+    """
+    found: dict[str, LabelValue] = {}
+    for label in itertools.chain.from_iterable(map(given_labels, given)):
+        if isinstance(label, int | float):
+            found.setdefault(class_label(label), label)
+    values = tuple(found.get(name, name) for name in names)
+    return () if values == tuple(names) else values
+
+
+def described(value: object) -> str:
+    """Return a value with its type, for error messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, str) and not value.strip():
+        return "an empty string" if not value else "only white space"
+    if isinstance(value, str | bool | int | float):
+        text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a very long integer"
+        return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
+    return f"a value of type {type(value).__name__}"
+
+
+def lacks_label(value: object, blank: Collection[str] = BLANK) -> bool:
+    """Return True for the value of a row without a label: null, NaN or one of the strings ``blank``."""
+    value = plain_scalar(value)
     if isinstance(value, str):
-        word = value.strip().lower()
-        return word in ("", "-", "nan") if convert is number else not word and convert is not label_set
+        return value.strip().lower() in blank
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -73,9 +154,6 @@ class LabelledRow(Protocol):
     def given(self) -> object:
         """The label before the conversion."""
 
-    def relabelled(self, label: Any) -> Self:  # noqa: ANN401 (of the kind of its own label)
-        """Return the row with another label."""
-
 
 ExampleT = TypeVar("ExampleT", bound=LabelledRow)
 
@@ -88,7 +166,7 @@ class RowsWithoutLabel:
         column: The column of the labels.
         unlabelled: ``"error"`` to refuse a source with such rows, ``"drop"`` to leave them out.
         known: The classes of the model that reads the source; empty for data to train on.
-        normalise: True to give labels that look alike one name; None if the caller has no such option.
+        normalise: True to accept labels that look alike; else a note names them. None if callers have no such option.
         found: Such rows, with the value of their column.
         without_column: The first row that lacks the column.
     """
@@ -100,8 +178,8 @@ class RowsWithoutLabel:
     found: list[tuple[str, object]] = field(default_factory=list)
     without_column: Row | None = None
 
-    def holds(self, row: Row, convert: Callable[[object], object] = class_label) -> bool:
-        """Return True if the row has no label, and note the row.
+    def holds(self, row: Row, blank: Collection[str] = BLANK) -> bool:
+        """Return True if the row has no label, as its value is null or one of the strings ``blank``; note such a row.
 
         A missing column is an error of its own, unless rows without a label are to be dropped.
         """
@@ -110,7 +188,7 @@ class RowsWithoutLabel:
                 return False
             self.without_column = self.without_column or row
         value = row.values.get(self.column)
-        lacking = lacks_label(value, convert)
+        lacking = lacks_label(value, blank)
         if lacking:
             self.add(row.where, value)
         return lacking
@@ -129,7 +207,7 @@ class RowsWithoutLabel:
         """
         names: dict[str, None] = {}
         for each in examples:
-            names |= dict.fromkeys(_names_in(each.label))
+            names |= dict.fromkeys(names_in(each.label))
         marks = unlabelled_marks(names, self.known)
         kept = []
         for each in examples:
@@ -142,7 +220,9 @@ class RowsWithoutLabel:
         check_spelling(kept, self.column)
         if not self.known:
             check_vectors(kept, self.column)
-        kept = self._one_spelling(kept)
+            if not self.normalise:
+                option = "" if self.normalise is None else OPTION
+                check_looks((names_in(each.label) for each in kept), self.column, option)
         if not self.known and {"-1", "0", "1"} == names.keys():
             warnings.warn(
                 f"the labels in {self.column!r} are -1, 0 and 1, which are taken as three classes. If -1 marks rows "
@@ -151,23 +231,6 @@ class RowsWithoutLabel:
                 stacklevel=3,
             )
         return kept
-
-    def _one_spelling(self, examples: list[ExampleT]) -> list[ExampleT]:
-        """Return the examples with one name for labels that look alike, if that is wanted; else warn of such labels."""
-        rows = [_names_in(each.label) for each in examples]
-        if not self.normalise:
-            if not self.known:
-                check_looks(rows, self.column, "" if self.normalise is None else OPTION)
-            return examples
-        names = one_spelling(rows, self.known)
-        return [
-            each.relabelled(
-                names[each.label] if isinstance(each.label, str) else tuple(dict.fromkeys(map(names.get, row)))
-            )
-            if row
-            else each
-            for each, row in zip(examples, rows, strict=True)
-        ]
 
     def check(self, others: int) -> None:
         """Refuse the rows without a label, unless they are to be dropped and there are ``others``.
@@ -202,7 +265,7 @@ class RowsWithoutLabel:
         )
 
 
-def _names_in(label: object) -> tuple[str, ...]:
+def names_in(label: object) -> tuple[str, ...]:
     """Return the names in a label or a set of labels; none for a number."""
     if isinstance(label, str):
         return (label,)
@@ -211,7 +274,7 @@ def _names_in(label: object) -> tuple[str, ...]:
 
 def check_vectors(examples: Sequence[LabelledRow], column: str) -> None:
     """Refuse rows that all have the labels 0 and 1, or False and True: multi-hot vectors of two labels."""
-    found = {frozenset(_names_in(each.label)) for each in examples if isinstance(each.label, tuple)}
+    found = {frozenset(names_in(each.label)) for each in examples if isinstance(each.label, tuple)}
     if found in ({frozenset(("0", "1"))}, {frozenset(("False", "True"))}):
         raise InvalidInput(
             f"the labels in {column!r} are a zero and a one in every row: expected the names of labels, got multi-hot "
@@ -224,7 +287,7 @@ def check_spelling(examples: Iterable[LabelledRow], column: str) -> None:
     spelled: dict[str, tuple[object, str]] = {}
     for each in examples:
         if isinstance(each.label, str | tuple):
-            names = _names_in(each.label)
+            names = names_in(each.label)
             for value in given_labels(each.given) or names:
                 name = class_label(value)
                 if name not in names:  # a number of a multi-hot vector
@@ -238,13 +301,101 @@ def check_spelling(examples: Iterable[LabelledRow], column: str) -> None:
                     )
 
 
-def converted(row: Row, column: str, convert: Callable[[object], object], names: Sequence[str] = ()) -> object:
-    """Return the converted value of a label column; an InvalidInput then begins with the row and the column.
-
-    ``names`` are the labels of multi-hot vectors.
-    """
+def converted(row: Row, column: str, convert: Callable[[object], object]) -> object:
+    """Return the converted value of a label column; an InvalidInput then begins with the row and the column."""
     value = value_at(row, column)
     try:
-        return label_set(value, names) if convert is label_set else convert(value)
+        return convert(value)
     except InvalidInput as error:
         raise InvalidInput(f"{row.where}: the label in {column!r}: {error}") from error
+
+
+# --- labels that look alike ---
+
+
+def normalised(name: str) -> str:
+    """Return a label in NFC, without invisible characters and outer spaces, and with single spaces."""
+    if name.isascii():
+        return " ".join(name.split()) or name
+    return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFC", name)).split()) or name
+
+
+def look(name: str) -> str:
+    r"""Return a key that is equal for labels that look alike.
+
+    >>> look("SPORT ") == look("sport") == look("\uff33port"), look("cafe\u0301") == look("caf\u00e9")
+    (True, True)
+    """
+    if name.isascii():
+        return normalised(name).casefold()
+    visible = "".join(each for each in name if unicodedata.category(each) != "Cf" and each not in "\ufe0e\ufe0f")
+    return normalised(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold()))
+
+
+def spelled(name: str, beside: Iterable[str] = ()) -> str:
+    r"""Return a label in quotes, with its Unicode form if that is not NFC or tells it from another one.
+
+    >>> spelled("sport\u00a0"), spelled("cafe\u0301"), spelled("caf\u00e9", ["cafe\u0301"])
+    ("'sport\\xa0'", "'café' (NFD)", "'café' (NFC)")
+    """
+    if name.isascii():
+        return repr(name)
+    composed = unicodedata.normalize("NFC", name)
+    if composed != name:
+        return f"{composed!r} ({'NFD' if unicodedata.is_normalized('NFD', name) else 'not NFC'})"
+    alike = any(each != name and unicodedata.normalize("NFC", each) == name for each in beside)
+    wide = any(
+        unicodedata.east_asian_width(each) == "F" and unicodedata.normalize("NFKC", each) != each for each in name
+    )
+    return f"{name!r}{' (NFC)' if alike else ' (full-width)' if wide else ''}"
+
+
+def near_label(name: str, known: Sequence[str]) -> str:
+    """Return a hint for the end of a message about an unknown label; empty if none of the known ones is like it."""
+    alike = next((each for each in known if look(each) == look(name)), None)
+    if alike is None:
+        return did_you_mean(name, known)
+    return f" It looks like {spelled(alike, [name])}: {OPTION} reads it as this label."
+
+
+def check_looks(rows: Iterable[Iterable[str]], column: str, option: str = OPTION) -> None:
+    """Warn of labels that look alike.
+
+    Warns:
+        LabelsAmbiguous: The labels of the rows look alike; the message counts them.
+    """
+    counts = Counter(name for names in rows for name in names)
+    alike = [group for group in _alike(counts).values() if len(group) > 1]
+    if not alike:
+        return
+    shown = "; ".join(
+        ", ".join(
+            f"{spelled(name, group)} ({counts[name]:,})" for name in sorted(group, key=lambda each: -counts[each])
+        )
+        for group in alike[:_MOST_SHOWN]
+    )
+    more = f"; and {len(alike) - _MOST_SHOWN:,} more groups" if len(alike) > _MOST_SHOWN else ""
+    warnings.warn(
+        f"labels in {column!r} look alike and are taken as different: {shown}{more}. Write each in one way"
+        f"{f', or take them as one: {option}' if option else ''}.",
+        LabelsAmbiguous,
+        stacklevel=4,
+    )
+
+
+def one_spelling(rows: Iterable[Iterable[str]], known: Collection[str] = ()) -> Mapping[str, str]:
+    """Return one name for all labels that look alike: the ``known`` one, else the most frequent one, `normalised`."""
+    counts = Counter(name for names in rows for name in names)
+    of_known, found = _alike(known), dict[str, str]()
+    for key, group in _alike(counts).items():
+        names = of_known.get(key) or [normalised(max(group, key=lambda each: counts[each]))]
+        # Known labels that look alike stay apart: a label that is none of them is unknown.
+        found |= {name: name if name in names or len(names) > 1 else names[0] for name in group}
+    return found
+
+
+def _alike(names: Iterable[str]) -> Mapping[str, list[str]]:
+    groups = defaultdict[str, list[str]](list)
+    for name in names:
+        groups[look(name)].append(name)
+    return groups

@@ -1,96 +1,22 @@
-"""Values of a label column and what they mean: a class, a set of labels, or a number."""
+"""Sets of labels, multi-hot vectors, and numbers, in the values of a label column."""
 
-import itertools
 import json
 import math
 import re
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 
 from bothways.choices import LabelValue
-from bothways.data.columns import (
-    check_encodable,
-    first_duplicate,
-    plain_scalar,
-    unwrapped,
-    written_list,
-)
+from bothways.data.columns import first_duplicate, plain_scalar, unwrapped, written_list
+from bothways.data.label_rows import DECIMAL, NAME_THE_LABELS, class_label, described, kind_of_label
 from bothways.errors import InvalidInput, LabelsAmbiguous, shown
 
-# Python does not convert integers of more than 4,300 digits to text.
-_MAX_CLASS_NUMBER = 10**100
 _SEPARATOR = "|"
-# float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
-DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _BITS = {"0", "1", "False", "True"}
 _NUMBER = r"(?:[+-]?\d+(?:\.0*)?|True|False)"
 _NUMBERS = re.compile(rf"[\[(]\s*{_NUMBER}(?:\s*[\s,;|]\s*{_NUMBER})*\s*,?\s*[\])]", re.ASCII)
 _ZEROS_AND_ONES = re.compile(r"[01](?:\.0*)?(?:\s*[\s,;|]\s*[01](?:\.0*)?)+", re.ASCII)
-
-
-def class_label(value: object) -> str:
-    """Convert a value to a class name: whole numbers and booleans become strings, and ``2.0`` becomes ``"2"``.
-
-    Raises:
-        InvalidInput: The value is null, blank, a fraction, not finite, a list or an object, or holds half of a
-            surrogate pair.
-    """
-    value = plain_scalar(value)
-    if isinstance(value, str) and value.strip():
-        check_encodable(value, "the class name")
-        return value
-    if isinstance(value, bool | int) and abs(value) < _MAX_CLASS_NUMBER:
-        return str(value)
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    raise InvalidInput(f"expected a class name (a string or a whole number), got {_described(value)}.")
-
-
-def in_order(names: Collection[str], categories: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return class names in the order of their numbers if all are numbers, as in scikit-learn, else in that of text.
-
-    Names of ``categories`` keep the order of these; categories that are not among the names are left out.
-
-    >>> in_order({"10", "9", "-1"}), in_order({"10", "9", "b"})
-    (('-1', '9', '10'), ('10', '9', 'b'))
-    """
-    if categories and set(names) <= set(categories):
-        return tuple(name for name in categories if name in names)
-    if all(map(DECIMAL.fullmatch, names)):
-        return tuple(sorted(names, key=lambda name: (Decimal(name), name)))
-    return tuple(sorted(names))
-
-
-def kind_of_label(value: object) -> type:
-    """Return the kind of a label: ``str``, ``bool``, or ``float`` for any number."""
-    value = plain_scalar(value)
-    return type(value) if isinstance(value, str | bool) else float
-
-
-def given_labels(value: object) -> Sequence[object]:
-    """Return the labels in the value of a label column that are not strings, or in a list of labels.
-
-    >>> given_labels(3), given_labels([1, "a"]), given_labels("a|b")
-    ((3,), (1, 'a'), ())
-    """
-    if isinstance(value, list | tuple):
-        return tuple(map(plain_scalar, value))
-    return () if isinstance(value, str) else (plain_scalar(value),)
-
-
-def values_of(names: Sequence[str], given: Iterable[object]) -> tuple[LabelValue, ...]:
-    """Return the labels with these names in the types in which they were ``given`` first; empty if all are strings.
-
-    >>> values_of(["1", "2", "a"], [2, "1", [1, "a"]])
-    (1, 2, 'a')
-    """
-    found: dict[str, LabelValue] = {}
-    for label in itertools.chain.from_iterable(map(given_labels, given)):
-        if isinstance(label, int | float):
-            found.setdefault(class_label(label), label)
-    values = tuple(found.get(name, name) for name in names)
-    return () if values == tuple(names) else values
 
 
 def declared(labels: Sequence[LabelValue]) -> tuple[LabelValue, ...]:
@@ -140,7 +66,7 @@ def label_set(value: object, names: Sequence[str] = ()) -> tuple[str, ...]:
         _check_one_kind(value)
     else:
         raise InvalidInput(
-            f"expected a list of labels, or a string of labels separated by {_SEPARATOR!r}, got {_described(value)}."
+            f"expected a list of labels, or a string of labels separated by {_SEPARATOR!r}, got {described(value)}."
         )
     found = tuple(class_label(part) for part in parts)
     if names and found and set(found) <= _BITS and not set(names) <= _BITS:
@@ -165,12 +91,6 @@ def _written_labels(value: str) -> Sequence[object]:
         _check_separator(value)
         parts = [part.strip() for part in value.split(_SEPARATOR)] if value.strip() else []
     return parts
-
-
-NAME_THE_LABELS = (
-    "Name the labels in the order of the numbers: labels=[...] when the model is opened, or --labels a,b,c; or write "
-    "the names of the labels that a row has, in Python [name for name, has in zip(names, vector) if has]."
-)
 
 
 def _check_repeats(names: Sequence[str]) -> None:
@@ -230,18 +150,11 @@ def number(value: object) -> float:
             return result
         if math.isfinite(result):
             raise InvalidInput(
-                f"expected a number from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, got {_described(value)}: scale the "
+                f"expected a number from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, got {described(value)}: scale the "
                 "numbers, ideally to a few units around 0."
             )
-    raise InvalidInput(f"expected a finite number, got {_described(value)}.")
+    raise InvalidInput(f"expected a finite number, got {described(value)}.")
 
 
-def _described(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, str) and not value.strip():
-        return "an empty string" if not value else "only white space"
-    if isinstance(value, str | bool | int | float):
-        text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a very long integer"
-        return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
-    return f"a value of type {type(value).__name__}"
+BLANKS: Mapping[Callable[[object], object], Collection[str]] = {label_set: (), number: ("", "-", "nan")}
+"""Strings that stand for no label, for a converter; a blank is an empty set. For others see `BLANK`."""

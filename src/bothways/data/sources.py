@@ -23,9 +23,9 @@ from bothways.data.formats import (
     is_gzip_name,
     parquet_rows,
 )
-from bothways.data.label_rows import RowsWithoutLabel, converted
-from bothways.data.labels import class_label
-from bothways.data.tables import DataFrameLike, is_column, plain, remedy, table_rows
+from bothways.data.label_rows import BLANK, RowsWithoutLabel, class_label, converted, names_in, one_spelling
+from bothways.data.labels import BLANKS, label_set
+from bothways.data.tables import DataFrameLike, categories_of, is_column, plain, remedy, table_rows
 from bothways.errors import InvalidInput
 from bothways.reading import (
     LONGEST_IN_DOCUMENT,
@@ -72,10 +72,6 @@ class Example(Generic[LabelT]):
     row: int
     where: str = field(default="a row", compare=False)
     given: object = field(default=None, compare=False)
-
-    def relabelled(self, label: Any) -> "Example[LabelT]":  # noqa: ANN401 (of the kind of its own label)
-        """Return the example with another label."""
-        return replace(self, label=label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +180,55 @@ def read_examples(
     else:
         columns, read = text.input_columns, text.read
     without, examples = RowsWithoutLabel(label, unlabelled, known, normalise), []
+    blank = BLANKS.get(convert, BLANK)
+    if names and convert is label_set:
+        convert = partial(label_set, names=names)
     for row in read_rows(source, format=format, columns={*columns, label}):
-        if without.holds(row, convert):
+        if without.holds(row, blank):
             continue
-        value = converted(row, label, convert, names)
+        value = converted(row, label, convert)
         examples.append(Example(read(row), value, row.number, row.where, row.values[label]))
-    return without.settle(examples)
+    found = without.settle(examples)
+    if not normalise:
+        return found
+    spelling = one_spelling((names_in(each.label) for each in found), known)
+    return [replace(each, label=_respelled(each.label, spelling)) for each in found]
+
+
+def _respelled(label: object, names: Mapping[str, str]) -> object:
+    """Return a label with other names; a number as it is."""
+    match label:
+        case str():
+            return names[label]
+        case tuple():
+            return tuple(dict.fromkeys(names[name] for name in label))
+    return label
+
+
+def category_names(source: object, column: str | None) -> tuple[str, ...]:
+    """Return the names of the categories of a column in their order, also of a Parquet file; see `categories_of`."""
+    if column is None:
+        return ()
+    if isinstance(source, str | os.PathLike):
+        found = _parquet_categories(str(source), column) if str(source).lower().endswith(".parquet") else ()
+    else:
+        found = categories_of(source, column)
+    try:
+        return tuple(map(class_label, found))
+    except InvalidInput:  # of a category that does not occur, since the labels of the rows were read before
+        return ()
+
+
+def _parquet_categories(path: str, column: str) -> tuple[object, ...]:
+    """Return the values of a dictionary column of a Parquet file that was read before, in their order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        schema = file.schema_arrow
+        if column not in schema.names or not pa.types.is_dictionary(schema.field(column).type):
+            return ()
+        return categories_of(file.read(columns=[column]), column)
 
 
 def read_tagged(

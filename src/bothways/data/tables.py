@@ -7,15 +7,16 @@ become None. Integers of a ``ClassLabel`` feature become class names; -1, which 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import methodcaller
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from bothways.data.categories import LabelledRows, column_categories, known
 from bothways.data.columns import Row, check_columns
 from bothways.errors import InvalidInput, shown
 
 _ROWS_AT_ONCE = 1024
 _listed = methodcaller("tolist")
 _DEEPEST = 100
+
+_T = TypeVar("_T")
 
 
 class DataFrameLike(Protocol):
@@ -28,13 +29,13 @@ class DataFrameLike(Protocol):
 
 def table_rows(source: object, name: str) -> Iterator[Mapping[str, object]] | None:
     """Return the rows of a table as a stream, with unconverted cells (see `plain`); None if it is not a table."""
-    read = known(source, _TABLES)
+    read = _known(source, _TABLES)
     return None if read is None else read(source, name)
 
 
 def is_column(source: object) -> bool:
     """Test whether ``source`` is one column: a Series, an Arrow array, a column of a Dataset or a NumPy array."""
-    return known(source, _COLUMNS) is not None
+    return _known(source, _COLUMNS) is not None
 
 
 def items_of(source: object) -> Iterator[object] | None:
@@ -45,16 +46,51 @@ def items_of(source: object) -> Iterator[object] | None:
     if _axes(source) == 0 or isinstance(source, str | bytes | bytearray | Mapping):
         return None
     items: Iterable[object] | None = table_rows(source, f"the given {type(source).__name__}")
-    if items is None and (read := known(source, _COLUMNS)):
+    if items is None and (read := _known(source, _COLUMNS)):
         items = read(source)
     if items is None and isinstance(source, Iterable):
         items = source
     return None if items is None else map(plain, items)
 
 
+def _known(value: object, kinds: Mapping[str, _T]) -> _T | None:
+    """Return the entry for the type of a value, or for a base of it, by names such as ``pandas.DataFrame``."""
+    for kind in type(value).__mro__:
+        if found := kinds.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}"):
+            return found
+    return None
+
+
+class LabelledRows(list[Row]):
+    """Rows with labels, and the order of the categories if the labels were a column or a table that has one."""
+
+    def __init__(self, rows: Iterable[Row], label: str, categories: Sequence[object]) -> None:
+        super().__init__(rows)
+        self.label = label
+        self.categories = categories
+
+
+def categories_of(source: object, column: str) -> tuple[object, ...]:
+    """Return the categories of a column in their order, also those that do not occur; empty if it has none.
+
+    They are those of a ``ClassLabel``, also in lists, of a Categorical or an Enum of pandas and polars, and of a
+    dictionary of Arrow.
+    """
+    if isinstance(source, LabelledRows):
+        return tuple(source.categories) if column == source.label else ()
+    read = _known(source, _COLUMNS_OF)
+    return () if read is None else _categories(read(source, column))
+
+
+def _categories(column: object) -> tuple[object, ...]:
+    """Return the categories of a column, see `categories_of`."""
+    read = _known(column, _CATEGORIES)
+    return () if read is None else tuple(read(column))
+
+
 def remedy(source: object) -> str | None:
     """Return advice for messages about a DatasetDict or LazyFrame, which is not yet a table; None for other types."""
-    return known(source, _REMEDIES)
+    return _known(source, _REMEDIES)
 
 
 def plain(value: object, depth: int = 0) -> object:
@@ -67,7 +103,7 @@ def plain(value: object, depth: int = 0) -> object:
         return value
     if depth > _DEEPEST:
         raise InvalidInput(f"expected values nested at most {_DEEPEST} deep, got more: flatten them.")
-    if listed := known(value, _ARRAYS):
+    if listed := _known(value, _ARRAYS):
         value = listed(value)
     # Exactly these types: a named tuple or another type of mapping has a meaning of its own for the user.
     if type(value) is list:
@@ -78,7 +114,11 @@ def plain(value: object, depth: int = 0) -> object:
         return {key: plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, float):
         return None if math.isnan(value) else value
-    return None if known(value, _MISSING) else value
+    return None if _known(value, _MISSING) else value
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 def _axes(value: object) -> int | None:
@@ -156,6 +196,27 @@ _COLUMNS: Mapping[str, Callable[[Any], Iterable[object]]] = {
     "datasets.IterableColumn": iter,
     "torch.Tensor": _listed,
 }
+_COLUMNS_OF: Mapping[str, Callable[[Any, str], object]] = {
+    "pandas.DataFrame": lambda frame, column: frame.get(column),
+    "polars.DataFrame": lambda frame, column: frame[column] if column in frame.columns else None,
+    "pyarrow.Table": lambda table, column: table[column] if column in table.schema.names else None,
+    "pyarrow.RecordBatch": lambda table, column: table[column] if column in table.schema.names else None,
+    "datasets.Dataset": lambda dataset, column: (dataset.features or {}).get(column),
+    "datasets.IterableDataset": lambda dataset, column: (dataset.features or {}).get(column),
+}
+_CATEGORIES: Mapping[str, Callable[[Any], Iterable[object]]] = {
+    "pandas.Series": lambda series: series.cat.categories.tolist() if _kind(series.dtype) == "CategoricalDtype" else (),
+    "polars.Series": lambda series: (
+        series.cat.get_categories().to_list() if _kind(series.dtype) in ("Categorical", "Enum") else ()
+    ),
+    "pyarrow.ChunkedArray": lambda array: next(map(_categories, array.unify_dictionaries().chunks), ()),
+    "pyarrow.DictionaryArray": lambda array: array.dictionary.to_pylist(),
+    "datasets.Column": lambda column: _categories(column.features),
+    "datasets.ClassLabel": lambda feature: feature.names,
+    "datasets.List": lambda feature: _categories(feature.feature),
+    "datasets.LargeList": lambda feature: _categories(feature.feature),
+    "datasets.Sequence": lambda feature: _categories(feature.feature),
+}
 _REMEDIES = {
     "datasets.DatasetDict": "Choose one of its splits, such as data['train'].",
     "datasets.IterableDatasetDict": "Choose one of its splits, such as data['train'].",
@@ -225,7 +286,7 @@ def labelled_rows(
     found = items_of(labels)
     if found is None:
         raise InvalidInput(f"expected a list of labels, one for each of the {many}, got {_got(labels)}")
-    listed, categories = list(found), column_categories(labels)
+    listed, categories = list(found), _categories(labels)
     if table_rows(labels, "the given labels") is not None:
         listed, categories = _marked(listed, type(labels).__name__)
     if len(listed) != len(given):

@@ -11,6 +11,7 @@ from bothways.checkpoints.hub import locate
 from bothways.choices import Unlabelled
 from bothways.data import RowsWithoutLabel, Source, class_label, number, read_rows, text_at, value_at
 from bothways.data.judgments import check_grade
+from bothways.data.labels import BLANKS
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.metrics.ranking import ranking_outcomes
 from bothways.evaluation.outcomes import Outcomes
@@ -118,7 +119,7 @@ def read_candidates(
     rows = [
         (row.where, text_at(row, query), text_at(row, passage), class_label(value_at(row, label)))
         for row in read_rows(data)
-        if not without.holds(row, number)
+        if not without.holds(row, BLANKS[number])
     ]
     without.check(len(rows))
     labels = {value for *_, value in rows}

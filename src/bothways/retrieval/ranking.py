@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bothways.data.labels import DECIMAL
+from bothways.data.label_rows import DECIMAL
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.tasks.embedding.representation import DenseVectors
 

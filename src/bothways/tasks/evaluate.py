@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bothways.choices import LabelValue
 from bothways.data import Row, Source, class_label, read_rows
 from bothways.data.columns import with_gaps, with_text
-from bothways.data.spelling import spelled
+from bothways.data.label_rows import spelled
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import OperatingPoint, Report

@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from bothways import checkpoints, data
 from bothways.checkpoints.schema import Stored
-from bothways.choices import LabelValue, Merge
+from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
 from bothways.inference import Rows
@@ -71,11 +71,6 @@ class Outputs(ABC, Generic[InputT, TruthT, PlacesT, PredictionT]):
     def labels(self) -> tuple[str, ...]:
         """Names of the outputs; empty if they have none."""
         return self.row_target.labels
-
-    @property
-    def label_values(self) -> tuple[LabelValue, ...]:
-        """The labels as predictions have them, in the types of the training data."""
-        return self.row_target.values or self.labels
 
     @property
     def comparable(self) -> tuple[str, ...]:

@@ -387,7 +387,8 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
     @property
     def labels(self) -> tuple[LabelValue, ...]:
         """The labels of the outputs, in the types of the training data; empty if the outputs have none."""
-        labels: tuple[LabelValue, ...] = self.fitted.outputs.label_values
+        outputs = self.fitted.outputs
+        labels: tuple[LabelValue, ...] = outputs.labels and (outputs.row_target.values or outputs.labels)
         return labels
 
     @property
@@ -418,7 +419,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         name = f"{type(self).__name__}({self.name!r}"
         if fitted is None:
             return f"{name}, not fitted)"
-        labels = fitted.outputs.label_values
+        labels = self.labels
         shown = [f"labels={list(labels[:5])}{' ...' if len(labels) > 5 else ''}"] if labels else []
         calibrated = fitted.outputs.confidence.calibration is not None
         return ", ".join([name, *shown, f"calibrated={calibrated})"])

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import App, Parameter
@@ -19,7 +19,7 @@ from bothways.tasks import embedding
 from bothways.tasks.columns import renamed
 from bothways.tasks.embedding.spec import NAMES, EmbeddingColumns, kind_of
 from bothways.tasks.registry import SPECS, task_class
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import NamedLabelData, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.compose import MultiTask, TaskData
@@ -313,16 +313,17 @@ def multitask(
             shared = compose.MultiTask.from_pretrained(
                 model, merge=merge, **inputs.open_options(reading, opening.in_full)
             )
-        labelled: dict[str, Any] = {"unlabelled": unlabelled, "normalise_labels": normalise_labels or None}
+        labelled = NamedLabelData(unlabelled=unlabelled, normalise_labels=normalise_labels or None)
         data = {name: _task_data(each, held_out.get(name), format, labelled) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
-    def next_step(model: "MultiTask") -> str:
-        # Tasks that read the same column of labels cannot be evaluated on the same rows.
-        one = "{}" if model.fitted.columns.has_own_label_columns else f"{{}} --task {next(iter(model.parts))}"
-        return runs.EVALUATE_NEXT.format(one)
+    return runs.train_and_save(output, training, run, fit, _next_step)
 
-    return runs.train_and_save(output, training, run, fit, next_step)
+
+def _next_step(model: "MultiTask") -> str:
+    # Tasks that read the same column of labels cannot be evaluated on the same rows.
+    one = "{}" if model.fitted.columns.has_own_label_columns else f"{{}} --task {next(iter(model.parts))}"
+    return runs.EVALUATE_NEXT.format(one)
 
 
 def _split_name(word: str, option: str) -> tuple[str, str]:
@@ -345,13 +346,14 @@ def _task_words(name: str, value: str) -> _TaskWords:
 
 
 def _task_data(
-    words: _TaskWords, validation: str | None, format_: Format | None, labelled: Mapping[str, Any]
+    words: _TaskWords, validation: str | None, format_: Format | None, labelled: NamedLabelData
 ) -> "TaskData":
     train, held_out = inputs.labelled_source(words.file, format_), inputs.optional_source(validation, format_)
+    reading = asdict(labelled)
     if words.target == "tagging":
-        return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label, **labelled)
+        return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label, **reading)
     columns = {"text": words.text, "label": words.label}
-    return compose.TaskData(train, held_out, **columns, target=words.target, **labelled)
+    return compose.TaskData(train, held_out, **columns, target=words.target, **reading)
 
 
 def _sampler(sampling: Sampling, temperature: float | None) -> "Sampler":

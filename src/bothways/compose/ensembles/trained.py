@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints.files import sha256_of, write_json
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS
-from bothways.choices import LabelValue
 from bothways.compose.ensembles.combining import (
     Combination,
     Disagreement,
@@ -198,11 +197,6 @@ class EnsembleOutputs:
     def labels(self) -> tuple[str, ...]:
         """Names of the outputs, in the order of the first member."""
         return self.own.labels
-
-    @property
-    def label_values(self) -> tuple[LabelValue, ...]:
-        """The labels as predictions have them."""
-        return self.own.label_values
 
     @property
     def comparable(self) -> tuple[str, ...]:

@@ -104,7 +104,6 @@ class MultiOutputs:
     parts: Mapping[str, TrainedHead]
 
     labels: ClassVar[tuple[str, ...]] = ()
-    label_values: ClassVar[tuple[str, ...]] = ()
     confidence: ClassVar[Confidence] = Confidence()
 
     def decide(self, scores: Sequence[TaskScores], options: object = None) -> list[MultiPrediction]:

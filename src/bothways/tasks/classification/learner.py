@@ -15,8 +15,9 @@ from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence, ConfidenceOptions
 from bothways.confidence.fitting import learn_classification
 from bothways.data import Example, Source
-from bothways.data.categories import category_names
-from bothways.data.labels import declared, names_of
+from bothways.data.label_rows import class_label
+from bothways.data.labels import declared
+from bothways.data.sources import category_names
 from bothways.data.windows import digest_of
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import ConformalInterval
@@ -47,6 +48,7 @@ from bothways.tasks.heads.target_training import (
     with_fitted_thresholds,
 )
 from bothways.tasks.heads.targets import (
+    LabelReading,
     Logits,
     MultiLabel,
     Regression,
@@ -149,14 +151,12 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
             raise InvalidInput("class_weights need labels, but this model predicts a number: leave class_weights out.")
         variant, pairs = converter(kind), isinstance(columns, PairColumns)
         labels = declared(opening.labels) if before is None and opening.labels is not None else ()
-        known = names_of(labels) if before is None else before.labels
-        vectors = () if kind != "multi" else known if before is None else before.vector_labels
-        normalise = given.normalise_labels
-        if normalise is None:
-            normalise = before is not None and before.normalise_labels
+        known = tuple(map(class_label, labels)) if before is None else before.labels
+        reading = LabelReading(known if kind == "multi" else ()) if before is None else before.target.reading
+        reading = reading.with_option(given.normalise_labels)
 
         def read(source: Source, known: Sequence[str]) -> list[Example[object]]:
-            return read_labelled(source, columns, variant, given.unlabelled, known, vectors, normalise=normalise)
+            return read_labelled(source, columns, variant, given.unlabelled, known, reading)
 
         examples = read(data.train, known)
         merge: Merge = check_merge(opening.merge or "weighted_mean") if before is None else before.merge
@@ -172,11 +172,10 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
                 examples, 0.1, seed, variant.names, group=lambda each: each.text[0] if pairs else each.text
             )
         categories = category_names(data.train, columns.truth)
-        target = target_of(kind, examples, None if before is None else before.target, labels, categories)
+        target = target_of(kind, examples, None if before is None else before.target, labels, categories, reading)
         target = at_threshold(target, opening.threshold)
         ranking = PairRanking.of(target, held_out) if pairs else None
-        outputs = LabelOutputs(target, merge, vector_labels=vectors, normalise_labels=normalise)
-        return cls(outputs, given, ranking), examples, held_out
+        return cls(LabelOutputs(target, merge), given, ranking), examples, held_out
 
     @override
     def check_data(self, training: StoredInputs, held: StoredInputs) -> tuple[int, ...]:

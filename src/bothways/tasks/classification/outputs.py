@@ -20,7 +20,8 @@ from bothways.choices import LabelValue, Merge, Unlabelled
 from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_guarantee
 from bothways.confidence.fitting import open_confidence, write_confidence
 from bothways.data import Example, Source, class_label, read_examples
-from bothways.data.labels import declared, names_of, values_of
+from bothways.data.label_rows import values_of
+from bothways.data.labels import declared, names_of
 from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed, UnsupportedConfig, shown
 from bothways.evaluation.calibration import LabelSets
 from bothways.evaluation.detectors import DetectorInput
@@ -30,7 +31,9 @@ from bothways.tasks.backend import Backend
 from bothways.tasks.classification.spec import LabelOpening, LabelPrediction
 from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
 from bothways.tasks.heads.targets import (
+    PLAIN_READING,
     Classification,
+    LabelReading,
     MultiLabel,
     Prediction,
     Regression,
@@ -54,16 +57,13 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     """Outputs for each text or pair: a single label, multiple labels, or a regression value.
 
     ``merge`` is the method for merging the windows of a long text. Hidden states of ``layers`` layers are appended to
-    the logits, for the out-of-domain detector. ``vector_labels`` are the labels of multi-hot vectors in data, in the
-    order that was declared; empty if none was. With ``normalise_labels``, labels that look alike are read as one.
+    the logits, for the out-of-domain detector.
     """
 
     target: Target
     merge: Merge = "weighted_mean"
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
     layers: int = 0
-    vector_labels: tuple[str, ...] = ()
-    normalise_labels: bool = False
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "classification head"
@@ -85,10 +85,8 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[object]]:
         given = options_of(NamedLabelData, options)
-        normalise = self.normalise_labels if given.normalise_labels is None else given.normalise_labels
-        return read_labelled(
-            data, columns, self.target, given.unlabelled, self.labels, self.vector_labels, normalise=normalise
-        )
+        reading = self.target.reading.with_option(given.normalise_labels)
+        return read_labelled(data, columns, self.target, given.unlabelled, self.labels, reading)
 
     @override
     def encode(self, examples: Sequence[Example[object]]) -> Truth:
@@ -158,7 +156,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         confidence, calibration = self.confidence, self.confidence.calibration
         numbers = {} if confidence.temperature is None else asdict(confidence.temperature)
         method = None if calibration is None else {"method": calibration.method, **numbers}
-        facts: dict[str, object] = {"labels": list(self.label_values), "calibration": method}
+        facts: dict[str, object] = {"labels": list(self.target.values or self.labels), "calibration": method}
         match self.target:
             case MultiLabel(thresholds_C=thresholds_C):
                 thresholds = thresholds_C.tolist()
@@ -199,7 +197,10 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
             order = ()
         elif set(order) != set(target.labels):
             raise damaged("vector_labels", f"the labels {', '.join(target.labels)}", list(order))
-        return cls(target, merge, confidence, confidence.layers, order, stored.normalise_labels)
+        match target:
+            case SingleLabel() | MultiLabel():
+                target = replace(target, reading=LabelReading(order, stored.normalise_labels))
+        return cls(target, merge, confidence, confidence.layers)
 
     @override
     def settings(self) -> Mapping[str, object]:
@@ -213,8 +214,9 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
             case _:
                 values = {"label_values": list(self.target.values)} if self.target.values else {}
                 own = {**values, **stored_thresholds(self.target)}
-        own |= {"vector_labels": list(self.vector_labels)} if self.vector_labels else {}
-        own |= {"normalise_labels": True} if self.normalise_labels else {}
+        reading = self.target.reading
+        own |= {"vector_labels": list(reading.vector_labels)} if reading.vector_labels else {}
+        own |= {"normalise_labels": True} if reading.normalise else {}
         return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
 
 
@@ -224,9 +226,7 @@ def read_labelled(
     target: Target | type[SingleLabel] | type[MultiLabel] | type[Regression],
     unlabelled: Unlabelled = "error",
     known: Collection[str] = (),
-    names: Sequence[str] = (),
-    *,
-    normalise: bool = False,
+    reading: LabelReading = PLAIN_READING,
 ) -> list[Example[object]]:
     """Return labelled texts or pairs; see `bothways.data.read_examples`."""
     match columns:
@@ -238,8 +238,8 @@ def read_labelled(
                 convert=target.convert,
                 unlabelled=unlabelled,
                 known=known,
-                names=names,
-                normalise=normalise,
+                names=reading.vector_labels,
+                normalise=reading.normalise,
             )
         case _:
             raise TypeError(f"expected columns of texts or pairs, got {type(columns).__name__}")

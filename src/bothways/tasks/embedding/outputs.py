@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from bothways import data
 from bothways.choices import SimilarityName, Unlabelled
 from bothways.confidence.confidence import Confidence
+from bothways.data.label_rows import BLANK
+from bothways.data.labels import BLANKS
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs, usual_kind
 from bothways.tasks.scores import Scores, TaskPrediction, TokensRead
@@ -50,10 +52,6 @@ class EmbeddingRow:
     columns: EmbeddingColumns  # the kind of row
     given: object = None  # the label before the conversion
 
-    def relabelled(self, label: Any) -> EmbeddingRow:  # noqa: ANN401 (of the kind of its own label)
-        """Return the row with another label."""
-        return replace(self, label=label)
-
 
 def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source, EmbeddingColumns]:
     """Return a source and the kind of its rows, which the columns of the first row determine.
@@ -78,7 +76,7 @@ def read_embedding_rows(
     rows, name = [], columns.truth
     without = data.RowsWithoutLabel(name, unlabelled)
     for row in data.read_rows(source):
-        if name and without.holds(row, columns.converter):
+        if name and without.holds(row, BLANKS.get(columns.converter, BLANK)):
             continue
         texts = tuple(data.text_at(row, column) for column in columns.texts)
         given = data.value_at(row, name) if name else None
@@ -156,7 +154,6 @@ class EmbeddingOutputs:
     """The outputs of an embedder: similarities of pairs, or reciprocal ranks; without labels and calibration."""
 
     labels: ClassVar[tuple[str, ...]] = ()
-    label_values: ClassVar[tuple[str, ...]] = ()
     comparable: ClassVar[tuple[str, ...]] = ()
     confidence: ClassVar[Confidence] = Confidence()
 

@@ -97,7 +97,7 @@ class Combiner(ABC, Generic[OutputsT, InputT, TruthT, PlacesT]):
 
     def names(self) -> dict[str, object]:
         """Return the names of the outputs, as JSON values."""
-        return {"labels": list(self.outputs.label_values)}
+        return {"labels": list(self.outputs.row_target.values or self.outputs.labels)}
 
     def state(self) -> dict[str, object]:
         """Return fitted values besides the temperature, as JSON values."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Example
-from bothways.data.labels import DECIMAL
+from bothways.data.label_rows import DECIMAL
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.metrics.tagging import TaggedWords
 from bothways.evaluation.temperature import Temperature

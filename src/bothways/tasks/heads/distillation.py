@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bothways.data import Example, Row, Source, read_rows
-from bothways.data.label_rows import lacks_label
+from bothways.data.label_rows import BLANK, lacks_label
+from bothways.data.labels import BLANKS
 from bothways.encoder import ScoreHead, heads
 from bothways.errors import EmptyInput, InvalidInput
 from bothways.evaluation.report import Validation
@@ -96,9 +97,9 @@ class DistillationData:
             if not texts:
                 raise _too_few(1)
             return cls(texts, held, split=False)
-        convert = outputs.row_target.convert
+        blank = BLANKS.get(outputs.row_target.convert, BLANK)
         labelled = [
-            row for row in rows if isinstance(row, Row) and not lacks_label(row.values.get(columns.truth), convert)
+            row for row in rows if isinstance(row, Row) and not lacks_label(row.values.get(columns.truth), blank)
         ]
         every = bool(rows) and len(labelled) == len(rows)
         given: Sequence[Example[object]] = outputs.read(labelled, columns, options) if every else _inputs(columns, rows)

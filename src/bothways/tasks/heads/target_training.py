@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.choices import LabelValue, TargetKind
-from bothways.data.labels import in_order, names_of, values_of
+from bothways.data.label_rows import class_label, in_order, values_of
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import ScoreHead
@@ -34,7 +34,17 @@ from bothways.evaluation.temperature import (
     fit_sigmoid_temperature,
 )
 from bothways.evaluation.thresholds import fit_common_threshold, fit_thresholds
-from bothways.tasks.heads.targets import AnyExample, Logits, MultiLabel, Regression, SingleLabel, Target, Truth
+from bothways.tasks.heads.targets import (
+    PLAIN_READING,
+    AnyExample,
+    LabelReading,
+    Logits,
+    MultiLabel,
+    Regression,
+    SingleLabel,
+    Target,
+    Truth,
+)
 
 # A standard deviation below this fraction of the largest value is a rounding error.
 _ROUNDING = 1e-13
@@ -46,6 +56,7 @@ def target_of(
     before: Target | None = None,
     declared: Sequence[LabelValue] = (),
     categories: Sequence[str] = (),
+    reading: LabelReading = PLAIN_READING,
 ) -> Target:
     """Return the target of training examples.
 
@@ -60,7 +71,7 @@ def target_of(
             names = in_order({name for example in examples for name in MultiLabel.names(example.label)}, categories)
             if not names:
                 raise InvalidInput("expected at least one label in the rows, got none: check the label column.")
-            target = MultiLabel(names)
+            target = MultiLabel(names, reading=reading)
         case "single":
             names = in_order({str(example.label) for example in examples}, categories)
             if len(names) < 2:
@@ -68,11 +79,11 @@ def target_of(
                     "a classifier needs at least two classes, but every row of the training data is labelled "
                     f"{names[0]!r}. Check the label column."
                 )
-            target = SingleLabel(names)
+            target = SingleLabel(names, reading=reading)
     if before is not None and before.kind == kind and set(before.labels) == set(names):
         names = before.labels
     if declared:
-        names = names_of(declared)
+        names = tuple(map(class_label, declared))
         return replace(target, labels=names, values=values_of(names, declared))
     return replace(target, labels=names, values=values_of(names, (example.given for example in examples)))
 

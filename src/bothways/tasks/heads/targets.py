@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bothways.choices import LabelValue, TargetKind
 from bothways.data import Example, class_label, label_set, number
-from bothways.data.spelling import near_label, spelled
+from bothways.data.label_rows import near_label, spelled
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.comparison import naming_hint
@@ -122,16 +122,38 @@ Prediction = Classification | MultiLabelPrediction | RegressionPrediction
 
 
 @dataclass(frozen=True, slots=True)
+class LabelReading:
+    """Rules for reading labels from data.
+
+    Attributes:
+        vector_labels: The labels of multi-hot vectors, in the order that was declared; empty if none was.
+        normalise: True if labels that look alike are one label.
+    """
+
+    vector_labels: tuple[str, ...] = ()
+    normalise: bool = False
+
+    def with_option(self, normalise: bool | None) -> LabelReading:
+        """Return the reading with an option of a call, which is None by default."""
+        return self if normalise is None else replace(self, normalise=normalise)
+
+
+PLAIN_READING = LabelReading()
+
+
+@dataclass(frozen=True, slots=True)
 class SingleLabel:
     """Exactly one of C labels.
 
     Attributes:
         labels: Names of the labels.
         values: The labels in the types of the data; empty if they are strings, as their names are.
+        reading: Rules for reading labels from data.
     """
 
     labels: tuple[str, ...]
     values: tuple[LabelValue, ...] = ()
+    reading: LabelReading = PLAIN_READING
 
     kind: ClassVar[TargetKind] = "single"
     problem_type: ClassVar[str] = "single_label_classification"
@@ -185,11 +207,13 @@ class MultiLabel:
         labels: Names of the labels.
         thresholds: Minimum calibrated probability for predicting each label; 0.5 for all if empty.
         values: The labels in the types of the data; empty if they are strings, as their names are.
+        reading: Rules for reading labels from data.
     """
 
     labels: tuple[str, ...]
     thresholds: tuple[float, ...] = ()
     values: tuple[LabelValue, ...] = ()
+    reading: LabelReading = PLAIN_READING
 
     kind: ClassVar[TargetKind] = "multi"
     problem_type: ClassVar[str] = "multi_label_classification"
@@ -275,6 +299,7 @@ class Regression:
     problem_type: ClassVar[str] = "regression"
     labels: ClassVar[tuple[str, ...]] = ("score",)
     values: ClassVar[tuple[LabelValue, ...]] = ()
+    reading: ClassVar[LabelReading] = PLAIN_READING
     outputs: ClassVar[int] = 1
     convert = staticmethod(number)
 

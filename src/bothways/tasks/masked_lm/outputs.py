@@ -112,7 +112,6 @@ class MaskedLMOutputs:
     reader: MaskReader
 
     labels: ClassVar[tuple[str, ...]] = ()
-    label_values: ClassVar[tuple[str, ...]] = ()
     confidence: ClassVar[Confidence] = Confidence()
 
     def search(self, text: str, index: int, options: FillOptions) -> Search[Scores[FoundFills]]:

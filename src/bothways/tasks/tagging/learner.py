@@ -18,7 +18,7 @@ from typing_extensions import override
 from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example
-from bothways.data.categories import category_names
+from bothways.data.sources import category_names
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.evaluation.intervals import share_error

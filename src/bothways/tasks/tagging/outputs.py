@@ -22,7 +22,7 @@ from bothways.choices import Scheme, Unlabelled
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_tagged
-from bothways.data.spelling import check_looks, one_spelling
+from bothways.data.label_rows import check_looks, one_spelling
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
 from bothways.evaluation.outcomes import Outcomes

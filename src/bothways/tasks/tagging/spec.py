@@ -12,7 +12,7 @@ from bothways.data import Row
 from bothways.data.columns import given_words
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import typed_texts
-from bothways.tasks.spec import Hub, NamedLabelData, NonBlank, PredictOptions, TaskSpec, TextInput
+from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec, TextInput
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -129,18 +129,20 @@ class TagFitting(TemperatureOptions):
 
     def __post_init__(self) -> None:
         TemperatureOptions.__post_init__(self)
-        NamedLabelData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels)  # checks them
+        TagData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels)  # checks them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagData(NamedLabelData):
+class TagData(LabelData):
     """Options for reading tagged data.
 
     Attributes:
         scheme: Scheme of the tags in the data; may differ from the model's. Default: recognised from the tags.
+        normalise_labels: Take tags that look alike, such as ``B-PER`` and ``B-Per``, as one tag. Default: as trained.
     """
 
     scheme: Scheme | None = None
+    normalise_labels: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

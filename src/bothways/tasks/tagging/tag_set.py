@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bothways.choices import Scheme
 from bothways.data import Example
-from bothways.data.spelling import near_label, spelled
+from bothways.data.label_rows import near_label, spelled
 from bothways.errors import InvalidInput
 from bothways.evaluation.tag_schemes import (
     OUTSIDE,
