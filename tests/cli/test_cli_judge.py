@@ -63,6 +63,15 @@ def test_labelled_rows_of_their_own_are_judged_and_said_to_be(judged, tmp_path):
     assert "40 of 40 labelled rows are not among the data: the judge read their own texts" in shown.err
 
 
+def test_files_of_any_name_are_read_in_a_given_format(judged, tmp_path):
+    for name in ("A", "gold_A"):
+        (tmp_path / name).write_bytes((judged / f"{name}.jsonl").read_bytes())
+    words = ("--judge", judged / "judge", "--labels", tmp_path / "gold_A", "--format", "jsonl", "--json")
+    (ranked,) = ok("judge", "rank", tmp_path / "A", *words).json()["systems"]
+    score = ok("judge", "score", judged / "judge", "--data", tmp_path / "A", *words[2:]).json()
+    assert ranked["estimates"] == score["estimates"]
+
+
 def test_a_ranking_has_every_system_and_writes_rows_to_label(judged, tmp_path):
     words = (
         *("judge", "rank", judged / "A.jsonl", judged / "B.jsonl", "--judge", judged / "judge"),

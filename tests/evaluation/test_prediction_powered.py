@@ -377,6 +377,10 @@ def test_no_number_of_labels_separates_equal_systems():
     same = separation(first, first, pairing="unpaired")
     assert (same.labels, same.low) == (None, -same.high)
     assert same.power_of_all == pytest.approx(0.05, abs=0.01)
+    # Nor do labels without any difference show that there is none.
+    assert separation(first, first, pairing="paired").high > 1e-4
+    constant = Sample([0.4] * 9, [0.4] * 9, [0.4, 0.4])
+    assert separation(constant, constant, pairing="paired").labels is None
 
 
 def test_the_interval_and_the_power_of_labels_on_all_rows_are_those_of_samples_of_that_size():

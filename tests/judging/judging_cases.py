@@ -1,6 +1,7 @@
 """Rows of question answering systems, and a judge that needs no model."""
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def without(rows, *names):
 class FakeClassifier:
     """Says that a pair is good where both texts begin with the same word, with a share of seeded mistakes."""
 
-    labels = ("0", "1")
+    fitted = SimpleNamespace(outputs=SimpleNamespace(labels=("0", "1")))
 
     def __init__(self, mistakes=0.1):
         self.mistakes = mistakes

@@ -55,6 +55,14 @@ def test_labelled_rows_that_are_not_among_the_data_are_judged_by_their_own_texts
     assert mixed.quality.report.n == 150
 
 
+def test_rows_that_all_name_one_system_give_the_score_its_name():
+    rows, gold = ([{**row, "system": "b"} for row in each] for each in (without(ROWS, LABEL), ROWS[:40]))
+    found = score_system(fake_judge(), rows, gold, name="a")
+    assert (found.system, found.estimate.labels, found.separate) == ("b", 40, 0)
+    with pytest.raises(InvalidInput, match="expected one of the systems 'b', got 'c'"):
+        score_system(fake_judge(), rows, [{**row, "system": "c"} for row in ROWS[:40]])
+
+
 def test_no_labels_are_refused():
     with pytest.raises(InvalidInput, match="expected human labels, got no file of labels and none in the column"):
         score_system(fake_judge(), without(ROWS, LABEL))

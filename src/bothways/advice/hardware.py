@@ -24,7 +24,7 @@ from bothways.errors import InvalidInput
 from bothways.threads import cgroup_folders, granted_cores
 
 PROBE_LAYERS, PROBE_TEXTS, PROBE_VOCABULARY = 2, 8, 1000
-PROBE_TRAINED = 4  # texts in a training step
+PROBE_TRAINED, PROBE_TRAINED_GPU = 4, 64  # texts in a training step
 PROBE_SECONDS = 0.4  # for each of the two timings
 
 HERE = "here"
@@ -87,7 +87,8 @@ def training_flops(config: EncoderConfig) -> float:
         pattern = replace(pattern, seen_whole=pattern.seen_whole[:PROBE_LAYERS])
     shape = replace(config, layers=PROBE_LAYERS, vocabulary=PROBE_VOCABULARY, pattern=pattern)
     encoder, length = Encoder(shape).train().to(device), min(TEXT_TOKENS, config.max_length or TEXT_TOKENS)
-    batch = random_texts(PROBE_TRAINED, length, PROBE_VOCABULARY).to(device)
+    texts = PROBE_TRAINED if device.type == "cpu" else PROBE_TRAINED_GPU
+    batch = random_texts(texts, length, PROBE_VOCABULARY).to(device)
     half = fast_precision(device) == "bfloat16"
 
     def step() -> None:
@@ -97,7 +98,7 @@ def training_flops(config: EncoderConfig) -> float:
         loss.backward()
         wait_for(device)
 
-    operations = 3 * PROBE_TRAINED * count_flops(shape, 1, length)
+    operations = 3 * texts * count_flops(shape, 1, length)
     return operations / median_seconds(step, PROBE_SECONDS)
 
 

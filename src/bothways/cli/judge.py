@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from bothways import judging
 from bothways import report as pages
-from bothways.choices import Format, JudgeDimension, Merge, Negatives, PpiMethod
+from bothways.choices import JudgeDimension, Merge, Negatives, PpiMethod
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, shortened
@@ -57,14 +57,13 @@ class EstimateOptions:
     json: opt.Json = False
     quiet: opt.Quiet = False
 
-    def settings(self, columns: TripleColumns, format_: Format | None) -> dict[str, Any]:
-        """Return the options as keyword arguments for the library's functions."""
+    def settings(self, columns: TripleColumns) -> dict[str, Any]:
+        """Return the options as keyword arguments for the library's functions, which get rows of a given format."""
         return {
             "columns": columns,
             "method": self.method,
             "level": self.level,
             "seed": self.seed,
-            "format": format_,
             "show_progress": False if self.quiet else None,
         }
 
@@ -198,7 +197,7 @@ def score(
     """
     inputs.check_piped({"--data": data, "--labels": estimate.labels})
     opened = judging.Judge.open(judge, estimate.dimension, **inputs.open_options(reading, model))
-    settings = estimate.settings(TripleColumns.named(opt.given_of(columns)), format)
+    settings = estimate.settings(TripleColumns.named(opt.given_of(columns)))
     labels = inputs.optional_source(estimate.labels, format)
     result = judging.score_system(
         opened, inputs.labelled_source(data, format), labels, name=_system_name(data), **settings
@@ -247,7 +246,7 @@ def rank(
     sources: dict[str, Any] = {name: inputs.labelled_source(path, format) for name, path in systems.items()}
     rates: dict[str, float] | None = None
     if truth == "labels":
-        rates = judging.truth_in_labels(sources, opened.dimension, names, format=format)
+        rates = judging.truth_in_labels(sources, opened.dimension, names)
     elif truth is not None:
         rates = judging.read_truth(truth, format=format)
     result = judging.rank_systems(
@@ -256,7 +255,7 @@ def rank(
         inputs.optional_source(estimate.labels, format),
         truth=rates,
         next_rows=next_rows if next is not None else 0,
-        **estimate.settings(names, format),
+        **estimate.settings(names),
     )
     if next is not None:
         count = write_rows(str(next), (each.to_dict(names) for each in result.next_rows))

@@ -214,13 +214,25 @@ def estimate_difference(
         method: See `estimate_mean`.
         level: Nominal coverage of the interval.
     """
+    return _estimate(*_compared(first, second, pairing), method, level)
+
+
+def _compared(
+    first: Sample, second: Sample, pairing: Pairing
+) -> tuple[list[Sample], tuple[float, float] | None, float]:
+    """Return the samples of a difference, the bounds of binary labels, and the weight of pseudo-rows."""
     binary = first.binary and second.binary
     if pairing == "paired":
         # Half a pseudo-row of each kind, as in Agresti and Min (2005); a whole one would widen the interval too much.
-        difference = _paired_difference(first, second)
-        return _estimate([difference], (-1.0, 1.0) if binary else None, 0.5, method, level)
+        return [_paired_difference(first, second)], (-1.0, 1.0) if binary else None, 0.5
     # The standard error of a difference is sqrt(2) times that of one mean, not twice; so pseudo-rows count less.
-    return _estimate([first, second], (0.0, 1.0) if binary else None, 1 / math.sqrt(2), method, level)
+    return [first, second], (0.0, 1.0) if binary else None, 1 / math.sqrt(2)
+
+
+def _pseudo_rows(sample: Sample, bounds: tuple[float, float] | None) -> Sequence[tuple[float, float]]:
+    """Return a row of each label on which the judge is as wrong as possible; none without bounds."""
+    scores = np.concatenate([sample.judge_scores, sample.unlabelled_judge_scores])
+    return () if bounds is None else ((bounds[0], float(scores.max())), (bounds[1], float(scores.min())))
 
 
 def _estimate(
@@ -237,8 +249,7 @@ def _estimate(
     def estimated(method: PpiMethod) -> PoweredMean:
         means = []
         for each in samples:
-            scores = np.concatenate([each.judge_scores, each.unlabelled_judge_scores])
-            wrong = () if bounds is None else ((bounds[0], float(scores.max())), (bounds[1], float(scores.min())))
+            wrong = _pseudo_rows(each, bounds)
             means.append(powered_mean(Moments.from_sample(each), wrong, method=method, weight=weight))
         return means[0] if len(means) == 1 else means[0].minus(means[1])
 
@@ -325,36 +336,38 @@ def separation(first: Sample, second: Sample, *, pairing: Pairing, level: float 
     """
     from scipy.special import ndtr
 
-    now = estimate_difference(first, second, pairing=pairing, level=level)
-    samples = [_paired_difference(first, second)] if pairing == "paired" else [first, second]
-    moments = [Moments.from_sample(each) for each in samples]
-    most = int(min(each.unlabelled for each in moments))
+    samples, bounds, weight = _compared(first, second, pairing)
+    now = _estimate(samples, bounds, weight, "ppi++", level)
+    moments = [(Moments.from_sample(each), _pseudo_rows(each, bounds)) for each in samples]
+    most = int(min(each.unlabelled for each, _ in moments))
 
-    def precision(more: int) -> tuple[float, float]:
-        """Return the standard error with more labels, at the best lambda, and the quantile of Student's t."""
-        variance, degrees = 0.0, 0.0
-        for each in moments:
-            labels, total = each.labels + more, each.labels + each.unlabelled
-            (label_variance, covariance), (_, judge_variance) = each.covariance_22.tolist()
-            explained = max(covariance, 0.0) ** 2 / judge_variance if judge_variance > 0 else 0.0
-            variance += (label_variance - explained * (1 - labels / total)) / labels
-            degrees += labels - 2
-        return math.sqrt(max(variance, 0.0)), float(_t_quantile(level, max(1, degrees)))
+    def planned(more: int) -> PoweredMean:
+        """Return the mean with more labels, if means and variances stay."""
+        means = [
+            powered_mean(
+                replace(each, labels=each.labels + more, unlabelled=each.unlabelled - more),
+                wrong,
+                method="ppi++",
+                weight=weight,
+            )
+            for each, wrong in moments
+        ]
+        return means[0] if len(means) == 1 else means[0].minus(means[1])
 
     def power(more: int) -> float:
-        error, quantile = precision(more)
-        if error == 0:
-            return float(now.value != 0)
-        apart = abs(now.value) / error
+        mean = planned(more)
+        error, value = math.sqrt(float(mean.variance)), abs(now.value)
+        apart = value / error if error else math.inf if value else 0.0
+        quantile = float(_t_quantile(level, mean.degrees))
         return float(ndtr(apart - quantile) + ndtr(-apart - quantile))
 
     enough: int | None = 0
     if now.low <= 0 <= now.high:
         enough = bisect_left(range(1, most + 1), True, key=lambda more: power(more) >= _CERTAINTY) + 1
         enough = enough if enough <= most else None
-    error, quantile = precision(most)
-    bound = 1.0 if first.binary and second.binary else math.inf
-    low, high = (min(bound, max(-bound, now.value + side * quantile * error)) for side in (-1, 1))
+    ends, bound = planned(most).interval(level), math.inf if bounds is None else 1.0
+    reach = float(ends[1] - ends[0]) / 2
+    low, high = max(-bound, now.value - reach), min(bound, now.value + reach)
     return SeparatingLabels(enough, _CERTAINTY, low, high, power(most))
 
 

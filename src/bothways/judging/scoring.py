@@ -144,7 +144,7 @@ def score_system(
         data: All rows of the system.
         labels: Human labels for a random sample of these rows, or labelled rows of the same system with texts of
             their own, which the judge reads too. Default: the labels in ``data``.
-        name: Name of the system.
+        name: Name of the system; if all rows name one, it has that name.
         columns: Names of the columns.
         method: Method of the main interval: ``"ppi++"``, ``"ppi"`` or ``"classical"``.
         level: Confidence level of the intervals.
@@ -156,8 +156,11 @@ def score_system(
         InvalidInput: There are fewer than two labels, or a label matches no row and lacks a text that the judge reads;
             the message lists some such labels.
     """
-    read = {name: read_triples(data, judge.dimension, columns, format=format)}
-    (judged,) = judge_systems(judge, read, labels, columns, format=format, show_progress=show_progress)
+    read = read_triples(data, judge.dimension, columns, format=format)
+    own = {each.system for each in read.triples}
+    if len(own) == 1:
+        name = own.pop() or name
+    (judged,) = judge_systems(judge, {name: read}, labels, columns, format=format, show_progress=show_progress)
     return scored(judged, judge, method=method, level=level, seed=seed)
 
 
