@@ -51,7 +51,7 @@ FamilyName: TypeAlias = Literal[
     "xlnet",
     "modernbert",
 ]
-Format: TypeAlias = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll", "conllu"]
+Format: TypeAlias = Literal["jsonl", "json", "csv", "tsv", "parquet", "xlsx", "txt", "conll", "conllu"]
 GoldenSource: TypeAlias = Literal["validation", "neutral"]
 GuaranteeKind: TypeAlias = Literal["least_ambiguous", "interval"]
 HeadName: TypeAlias = Literal[

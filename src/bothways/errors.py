@@ -58,6 +58,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return "" if near is None else f" Did you mean {near!r}?"
 
 
+def read_with(option: str, value: str) -> str:
+    """Spell the option with which a file is read, for the advice of error messages.
+
+    >>> read_with("format", "conll")
+    "--format conll (in Python read_rows(path, format='conll'))"
+    """
+    return f"--{option} {value} (in Python read_rows(path, {option}={value!r}))"
+
+
 class BothwaysError(Exception):
     """Base class of all errors that the package raises on purpose."""
 
@@ -171,6 +180,14 @@ class LabelsAmbiguous(UserWarning):
 
 class RowsLeftOut(UserWarning):
     """Rows were left out, as the caller requested; the message has their number and the reason."""
+
+
+class EncodingDoubtful(UserWarning):
+    """A file is read in an encoding that may not be its own; the message shows a line in both."""
+
+
+class SheetsLeftOut(UserWarning):
+    """A workbook has several sheets, of which only the first is read."""
 
 
 class TensorsLeftOver(UserWarning):

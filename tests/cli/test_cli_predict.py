@@ -1,6 +1,7 @@
 """``predict`` on rows without a text, with the labels that come first, and with six digits."""
 
 import csv
+import io
 import itertools
 import json
 from dataclasses import asdict
@@ -48,6 +49,17 @@ def test_rows_without_a_text_are_skipped_or_null_and_counted(run, gaps):
     for line in lines:
         assert line.keys() == lines[2].keys()
         assert line["label"] or set(line.values()) == {line["id"], None}
+
+
+def test_a_file_of_another_encoding_or_format_is_read_as_the_message_says(run, tmp_path, monkeypatch):
+    table = tmp_path / "a.csv"
+    table.write_bytes("id;text\nr1;w5 é\n".encode("cp1252"))
+    fails(1, ("line 2 of", "give --encoding cp1252 (in Python"), "predict", run, "--data", table)
+    (line,) = call("predict", run, "--data", table, "--encoding", "cp1252").lines()
+    assert line["id"] == "r1"
+    monkeypatch.setattr("sys.stdin", io.StringIO("id;text\nr1;w5\n"))
+    fails(1, "--format csv", "predict", run, "--data", "-")
+    fails(1, "unknown encoding 'cp'", "predict", run, "--data", table, "--encoding", "cp")
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])

@@ -68,6 +68,16 @@ ALL = dict(leaves(build_app()))
 LONGEST = (("train", "classification"), ("search", "query"), ("evaluate",), ("predict",), ("explain",), ("audit",))
 
 
+def test_every_command_that_is_told_a_format_is_told_an_encoding():
+    options = {}
+    for words, app in ALL.items():
+        called = app.assemble_argument_collection() if app.default_command else ()
+        options[words] = {name for argument in called for name in argument.names}
+    formats = {words for words, names in options.items() if names & {"--format", "--data-format"}} - {("export",)}
+    assert len(formats) > 20
+    assert formats == {words for words, names in options.items() if "--encoding" in names}
+
+
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_the_first_line_of_help_says_in_few_words_what_a_command_does(words):
     first = ALL[words].help.split("\n\n")[0].split()

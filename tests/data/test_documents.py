@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from bothways.data import read_rows, sources
+from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE
 from bothways.errors import InvalidInput
-from bothways.reading import LONGEST_IN_DOCUMENT, LONGEST_LINE
 
 ANSWER = {"text": "Broncos", "answer_start": 12}
 SQUAD = {
@@ -82,7 +82,7 @@ FIRST = ("data", 0, "paragraphs", 0)
         ("[]", "empty: expected at least one row"),
         ("[1]", "row 1 of .* is of type int"),
         ("{", r"not valid JSON: .* at column 2\. Expected an array of objects, or SQuAD"),
-        ('{"a": 1}\n{"a": 2}\n', "one object per line has the format jsonl"),
+        ('{"a": 1}\n{"a": 2}\n', "for one object per line give --format jsonl"),
         ('[\n{"a": 1,}]', "line 2, column"),
         ('[{"a": 1, "a": 2}]', "the key 'a' appears twice"),
         ("3", "a JSON document of another form"),

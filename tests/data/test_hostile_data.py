@@ -8,12 +8,12 @@ import tracemalloc
 import pytest
 from table_samples import read_texts, refusal
 
-from bothways import reading
 from bothways.data import (
     as_batch,
     class_label,
     documents,
     labelled_rows,
+    lines,
     number,
     read_examples,
     read_rows,
@@ -36,7 +36,7 @@ def nested(depth):
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "tsv", "txt", "conll"])
 def test_blank_lines_without_end_are_refused(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(reading, "MAX_BLANK_LINES", 1_000)
+    monkeypatch.setattr(lines, "MAX_BLANK_LINES", 1_000)
     path = tmp_path / f"a.{kind}.gz"
     path.write_bytes(gzip.compress(b"\n" * 1_001))
     assert "1,000 lines" in refusal(path)
@@ -49,7 +49,7 @@ def test_blank_lines_without_end_are_refused(tmp_path, monkeypatch, kind):
 
 
 def test_a_document_has_a_most_however_many_lines_it_has(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "LONGEST_IN_DOCUMENT", reading.LineLimit(2**20, "Save it otherwise."))
+    monkeypatch.setattr(documents, "LONGEST_IN_DOCUMENT", lines.LineLimit(2**20, "Save it otherwise."))
     (tmp_path / "a.json").write_text("[\n" + '{"text": "a"},\n' * 100_000 + "]")
     assert refusal(tmp_path / "a.json").endswith("is longer than 1 MiB. Save it otherwise.")
 

@@ -13,7 +13,7 @@ from table_samples import refusal
 
 from bothways.data import read_judgments, read_rows, sources
 from bothways.data.corpus import read_documents
-from bothways.reading import LineLimit, decoded_lines, text_lines
+from bothways.data.lines import LineLimit, decoded_lines, text_lines
 
 ODD = "a\x0bb\x0cc\x85d\u2028e\u2029f\x1cg"
 CONTENT = {

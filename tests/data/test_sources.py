@@ -16,8 +16,8 @@ from table_samples import read_texts, refusal
 from bothways.data import Example, label_set, number, read_examples, read_rows
 from bothways.data import sources as sources_module
 from bothways.data.formats import ROWS_AT_ONCE
+from bothways.data.lines import LONGEST_LINE
 from bothways.errors import InvalidInput, MissingDependency
-from bothways.reading import LONGEST_LINE
 
 TEXTS = ["first", 'second, "quoted"', "Łódź 🚲"]
 JSONL = "".join(json.dumps({"text": text, "label": "x"}, ensure_ascii=False) + "\n" for text in TEXTS).encode()
@@ -189,11 +189,15 @@ REFUSED = [
     ("a.csv", "text,label\n", "has a header but no rows"),
     ("a.csv", "a,b,b\n1,2,3\n", "column 'b' twice"),
     ("a.csv", "text\na\n".encode("utf-16"), "looks like UTF-16"),
-    ("a.csv", "text;label\nma\u00df;x\n".encode("latin-1"), "line 2 of .* is not UTF-8: .* Save the file as UTF-8"),
+    (
+        "a.csv",
+        "text;label\nma\u00df;x\n".encode("latin-1"),
+        "line 2 of .* not UTF-8: .* 'maß;x': .* --encoding cp1252",
+    ),
     (
         "a.csv",
         "text;label\na;b;c\n",
-        "line 2 of .* has 3 fields, but the header has 2, separated by ';' as it has no comma",
+        "line 2 of .* has 3 fields, but the header has 2, separated by ';'",
     ),
     ("a.csv", 'a,b\n"1\n1",2\n1\n', "^line 4 of .* has 1 fields, but the header has 2"),
     ("a.csv", 'a,b\n"1\n1",2\n1,2,3\n', "^line 4 of .* has 3 fields, but the header has 2"),
@@ -258,16 +262,16 @@ def test_an_empty_list_and_an_empty_parquet_file_are_refused(tmp_path):
     assert "is empty" in refusal(tmp_path / "a.parquet")
 
 
-@pytest.mark.parametrize("name", ["a.xml", "a", "a.gz", "a.jsonl.zip", "gz"])
+@pytest.mark.parametrize("name", ["a.xml", "a", "a.gz", "a.jsonl.tar", "gz"])
 def test_a_name_that_does_not_say_a_format_is_refused_with_the_formats_there_are(tmp_path, name):
     message = refusal(written(tmp_path, name, JSONL))
     assert repr(name) in message
-    assert "jsonl, json, csv, tsv, parquet, txt" in message
+    assert "jsonl, json, csv, tsv, parquet, xlsx, txt" in message
 
 
 def test_an_unknown_format_or_one_for_a_list_or_none_for_a_nameless_stream_is_refused():
     assert "unknown format 'xml'" in refusal("a.csv", format="xml")
-    assert "Only files and streams have a format" in refusal([{"text": "a"}], format="csv")
+    assert "format: expected None for the given list" in refusal([{"text": "a"}], format="csv")
     assert "a stream without a name" in refusal(io.BytesIO(b"x"))
 
 

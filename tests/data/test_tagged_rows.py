@@ -36,6 +36,16 @@ def test_words_and_tags_are_lists_or_strings_with_white_space():
     assert tagged({"tokens": "EU rejects", "tags": "B-ORG\tO"}) == expected
 
 
+def test_rows_of_document_marks_and_comments_are_no_texts():
+    texts = [{"tokens": ["EU", "#"], "tags": ["B-ORG", "O"]}, {"tokens": ["# 7", "EU"], "tags": ["O", "B-ORG"]}]
+    marks = [
+        {"tokens": ["-DOCSTART-"], "tags": ["-X-"]},
+        {"tokens": "-DOCSTART- -DOCSTART-", "tags": "O O"},
+        {"tokens": ["# id 3 domain=en", "# text"], "tags": ["domain=en", "O"]},
+    ]
+    assert tagged(marks[0], texts[0], *marks[1:], texts[1]) == tagged(*texts)
+
+
 @pytest.mark.parametrize("spell", [repr, json.dumps])
 def test_strings_that_spell_lists_are_those_lists(spell):
     words, tags = ["EU", "it's", 'a "b"', "é\\"], ["B-ORG", "O", "O", "O"]

@@ -105,10 +105,16 @@ def test_the_models_own_scheme_is_taken_where_tags_leave_it_open(preferred):
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        (["B-PER", "O I-PER B-PER O B-PER"], r"line 2 has the tag 'I-PER' at word 2, after 'O', which BIO .*'IOB1'"),
+        (
+            ["B-PER", "O I-PER B-PER O B-PER"],
+            r"line 2 .* 'I-PER' at word 2, after 'O', which BIO .* Write 'B-PER' there, or .* plain",
+        ),
         (["I-PER", "B-PER I-LOC B-LOC B-PER"], r"line 1 has the tag 'I-PER' at word 1, at the beginning, which BIO"),
         (["S-PER", "B-PER O"], r"line 2 has the tag 'B-PER' at word 1, at the beginning, which BIOES"),
-        (["B-PER", "M-PER E-PER"], r"line 2 has the tag 'M-PER'. The prefixes of all tags are B, E, M"),
+        (
+            ["B-PER", "M-PER E-PER"],
+            r"line 2 has the tag 'M-PER'. The prefixes of all tags are B, E, M.* 'I-' for 'M-'",
+        ),
         (["O", "B-PER PERSON"], r"line 2 has the tag 'PERSON'. The prefixes of all tags are none, B"),
     ],
 )
@@ -138,7 +144,7 @@ def test_tags_that_are_almost_those_of_spans_are_refused_with_how_to_write_them(
 def test_plain_tags_have_no_spans():
     assert spans_of(["B-PER", "NOUN"], "plain") == []
     assert fault_of(["I-PER"], "plain") is None
-    check_tags(["I-PER"], "plain", "line 1")
+    check_tags([(["I-PER"], "line 1")], "plain")
     with pytest.raises(InvalidInput, match="plain tags encode no spans"):
         converted(["NOUN"], "plain", "BIO")
     with pytest.raises(InvalidInput, match="plain tags encode no spans"):
@@ -169,8 +175,25 @@ def test_the_scheme_of_a_model_is_seen_from_its_labels(names, scheme):
     assert scheme_of_names(names) == scheme
 
 
+def test_the_advice_for_a_tag_that_does_not_fit_works():
+    stray = [(["B-PER", "O"], "row 1"), (["O", "I-PER"], "row 2")]
+    with pytest.raises(InvalidInput, match=r"row 2 has the tag 'I-PER'.* Write 'B-PER' there, or .*--scheme plain"):
+        scheme_of(stray)
+    check_tags(stray, "plain")
+    with pytest.raises(InvalidInput, match=r"Write 'B-PER' there\.$"):  # a model of spans reads no plain tags
+        scheme_of(stray, "BIO")
+    assert scheme_of([stray[0], (["O", "B-PER"], "row 2")]) == "BIO"
+    older = [(["I-PER", "B-PER", "I-PER"], "row 1")]
+    with pytest.raises(InvalidInput, match=r"All tags are valid in the scheme 'IOB1': choose it \(--scheme IOB1\)\.$"):
+        check_tags(older, "BIO")
+    check_tags(older, "IOB1")
+    with pytest.raises(InvalidInput, match=r"'MISC'.* Others begin with 'I-', so correct this tag") as caught:
+        scheme_of([(["I-PER", "MISC"], "row 1")])
+    assert "plain" not in str(caught.value)
+
+
 def test_an_odd_tag_among_spans_is_no_reason_for_plain_tags():
-    with pytest.raises(InvalidInput, match=r"'domain=en'.* Correct this tag: its line may be") as caught:
+    with pytest.raises(InvalidInput, match=r"'domain=en'.* correct this tag: its line may be") as caught:
         scheme_of([(["B-X", "O"], "row 1"), (["domain=en", "B-X"], "row 2")])
     assert "plain" not in str(caught.value)
 

@@ -193,6 +193,13 @@ def test_labels_that_do_not_fit_the_head_are_refused(saved, labels):
         opened(unnamed(saved), labels=labels)
 
 
+def test_outputs_with_equal_names_are_refused_unless_they_are_named(saved):
+    edit_config(unnamed(saved), id2label={"0": "ant", "1": "bee", "2": "ant"})
+    with pytest.raises(InvalidInput, match=r"gives the outputs 0 and 2 the same name, 'ant'. Pass labels=\[...\]"):
+        opened(saved)
+    assert opened(saved, labels=["ant", "bee", "cow"]).labels == ("ant", "bee", "cow")
+
+
 def test_labels_for_a_number_are_refused(tiny_bert, tmp_path):
     classifier = opened(tiny_bert)
     data = [{"text": f"w{5 + number}", "label": number} for number in range(6)]

@@ -225,6 +225,14 @@ def test_a_model_of_others_may_be_said_to_be_of_another_scheme(tmp_path):
     )
 
 
+def test_outputs_with_equal_names_are_refused_unless_they_are_named(tmp_path):
+    write_checkpoint(tmp_path, architecture="BertForTokenClassification")
+    edit_config(tmp_path, id2label={"0": "NOUN", "1": "VERB", "2": "NOUN"})
+    with pytest.raises(InvalidInput, match=r"gives the outputs 0 and 2 the same name, 'NOUN'. Pass labels=\[...\]"):
+        opened(tmp_path)
+    assert opened(tmp_path, labels=["NOUN", "VERB", "ADJ"]).labels == ("NOUN", "VERB", "ADJ")
+
+
 def test_a_model_of_others_is_not_said_to_be_of_a_scheme_that_it_cannot_write(tmp_path):
     write_checkpoint(tmp_path, architecture="BertForTokenClassification")
     edit_config(tmp_path, id2label={"0": "O", "1": "B-X", "2": "I-X"})

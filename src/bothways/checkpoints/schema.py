@@ -27,7 +27,7 @@ from bothways.choices import (
     Scheme,
     TargetKind,
 )
-from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnsupportedConfig
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnsupportedConfig
 
 OURS = "bothways.json"
 GOLDEN_FILE = "golden.json"
@@ -262,6 +262,18 @@ def numbered_names(stored: object) -> tuple[str, ...]:
     if not isinstance(stored, Mapping) or not all(str(key).isdecimal() and len(str(key)) < 10 for key in stored):
         raise CorruptCheckpoint(f"id2label in config.json must map numbers to labels, but it is {stored!r:.200}.")
     return tuple(str(stored[key]) for key in sorted(stored, key=int))
+
+
+def different_names(stored: object) -> tuple[str, ...]:
+    """Return the names in ``id2label``, ordered by their numbers; raise InvalidInput if two are equal."""
+    names = numbered_names(stored)
+    for number, name in enumerate(names):
+        if (first := names.index(name)) < number:
+            raise InvalidInput(
+                f"id2label in config.json gives the outputs {first} and {number} the same name, {name!r}. Pass "
+                "labels=[...] (--labels) with a name of its own for each output, in their order."
+            )
+    return names
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, object]:

@@ -14,10 +14,11 @@ from bothways.audit import AuditReport, Severity, scan
 from bothways.audit.context import AuditSettings
 from bothways.audit.formats import as_sarif, as_text
 from bothways.audit.scanning import detectors_named
-from bothways.choices import AuditFormat, SeverityName, Unlabelled
+from bothways.choices import AuditFormat, Format, SeverityName, Unlabelled
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, counted, note
-from bothways.data import output_format, read_rows, write_rows
+from bothways.data import Row, output_format, read_rows, write_rows
+from bothways.errors import InvalidInput
 from bothways.storage import check_file_writable, new_file
 
 _EXAMPLE = """\
@@ -72,6 +73,7 @@ class AuditInputs:
     unlabelled: Unlabelled = "error"
     """If rows have no label: do not use the labels of these data (error), or leave such rows out (drop)."""
     data_format: opt.FileFormat = None
+    encoding: opt.Encoding = None
     public_key: Path | None = None
     """Public key of the signer, as PEM; the model must have a valid signature by it."""
 
@@ -93,13 +95,31 @@ class AuditInputs:
         if self.public_key is not None:
             settings["public_key"] = str(self.public_key)
         if self.non_members is not None:
-            settings["non_members"] = list(read_rows(self.non_members, format=self.data_format))
+            settings["non_members"] = self.rows(self.non_members, self.data_format)
         if self.triggers is not None:
-            settings["triggers"] = _lines(self.triggers)
+            settings["triggers"] = self.lines(self.triggers)
         if self.clean_texts is not None:
             plain = Path(self.clean_texts.lower().removesuffix(".gz")).suffix == ".txt"
-            settings["clean_texts"] = _lines(self.clean_texts) if plain else list(read_rows(self.clean_texts))
+            settings["clean_texts"] = self.lines(self.clean_texts) if plain else self.rows(self.clean_texts)
         return settings
+
+    def lines(self, path: str) -> list[str]:
+        """Return the lines of a text file that are not blank, at least one."""
+        lines = [str(row.values["text"]).strip() for row in self.rows(path, "txt")]
+        if not (kept := [line for line in lines if line]):
+            raise opt.usage_error(f"expected one text per line in {path}, got only empty lines.")
+        return kept
+
+    def rows(self, path: str, format_: Format | None = None) -> list[Row]:
+        """Return the rows of a file."""
+        return _rows(path, format_, self.encoding)
+
+
+def _rows(path: str, format_: Format | None, encoding: str | None) -> list[Row]:
+    try:
+        return list(read_rows(path, format=format_, encoding=encoding))
+    except InvalidInput as error:  # in audits, --format is the report's
+        raise InvalidInput(str(error).replace("--format ", "--data-format ")) from error
 
 
 NOTHING_ELSE = AuditInputs()
@@ -138,7 +158,7 @@ def audit(
     inputs.check()
     report = scan(
         run,
-        None if inputs.data is None else list(read_rows(inputs.data, format=inputs.data_format)),
+        None if inputs.data is None else inputs.rows(inputs.data, inputs.data_format),
         inputs.reference,
         names,
         seed=seed,
@@ -149,7 +169,7 @@ def audit(
         open_options=model.in_full.arguments(),
         show_progress=False if quiet else None,
     )
-    given: dict[str, object] = {**asdict(inputs), "data_format": None, "detectors": names and ",".join(names)}
+    given: dict[str, object] = {**asdict(inputs), "detectors": names and ",".join(names)}
     given["unlabelled"] = None if inputs.unlabelled == "error" else inputs.unlabelled
     given |= {"seed": seed, "time_limit": f"{time_limit:g}"}
     options = [part for key, value in given.items() if value is not None for part in (opt.spelled(key), str(value))]
@@ -157,13 +177,6 @@ def audit(
     if report.at_least(Severity[fail_on.upper()]):
         return FAILED
     return _NO_VERDICT if report.verdict == "error" else 0
-
-
-def _lines(path: str) -> list[str]:
-    lines = [str(row.values["text"]).strip() for row in read_rows(path, format="txt")]
-    if not (kept := [line for line in lines if line]):
-        raise opt.usage_error(f"expected one text per line in {path}, got only empty lines.")
-    return kept
 
 
 def _format(given: AuditFormat | None, output: Path | None) -> AuditFormat:
@@ -220,6 +233,7 @@ def audit_data(
     label: str | None = None,
     unlabelled: Unlabelled = "error",
     data_format: opt.FileFormat = None,
+    encoding: opt.Encoding = None,
     json: opt.Flag = False,
     quiet: opt.Quiet = False,
     opened: opt.ModelOptions = opt.ANY_MODEL,
@@ -241,13 +255,12 @@ def audit_data(
     del json
     output_format(output)
     result = auditing.audit_data(
-        data,
+        _rows(data, data_format, encoding),
         model,
         embedder=embedder,
         text=text or None,
         label=label,
         unlabelled=unlabelled,
-        data_format=data_format,
         open_options={**opened.arguments()},
         show_progress=False if quiet else None,
     )

@@ -11,11 +11,10 @@ from cyclopts import CycloptsError, Parameter
 
 from bothways import compose, retrieval, tasks
 from bothways import report as pages
-from bothways.choices import Format
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, print_json, print_table, shortened
-from bothways.data import Row, Source, read_rows
+from bothways.data import Row, Source
 from bothways.errors import nearest
 from bothways.storage import check_file_writable
 from bothways.tasks.classification.spec import LabelPrediction
@@ -85,7 +84,7 @@ def evaluate(
     data: opt.File,
     out_of_domain: opt.File | None = None,
     report: Path | None = None,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     resamples: opt.Resamples = 1000,
     seed: opt.BootstrapSeed = 0,
     json: opt.Json = False,
@@ -127,7 +126,7 @@ def evaluate(
             ranking = retrieval.CandidateRanking.open(run, relevant=relevant, **saved, **opening)
         opt.check_known(SPECS["pairs"], "data_options", given)
         drawing = {"resamples": resamples, "seed": seed, "show_progress": show, **given}
-        _rank(inputs.with_columns(ranking, own_columns), inputs.labelled_source(data, format), drawing, json=json)
+        _rank(inputs.with_columns(ranking, own_columns), inputs.labelled_source(data, file), drawing, json=json)
         return
     with _suggested_task(task):
         trained = inputs.with_columns(inputs.open_task(run, saved, reading, model, task), own_columns)
@@ -135,8 +134,8 @@ def evaluate(
     if points:
         with opt.as_usage_error():
             tasks.check_class(trained, points.at_label)
-    others = None if out_of_domain is None else _other_rows(trained, out_of_domain, format)
-    rows = trained.score(inputs.labelled_source(data, format), seed=seed, show_progress=show, **given)
+    others = None if out_of_domain is None else _other_rows(trained, out_of_domain, file)
+    rows = trained.score(inputs.labelled_source(data, file), seed=seed, show_progress=show, **given)
     _evaluate(trained, rows, others, points, resamples, seed, show, (Path(run).name, report), json=json)
 
 
@@ -203,13 +202,13 @@ def _suggested_task(task: str | None) -> Iterator[None]:
         raise opt.usage_error(f"{error} Did you mean --task {near}?") from error
 
 
-def _other_rows(model: Any, source: str, format_: Format | None) -> list[Row]:  # noqa: ANN401 (a trained model)
+def _other_rows(model: Any, source: str, file: opt.FileOptions) -> list[Row]:  # noqa: ANN401 (a trained model)
     """Return the out-of-domain rows; raise an error if the model has no detector or cannot read a row."""
     if not issubclass(model.spec.predict_options, LabelPrediction):
         those = models(spec for spec in SPECS.values() if issubclass(spec.predict_options, LabelPrediction))
         raise opt.usage_error(f"--out-of-domain can be given for {those}, but this model does not.")
     model.confidence.detector(model.name)
-    rows = list(read_rows(source, format=format_))
+    rows = list(inputs.file_rows(source, file))
     for row in rows:
         model.fitted.columns.read(row)
     return rows
@@ -294,7 +293,7 @@ def compare(
     *,
     data: opt.File,
     task: str | None = None,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     resamples: opt.Resamples = 1000,
     seed: opt.WholeNumber = 0,
     json: opt.Json = False,
@@ -321,7 +320,7 @@ def compare(
     one, other = (inputs.with_columns(each, opt.given_of(columns)) for each in both)
     given = opt.given_of(own)
     opt.check_known(one.spec, "data_options", given)
-    rows = list(read_rows(data, format=format))
+    rows = list(inputs.file_rows(data, file))
     drawing: dict[str, Any] = {"resamples": resamples, "seed": seed}
     report = tasks.compare(one, other, rows, **drawing, show_progress=False if quiet else None, **given)
     if json:

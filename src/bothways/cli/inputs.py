@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import bothways.data
 from bothways import compose, tasks
-from bothways.choices import Format
-from bothways.cli.options import ModelOptions, WindowOptions, as_usage_error, spelled, usage_error
+from bothways.cli.options import (
+    ANY_FILE,
+    FileOptions,
+    ModelOptions,
+    WindowOptions,
+    as_usage_error,
+    spelled,
+    usage_error,
+)
 from bothways.tasks.columns import column_names
 
 if TYPE_CHECKING:
@@ -61,14 +68,19 @@ def given_rows(
     texts: tuple[str, ...],
     data: str | None,
     text: tuple[str, ...],
-    format_: Format | None,
+    file: FileOptions,
     columns: Collection[str] | None = None,
 ) -> "Iterable[Row]":
     """Return the rows of ``--data``, with these columns (default: all), or a row for each text on the command line."""
     check_given(texts, data)
     if data is None:
         return typed_rows({text[0]: each} for each in texts)
-    return bothways.data.read_rows(data, format=format_, columns=columns)
+    return file_rows(data, file, columns)
+
+
+def file_rows(data: "Source", file: FileOptions, columns: Collection[str] | None = None) -> "Iterator[Row]":
+    """Return the rows of a file, with these columns (default: all)."""
+    return bothways.data.read_rows(data, format=file.format, encoding=file.encoding, columns=columns)
 
 
 def typed_rows(values: Iterable[dict[str, object]]) -> "list[Row]":
@@ -82,14 +94,14 @@ def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:
         yield bothways.data.text_at(row, text)
 
 
-def labelled_source(data: str, format_: Format | None) -> "Source":
-    """Return labelled data for the library: the file name, or the rows of the file if its format is given."""
-    return data if format_ is None else list(bothways.data.read_rows(data, format=format_))
+def labelled_source(data: str, file: FileOptions) -> "Source":
+    """Return labelled data for the library: the file name, or the rows of the file if options for it are given."""
+    return data if file == ANY_FILE else list(file_rows(data, file))
 
 
-def optional_source(data: str | None, format_: Format | None) -> "Source | None":
+def optional_source(data: str | None, file: FileOptions) -> "Source | None":
     """Return labelled rows as `labelled_source` does, or None."""
-    return None if data is None else labelled_source(data, format_)
+    return None if data is None else labelled_source(data, file)
 
 
 def check_given(texts: tuple[str, ...], data: str | None) -> None:

@@ -17,7 +17,7 @@ from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, shortened
 from bothways.cli.training import run as runs
-from bothways.data import Row, read_rows, write_rows
+from bothways.data import Row, write_rows
 from bothways.judging.triples import TripleColumns
 from bothways.tasks.classification.spec import PAIRS
 
@@ -58,7 +58,7 @@ class EstimateOptions:
     quiet: opt.Quiet = False
 
     def settings(self, columns: TripleColumns) -> dict[str, Any]:
-        """Return the options as keyword arguments for the library's functions, which get rows of a given format."""
+        """Return the options as keyword arguments for the library's functions."""
         return {
             "columns": columns,
             "method": self.method,
@@ -107,7 +107,7 @@ def train(
     output: runs.OutputFolder,
     validation: opt.File | None = None,
     negatives: Negatives | None = None,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     columns: object = None,
     own: object = None,
     confidence: object = None,
@@ -136,9 +136,9 @@ def train(
     with opt.as_usage_error(*given):
         PAIRS.fit_options(**given)
     # Read once: standard input cannot be read for each dimension.
-    rows = list(read_rows(train, format=format))
+    rows = list(inputs.file_rows(train, file))
     words |= {
-        "validation": None if validation is None else list(read_rows(validation, format=format)),
+        "validation": None if validation is None else list(inputs.file_rows(validation, file)),
         "columns": TripleColumns.named(opt.given_of(columns)),
         "negatives": negatives,
         "opening": inputs.open_options(reading, opening.in_full),
@@ -182,7 +182,7 @@ def score(
     *,
     data: opt.File,
     estimate: EstimateOptions = ESTIMATE,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     columns: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     model: opt.ModelOptions = opt.ANY_MODEL,
@@ -198,9 +198,9 @@ def score(
     inputs.check_piped({"--data": data, "--labels": estimate.labels})
     opened = judging.Judge.open(judge, estimate.dimension, **inputs.open_options(reading, model))
     settings = estimate.settings(TripleColumns.named(opt.given_of(columns)))
-    labels = inputs.optional_source(estimate.labels, format)
+    labels = inputs.optional_source(estimate.labels, file)
     result = judging.score_system(
-        opened, inputs.labelled_source(data, format), labels, name=_system_name(data), **settings
+        opened, inputs.labelled_source(data, file), labels, name=_system_name(data), **settings
     )
     _show(result, opened, str(judge), estimate)
 
@@ -222,7 +222,7 @@ def rank(
     truth: opt.File | None = None,
     next: Path | None = None,  # noqa: A002 (the option's name)
     next_rows: opt.WholeNumber = 50,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     columns: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     model: opt.ModelOptions = opt.ANY_MODEL,
@@ -243,16 +243,16 @@ def rank(
     names, systems = TripleColumns.named(opt.given_of(columns)), _named_files(data)
     inputs.check_piped({**{f"the file {each!r}": each for each in data}, "--labels": estimate.labels, "--truth": truth})
     opened = judging.Judge.open(judge, estimate.dimension, **inputs.open_options(reading, model))
-    sources: dict[str, Any] = {name: inputs.labelled_source(path, format) for name, path in systems.items()}
+    sources: dict[str, Any] = {name: inputs.labelled_source(path, file) for name, path in systems.items()}
     rates: dict[str, float] | None = None
     if truth == "labels":
         rates = judging.truth_in_labels(sources, opened.dimension, names)
     elif truth is not None:
-        rates = judging.read_truth(truth, format=format)
+        rates = judging.read_truth(inputs.labelled_source(truth, file))
     result = judging.rank_systems(
         opened,
         sources,
-        inputs.optional_source(estimate.labels, format),
+        inputs.optional_source(estimate.labels, file),
         truth=rates,
         next_rows=next_rows if next is not None else 0,
         **estimate.settings(names),
@@ -274,7 +274,7 @@ def evaluate(
     *,
     data: opt.File,
     dimension: Dimension = None,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     resamples: opt.Resamples = 1000,
     seed: opt.BootstrapSeed = 0,
     json: opt.Json = False,
@@ -293,7 +293,7 @@ def evaluate(
     """
     opened = judging.Judge.open(judge, dimension, **inputs.open_options(reading, model))
     report = opened.evaluate(
-        inputs.labelled_source(data, format),
+        inputs.labelled_source(data, file),
         columns=TripleColumns.named(opt.given_of(columns)),
         resamples=resamples,
         seed=seed,

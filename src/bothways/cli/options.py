@@ -58,6 +58,9 @@ Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default
 
 # Options that mean the same in every command.
 FileFormat = Annotated[Format | None, Parameter(help="Format of the data. Default: by the file name; jsonl for '-'.")]
+Encoding = Annotated[
+    str | None, Parameter(help="Encoding of files of text, such as cp1252, utf-16 or shift_jis. Default: utf-8.")
+]
 Json = Annotated[bool, Parameter(show_default=False, help="Print the results as one JSON object.")]
 Golden = Annotated[
     Literal["validation", "neutral", "none"],
@@ -80,6 +83,18 @@ Resamples = Annotated[PositiveInt, Parameter(help="Number of bootstrap resamples
 BootstrapSeed = Annotated[WholeNumber, Parameter(help="Seed of the bootstrap.")]
 
 TEXT: tuple[str, ...] = ("text",)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """Options for reading files of data."""
+
+    format: FileFormat = None
+    encoding: Encoding = None
+
+
+ANY_FILE = FileOptions()
 
 
 class ModelArguments(TypedDict):

@@ -23,7 +23,7 @@ from bothways.cli.printing import (
     rounded,
     vector_writer,
 )
-from bothways.data import Row, read_rows, text_at, with_gaps, with_text, write_rows
+from bothways.data import Row, text_at, with_gaps, with_text, write_rows
 from bothways.errors import EmptyInput, UnknownModel, did_you_mean
 from bothways.tasks import embedding
 from bothways.tasks.columns import column_names
@@ -66,7 +66,7 @@ def predict(
     output: opt.File = "-",
     keep: opt.Flag = False,
     on_empty: OnEmpty = "error",
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     json: opt.Flag = False,
     quiet: opt.Flag = False,
     task: str | None = None,
@@ -103,7 +103,7 @@ def predict(
         table = prediction_table(trained, output, given, keep=keep, on_empty=on_empty)
         own = trained.fitted.columns
         read = None if keep else own.input_columns
-        source = inputs.typed_rows(own.rows_of(texts)) if data is None else read_rows(data, format=format, columns=read)
+        source = inputs.typed_rows(own.rows_of(texts)) if data is None else inputs.file_rows(data, file, columns=read)
         rows, again = itertools.tee(source)
         show = progress_beside(output, quiet=quiet)
         # Rows without a text are dropped while writing, since inputs and predictions must stay aligned.
@@ -170,7 +170,7 @@ def embed(
     output: opt.File,
     text: opt.TextColumns = opt.TEXT,
     on_empty: OnEmpty = "error",
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
     vectors: object = None,
@@ -194,7 +194,7 @@ def embed(
     embedder = inputs.open_embedder(model, opt.given_of(vectors), reading, opening)
     with opt.as_usage_error():
         prompt = embedder.fitted.settings.prompt_of(**opt.given_of(prompting))
-    rows, tally = inputs.given_rows((), data, text, format, columns=text), Counter[str]()
+    rows, tally = inputs.given_rows((), data, text, file, columns=text), Counter[str]()
     show = False if quiet else None
     if on_empty == "error":
         encoded = embedder.encode_stream(inputs.texts_of(rows, text), prompt=prompt, show_progress=show)
@@ -259,7 +259,7 @@ def fill_mask(
     *texts: str,
     data: opt.File | None = None,
     text: opt.TextColumns = opt.TEXT,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     output: opt.File = "-",
     words: opt.Names | None = None,
     filling: object = None,
@@ -293,7 +293,7 @@ def fill_mask(
     if output != "-" and data is None:
         raise opt.usage_error("--output needs --data.")
     inputs.check_output(data, output)
-    rows, again = itertools.tee(inputs.given_rows(texts, data, text, format))
+    rows, again = itertools.tee(inputs.given_rows(texts, data, text, file))
     show, given = progress_beside(output, quiet=quiet), inputs.texts_of(again, text)
     with opt.as_usage_error():
         filler = tasks.FillMask.from_pretrained(model, **inputs.open_options(reading, opening))

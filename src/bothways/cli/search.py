@@ -101,7 +101,7 @@ def build(
     id: str | None = None,  # noqa: A002 (the option's name)
     field: tuple[str, ...] = (),
     language: str = "english",
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     overwrite: opt.Flag = False,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -132,7 +132,7 @@ def build(
     with retrieval.locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
         embedder = inputs.open_embedder(model, opt.given_of(vectors), reading, opening)
         prompt, asking = _build_prompts(embedder, opt.given_of(prompting))
-        texts, ids, fields = _columns(inputs.given_rows((), data, text, format), text, id, field)
+        texts, ids, fields = _columns(inputs.given_rows((), data, text, file), text, id, field)
         with fewer_warnings(quiet=quiet):
             search = retrieval.SemanticSearch.build(
                 embedder, texts, ids=ids, fields=fields, language=stemmer, prompt=prompt, query_prompt=asking
@@ -153,7 +153,7 @@ def add(
     data: opt.File,
     text: opt.TextColumns = opt.TEXT,
     id: str | None = None,  # noqa: A002 (the option's name)
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     max_length: opt.PositiveInt | None = None,
     on_overflow: Overflow | None = None,
     json: opt.Json = False,
@@ -178,7 +178,7 @@ def add(
             *(index, model, opening, prompting), role="document", max_length=max_length, on_overflow=on_overflow
         )
         before = len(search.index)
-        texts, ids, fields = _columns(inputs.given_rows((), data, text, format), text, id, search.index.field_names)
+        texts, ids, fields = _columns(inputs.given_rows((), data, text, file), text, id, search.index.field_names)
         search.add(texts, ids=ids, fields=fields)
         search.save(index, overwrite=True)
     _report_change("added", len(search.index) - before, search.index, json=json, quiet=quiet)
@@ -191,7 +191,7 @@ def delete(
     *ids: str,
     data: opt.File | None = None,
     id: str = _ID,  # noqa: A002 (the option's name)
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -205,7 +205,7 @@ def delete(
         data: Rows with the ids, instead of IDS: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
         id: Column of the ids in the data.
     """
-    rows = inputs.given_rows(ids, data, (id,), format)
+    rows = inputs.given_rows(ids, data, (id,), file)
     with retrieval.updating(index), reporting(False if quiet else None):
         opened = retrieval.SearchIndex.open(index)
         before = len(opened)

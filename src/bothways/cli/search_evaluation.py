@@ -11,11 +11,11 @@ from cyclopts import App
 
 import bothways.data
 from bothways import retrieval
-from bothways.choices import Format
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli import search as indexing
 from bothways.cli.printing import counted, note, print_json, print_table, printable, progress_beside
+from bothways.data import read_judgments
 from bothways.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def evaluate(
     text: opt.TextColumns = opt.TEXT,
     id: str = "id",  # noqa: A002 (the option's name)
     hits: opt.PositiveInt = 1000,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     resamples: opt.Resamples = 1000,
     seed: opt.BootstrapSeed = 0,
     json: opt.Json = False,
@@ -82,7 +82,7 @@ def evaluate(
         hits: Number of hits per query; MAP, MRR and recall are computed over these.
     """
     _check_against(mode, against, reranking)
-    judgments, texts_by_id = bothways.data.read_judgments(qrels), _queries(queries, text, id, format)
+    judgments, texts_by_id = read_judgments(qrels, encoding=file.encoding), _queries(queries, text, id, file)
     rerank, show = indexing.rerank_of(reranking, opening), False if quiet else None
     searcher = indexing.open_search(index, model, opening, prompting, modes=[mode, *against])
     indexing.note_left_out(searcher.index.encoder, quiet=quiet)
@@ -137,7 +137,7 @@ def mine(
     per_query: opt.PositiveInt = 3,
     depth: opt.PositiveInt = 100,
     share: opt.Share = 0.95,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     model: indexing.IndexModel = None,
     json: opt.Flag = False,
     quiet: opt.Quiet = False,
@@ -169,7 +169,7 @@ def mine(
         mining = retrieval.Mining(per_query, depth, share)
     pairs = [
         (bothways.data.text_at(row, anchor), bothways.data.text_at(row, positive))
-        for row in bothways.data.read_rows(data, format=format)
+        for row in inputs.file_rows(data, file)
     ]
     show = progress_beside(output, quiet=quiet)
     search = indexing.open_search(index, model, opening, prompting)
@@ -251,9 +251,9 @@ def _naming(*files: str | Path) -> Iterator[None]:
         raise InvalidInput(f"{' and '.join(repr(str(file)) for file in files)}: {error}") from error
 
 
-def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | None) -> dict[str, str]:
+def _queries(source: str, text: tuple[str, ...], id_: str, file: opt.FileOptions) -> dict[str, str]:
     texts: dict[str, str] = {}
-    for row in inputs.given_rows((), source, text, format_):
+    for row in inputs.given_rows((), source, text, file):
         name = bothways.data.class_label(bothways.data.value_at(row, id_))
         if name in texts:
             raise InvalidInput(f"{row.where}: the query id {name!r} appears twice. Drop one.")

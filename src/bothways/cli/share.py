@@ -12,7 +12,6 @@ from bothways.choices import ExportFormat, HeadName
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, counted, note, print_json
-from bothways.data import read_rows
 
 if TYPE_CHECKING:
     from bothways.checkpoints.golden_check import GoldenReport
@@ -100,7 +99,7 @@ def quantize(
     seed: int = 0,
     portable: opt.Flag = False,
     text: opt.TextColumns = opt.TEXT,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     overwrite: opt.Flag = False,
     golden: opt.Golden = "validation",
     json: opt.Json = False,
@@ -134,7 +133,7 @@ def quantize(
     result = write(
         model,
         output,
-        inputs.texts_of(read_rows(data, format=format, columns=text), text),
+        inputs.texts_of(inputs.file_rows(data, file, columns=text), text),
         cosine=cosine,
         most_texts=most_texts,
         seed=seed,
@@ -182,7 +181,7 @@ def check(
     against: Path | None = None,
     record: Path | None = None,
     data: opt.File | None = None,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     json: opt.Json = False,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> int:
@@ -209,7 +208,7 @@ def check(
         return 0 if report.ok else FAILED
     if against is not None:
         raise opt.usage_error("expected --record or --against, got both: drop one.")
-    rows = None if data is None else list(read_rows(data, format=format))
+    rows = None if data is None else list(inputs.file_rows(data, file))
     count = compose.record_answers(model, record, data=rows, **opening.arguments())
     if json:
         print_json({"output": str(record), "inputs": count})

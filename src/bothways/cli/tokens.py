@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 
 from bothways import checkpoints
 from bothways import text as tokenizing
-from bothways.choices import Format, MaskUnit, TokenizerKind
+from bothways.choices import MaskUnit, TokenizerKind
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, printable
@@ -61,7 +61,7 @@ def tokenize(
     compare: opt.Names | None = None,
     data: opt.File | None = None,
     text: opt.TextColumns = opt.TEXT,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     max_length: opt.PositiveInt | None = None,
     json: opt.Flag = False,
     revision: opt.Revision = None,
@@ -86,12 +86,12 @@ def tokenize(
             raise opt.usage_error(
                 "--max-length and --revision cannot be used with --compare: pin a name as NAME@COMMIT."
             )
-        rows = inputs.given_rows(texts if model is None else (model, *texts), data, text, format)
+        rows = inputs.given_rows(texts if model is None else (model, *texts), data, text, file)
         _compare(compare, rows, text, in_full=data is None, download=download, json=json)
         return
     if model is None:
         raise opt.usage_error("expected a model: a folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.")
-    rows = inputs.given_rows(texts, data, text, format)
+    rows = inputs.given_rows(texts, data, text, file)
     tokenizer, own_limit = checkpoints.open_tokenizer(model, revision=revision, download=download)
     limit = max_length or own_limit
     tokenized = _tokenized(tokenizer, inputs.texts_of(rows, text), limit)
@@ -225,15 +225,16 @@ Examples:
 class _Texts:
     """The texts of files, as an iterable that can be read several times."""
 
-    def __init__(self, files: Sequence[Path], text: tuple[str, ...], format_: Format | None) -> None:
-        self._files, self._text, self._format = files, text, format_
+    def __init__(self, files: Sequence[Path], text: tuple[str, ...], file: opt.FileOptions) -> None:
+        self._files, self._text, self._file = files, text, file
         self.documents = 0
 
     def __iter__(self) -> Iterator[str]:
         self.documents = 0
         with progress("reading documents", None) as bar:
-            for file in self._files:
-                for document in read_documents(file, text=self._text, format=self._format):
+            own = self._file
+            for path in self._files:
+                for document in read_documents(path, text=self._text, format=own.format, encoding=own.encoding):
                     self.documents += 1
                     bar.advance()
                     yield document.text
@@ -248,7 +249,7 @@ def train(
     vocabulary: opt.PositiveInt = 30_000,
     lowercase: Annotated[bool | None, Parameter(negative="--no-lowercase")] = None,
     text: opt.TextColumns = opt.TEXT,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     overwrite: opt.Flag = False,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -275,7 +276,7 @@ def train(
     with opt.as_usage_error():
         check_vocabulary(kind, vocabulary)
     check_folder_free(output, overwrite=overwrite)
-    texts = _Texts(list(corpus_files(data)), text, format)
+    texts = _Texts(list(corpus_files(data)), text, file)
     with reporting(False if quiet else None):
         trained = train_tokenizer(texts, kind, vocabulary, lowercase=lowercase)
         with new_folder(output, overwrite=overwrite) as folder:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from bothways import text as tokenizing
-from bothways.errors import EmptyInput, InvalidInput, did_you_mean, shown
+from bothways.errors import EmptyInput, InvalidInput, did_you_mean, read_with, shown
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -61,6 +61,8 @@ _TUPLE = re.compile(rf"\(\s*{_STRING}\s*(,\s*{_STRING}\s*)*,?\s*\)", re.DOTALL)
 _NUMPY_LIST = re.compile(rf"\[\s*({_STRING}\s+)*{_STRING}\s*\]", re.DOTALL)
 _ARRAY = re.compile(r"(?:\w+\.)?(?:array|tensor)\(\s*(\[[^\[\]]*\])\s*(?:,\s*\w+=[^()]*(?:\([^()]*\))?)*\)", re.DOTALL)
 _NUMBERS = re.compile(r"[\[(]\s*[+-]?\d+(\s*,\s*[+-]?\d+|\s+[+-]?\d+)+\s*,?\s*[\])]", re.ASCII)
+# Separators of the columns in a header.
+_SEPARATED = re.compile(r"[,;\t|:]")
 _JOINED = re.compile(r"[^\s,;|]+([,;|][^\s,;|]+)+")
 
 
@@ -176,7 +178,19 @@ def _columns_of(row: Row, missing: str) -> str:
         return "The row has no columns at all."
     shown = ", ".join(repr(name) for name in names[:_COLUMNS_SHOWN])
     more = f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
-    return f"It has: {shown}{more}.{did_you_mean(missing, names)}"
+    return f"It has: {shown}{more}.{did_you_mean(missing, names)}{_other_kind(row, missing, names)}"
+
+
+def _other_kind(row: Row, missing: str, names: list[str]) -> str:
+    """Return advice if the file of a row with a single column seems to be of another format than was read."""
+    value = row.values.get("text")
+    header = value if len(names) == 1 and isinstance(value, str) else names[0]
+    if len(names) > 1 or missing not in (part.strip(' "') for part in _SEPARATED.split(header)):
+        return ""
+    if ":" in header:
+        return " If ':' separates the columns, put the line sep=: before them."
+    format_ = "tsv" if "\t" in header else "csv"
+    return f" The file seems to be a table, with the header {header!r:.80}: give {read_with('format', format_)}."
 
 
 def words_at(row: Row, column: str) -> "Words":

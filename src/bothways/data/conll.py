@@ -5,11 +5,12 @@ from collections.abc import Collection, Iterator
 from itertools import groupby
 
 from bothways.data.columns import Row
-from bothways.errors import InvalidInput, shown
-from bothways.reading import unended_lines
+from bothways.data.lines import unended_lines
+from bothways.errors import InvalidInput, read_with, shown
 
-# Separates documents in the files of CoNLL 2003.
-_DOCUMENT = "-DOCSTART-"
+DOCUMENT = "-DOCSTART-"
+"""The word between documents in the files of CoNLL 2003."""
+
 _GAP = re.compile(r"[ \t]+")
 _CONLLU_COLUMNS = 10
 _WORD_ID = re.compile(r"[0-9]{1,9}")
@@ -37,11 +38,16 @@ def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
             continue
         first, columns = text[0][0], len(text[0][1])
         for number, values in text:
+            if columns == _CONLLU_COLUMNS and [each[0] for _, each in text] == [*map(str, range(1, len(text) + 1))]:
+                raise InvalidInput(
+                    f"line {number} of {name} begins with the number of a word, as in CoNLL-U: give "
+                    f"{read_with('format', 'conllu')}."
+                )
             if len(values) != columns or columns < 2:
                 raise InvalidInput(
                     f"line {number} of {name} has {len(values)} columns, but the text that starts on line {first} has "
-                    f"{columns}. Expected a word and its tag, the same number of columns on every line of a text, "
-                    "and an empty line between texts; a comment begins with '#' and a blank."
+                    f"{columns}. Expected a word and its tag, separated by tabs or spaces, the same number of columns "
+                    "on every line of a text, and an empty line between texts; a comment begins with '#' and a blank."
                 )
         tokens, tags = [values[0] for _, values in text], [values[-1] for _, values in text]
         seen.update(tags)
@@ -51,7 +57,7 @@ def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
 def _texts(lines: Iterator[str], name: str) -> Iterator[_Lines]:
     """Yield the numbered lines between empty lines and those of ``-DOCSTART-``."""
     numbered = unended_lines(lines, name)
-    for between, group in groupby(numbered, lambda each: not each[1].strip() or each[1].startswith(_DOCUMENT)):
+    for between, group in groupby(numbered, lambda each: not each[1].strip() or each[1].startswith(DOCUMENT)):
         if not between:
             yield list(group)
 
@@ -109,7 +115,8 @@ def conllu_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
             if len(values) != _CONLLU_COLUMNS:
                 raise InvalidInput(
                     f"line {number} of {name} has {len(values)} columns separated by tabs: expected "
-                    f"{_CONLLU_COLUMNS}, from ID to MISC."
+                    f"{_CONLLU_COLUMNS}, from ID to MISC. For a word and its tag per line give "
+                    f"{read_with('format', 'conll')}."
                 )
         words = [(number, values) for number, values in text if _WORD_ID.fullmatch(values[0])]
         if words:

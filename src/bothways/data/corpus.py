@@ -46,7 +46,7 @@ def corpus_files(paths: Sequence[str | Path]) -> Iterator[Path]:
     if not found:
         raise InvalidInput(
             f"there is no file of text in {', '.join(map(repr, map(str, paths)))}: expected names that end in .txt, "
-            ".jsonl, .json, .csv, .tsv, .conll (also followed by .gz) or .parquet."
+            ".jsonl, .json, .csv, .tsv, .conll (also followed by .gz), .parquet or .xlsx."
         )
 
 
@@ -55,6 +55,7 @@ def read_documents(
     *,
     text: str | tuple[str, ...] = "text",
     format: Format | None = None,  # noqa: A002 (the option's name)
+    encoding: str | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of a file, skipping empty ones; several columns of ``text`` are joined by a space.
 
@@ -65,7 +66,8 @@ def read_documents(
     chosen = format or guess_format(path.name)
     if path.stat().st_size == 0:
         return
-    rows = read_rows(path, format=chosen, columns=(text,) if isinstance(text, str) else text)
+    columns = (text,) if isinstance(text, str) else text
+    rows = read_rows(path, format=format, encoding=encoding, columns=columns)
     if chosen == "txt":
         yield from _documents_of_lines(rows)
         return

@@ -13,13 +13,12 @@ from typing import TypeVar
 
 from bothways.data.columns import Row
 from bothways.data.formats import parse_json
-from bothways.errors import InvalidInput
-from bothways.reading import LONGEST_IN_DOCUMENT
+from bothways.data.lines import LONGEST_IN_DOCUMENT
+from bothways.errors import InvalidInput, read_with
 
 T = TypeVar("T")
 
 _EXPECTED = 'an array of objects, or SQuAD\'s form {"data": [{"paragraphs": [...]}]}'
-_LINES = "a file with one object per line has the format jsonl"
 
 
 def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
@@ -27,7 +26,8 @@ def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     content = "".join(_up_to(LONGEST_IN_DOCUMENT.size, lines, name))
     if not content.strip():
         return
-    document = parse_json(content, name, hint=f"Expected {_EXPECTED}; {_LINES}.")
+    lines_with = read_with("format", "jsonl")
+    document = parse_json(content, name, hint=f"Expected {_EXPECTED}; for one object per line give {lines_with}.")
     if isinstance(document, list):
         for number, values in enumerate(document, start=1):
             where = f"row {number} of {name}"

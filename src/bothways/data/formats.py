@@ -1,6 +1,6 @@
-"""Lines and rows from files: JSON Lines, CSV, TSV, plain text, CoNLL, CoNLL-U and Parquet (extra ``parquet``).
+"""Rows from files: JSON Lines, CSV, TSV, plain text, CoNLL, CoNLL-U and Parquet (extra ``parquet``).
 
-`bothways.reading` splits all of them into lines.
+`bothways.data.lines` splits all of them into lines.
 """
 
 import csv
@@ -13,8 +13,8 @@ from typing import IO, get_args
 from bothways.choices import Format as Format
 from bothways.data.columns import Row, check_columns, first_duplicate
 from bothways.data.conll import conll_rows, conllu_rows
-from bothways.errors import InvalidInput, MissingDependency
-from bothways.reading import LONGEST_LINE, unended_lines
+from bothways.data.lines import LONGEST_LINE, unended_lines
+from bothways.errors import InvalidInput, MissingDependency, read_with
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
@@ -25,10 +25,18 @@ _SUFFIXES: Mapping[str, Format] = {
     "csv": "csv",
     "tsv": "tsv",
     "parquet": "parquet",
+    "xlsx": "xlsx",
+    "xlsm": "xlsx",
     "txt": "txt",
     "conll": "conll",
     "conllu": "conllu",
 }
+
+_SAVE, _UNPACK = (
+    "Save the sheet as .xlsx or CSV UTF-8.",
+    "Unpack it; files compressed with gzip (.gz) are read as they are.",
+)
+_UNREAD = dict.fromkeys(("xls", "xlsb", "ods"), _SAVE) | dict.fromkeys(("zip", "bz2", "xz", "zst", "7z"), _UNPACK)
 
 
 def is_gzip_name(name: str) -> bool:
@@ -43,11 +51,13 @@ def guess_format(name: str) -> Format:
     'jsonl'
     """
     suffix = _suffix(name)
+    if suffix in _UNREAD:
+        raise InvalidInput(f"expected a file of rows or texts, got {name!r}. {_UNREAD[suffix]}")
     if suffix not in _SUFFIXES:
         raise InvalidInput(
             f"{f'the name {name!r}' if name else 'a stream without a name'} does not say its format. Expected one of "
             f"{', '.join('.' + known for known in _SUFFIXES)}, with or without .gz; "
-            f"otherwise give the format: {', '.join(FORMATS)}."
+            f"otherwise give the format (--format): {', '.join(FORMATS)}."
         )
     return _SUFFIXES[suffix]
 
@@ -68,15 +78,26 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         if not line.strip():
             continue
         where = f"line {number} of {name}"
+        instead = _instead_of_objects(line) if number == 1 else ""
         # Without the line end, so that an error at the end of the text is reported for this line.
-        value = parse_json(line.rstrip("\r\n"), where, hint="Write one complete object per line.")
+        value = parse_json(line.rstrip("\r\n"), where, hint=f"Write one complete object per line.{instead}")
         if not isinstance(value, dict):
             kinds = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
             raise InvalidInput(
                 f"{where} is not a JSON object but {kinds.get(type(value), 'null')}. Write one object per line, "
-                'such as {"text": "...", "label": "..."}.'
+                f'such as {{"text": "...", "label": "..."}}.{instead}'
             )
         yield Row(number, value, where)
+
+
+def _instead_of_objects(line: str) -> str:
+    """Return advice if the first line of JSON Lines seems to be that of another format."""
+    if line.lstrip().startswith("{"):
+        return ""
+    other = next(
+        (other for mark, other in (("[", "json"), ("\t", "tsv"), (",", "csv"), (";", "csv")) if mark in line), "txt"
+    )
+    return f" If the file is no JSON Lines, give its format, such as {read_with('format', other)}."
 
 
 def parse_json(text: str, where: str, *, hint: str) -> object:
@@ -104,11 +125,14 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
     return values
 
 
-def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row]:
-    """Yield one row per record below a header line (RFC 4180); quoted fields may contain line breaks."""
+def csv_rows(lines: Iterator[str], name: str, *, delimiter: str, skipped: int = 0) -> Iterator[Row]:
+    """Yield one row per record below a header line (RFC 4180); quoted fields may contain line breaks.
+
+    ``skipped`` is the number of lines of the file before ``lines``.
+    """
     # The limit holds for the whole process, so it is never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE.size))
-    records = _csv_records(lines, name, delimiter)
+    records = _csv_records(lines, name, delimiter, skipped)
     _, header = next(records, (0, None))
     if header is None:
         return
@@ -117,35 +141,51 @@ def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row
     for number, fields in records:
         where = f"line {number} of {name}"
         if len(fields) != len(header):
-            shown = "" if delimiter in ",\t" else f", separated by {delimiter!r} as it has no comma"
+            shown = "" if delimiter in ",\t" else f", separated by {delimiter!r}"
+            other = next((mark for mark in _SEPARATORS if mark != delimiter and mark in "".join(header)), None)
+            instead = "" if other is None else f" If {other!r} separates the columns, put the line sep={other} first."
             raise InvalidInput(
                 f"{where} has {len(fields)} fields, but the header has {len(header)}{shown}. "
-                f"Put quotes around fields that hold {delimiter!r}, quotes or line breaks."
+                f"Put quotes around fields that hold {delimiter!r}, quotes or line breaks.{instead}"
             )
         yield Row(number, dict(zip(header, fields, strict=True)), where)
     if not number:
         raise InvalidInput(f"{name} has a header but no rows below it. Expected at least one row.")
 
 
-_OTHER_SEPARATORS = ";\t|"
+_SEPARATORS = ",;\t|"
+_LINES_TO_TRY = 20
+# The first line of files that Excel writes or reads with another separator.
+_NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
 
 
 def separated_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     """Yield rows like `csv_rows`, with the separator found in the header.
 
-    The separator is a comma, unless the header has no comma but exactly one of semicolon, tab and vertical bar, between
-    names that are not empty.
+    A first line such as ``sep=;`` names the separator. Else it is a comma, unless the header has other separators,
+    between names that are not empty, and no comma, or a comma by which the rows below do not have its columns.
     """
     header = next(lines, "")
-    yield from csv_rows(itertools.chain([header], lines), name, delimiter=_separator(header))
-
-
-def _separator(header: str) -> str:
+    if named := _NAMED_SEPARATOR.fullmatch(header):
+        yield from csv_rows(lines, name, delimiter=named[1], skipped=1)
+        return
     bare = re.sub(r'"(?:[^"]|"")*"', "x", header.strip("\r\n"))  # without the contents of quotes
-    found = [mark for mark in _OTHER_SEPARATORS if mark in bare]
-    if "," in bare or len(found) != 1 or not all(part.strip() for part in bare.split(found[0])):
-        return ","
-    return found[0]
+    found = [mark for mark in _SEPARATORS if mark in bare and (mark == "," or all(map(str.strip, bare.split(mark))))]
+    head = [header, *itertools.islice(lines, _LINES_TO_TRY if len(found) > 1 else 0)]
+    if len(found) > 1:
+        even = [mark for mark in found if _is_even(head, mark)]
+        found = [","] if "," in even or len(even) != 1 else even
+    yield from csv_rows(itertools.chain(head, lines), name, delimiter=found[0] if found else ",")
+
+
+def _is_even(lines: list[str], mark: str) -> bool:
+    """Test whether all records have the same number of fields."""
+    try:
+        sizes = [len(fields) for fields in csv.reader(lines, delimiter=mark) if fields]
+    except csv.Error:
+        return False
+    # The last record may be incomplete, unless these are all lines of the file.
+    return len(set(sizes[: -1 if len(lines) > _LINES_TO_TRY else None])) == 1
 
 
 def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
@@ -155,6 +195,9 @@ def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     at the end of fields on different lines, would join the rows between them into one: this raises InvalidInput.
     """
     header = next(lines, "")
+    if _NAMED_SEPARATOR.fullmatch(header):
+        yield from separated_rows(itertools.chain([header], lines), name)
+        return
     rows = csv_rows(itertools.chain([header], lines), name, delimiter="\t")
     # A file whose column names are quoted follows the rules of quoting, as files from `write_rows` do.
     yield from rows if header.startswith('"') else map(_not_joined, rows)
@@ -171,11 +214,11 @@ def _not_joined(row: Row) -> Row:
     return row
 
 
-def _csv_records(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _csv_records(lines: Iterator[str], name: str, delimiter: str, skipped: int) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line number of each record, and its fields, skipping blank lines."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        start = reader.line_num + 1
+        start = skipped + reader.line_num + 1
         try:
             fields = next(reader, None)
         except csv.Error as error:
@@ -187,6 +230,45 @@ def _csv_records(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tu
             return
         if fields:
             yield start, fields
+
+
+# A word in columns that ends in the tag of a span, or in columns separated by tabs; a token of CoNLL-U.
+_WORD_LINE = re.compile(r"\S+([ \t]+\S+)*[ \t]+(O|[BIESLU]-\S+)\s*|\S+(\t\S+)+")
+_TOKEN_LINE = re.compile(r"[0-9]+([.-][0-9]+)?(\t[^\t]+){9}")
+
+
+def texts_not_words(rows: Iterator[Row], name: str) -> Iterator[Row]:
+    """Yield the rows of lines of text, or raise InvalidInput if all of the first lines are those of a CoNLL file."""
+    head: list[Row] = []
+    found: list[Format] = []
+    for row in itertools.islice(rows, _LINES_TO_TRY):
+        head.append(row)
+        line = str(row.values["text"])
+        if _TOKEN_LINE.fullmatch(line):
+            found.append("conllu")
+        elif _WORD_LINE.fullmatch(line):
+            found.append("conll")
+        elif line.strip() and not line.startswith("#"):
+            found.clear()
+            break
+    if len(found) > 1:
+        raise InvalidInput(
+            f"{name} seems to have a word and its tags on each line: give {read_with('format', found[-1])}. If its "
+            f"lines are texts, give {read_with('format', 'txt')}."
+        )
+    yield from itertools.chain(head, rows)
+
+
+# A JSON object, which has no quoted names in other formats.
+_OBJECT = re.compile(r'\s*\{\s*"[^"]*"\s*:.*\}\s*')
+
+
+def no_objects(lines: Iterator[str], name: str) -> Iterator[str]:
+    """Yield the lines of a table or of words, or raise InvalidInput if the first is a JSON object."""
+    for number, line in enumerate(lines):
+        if number == 0 and _OBJECT.fullmatch(line):
+            raise InvalidInput(f"line 1 of {name} is a JSON object: give {read_with('format', 'jsonl')}.")
+        yield line
 
 
 def txt_rows(lines: Iterator[str], name: str) -> Iterator[Row]:

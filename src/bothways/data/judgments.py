@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from bothways.data.lines import decoded_lines, decompressed, open_file
 from bothways.errors import InvalidInput
-from bothways.reading import decoded_lines, decompressed, open_file
 
 Judgments = dict[str, dict[str, int]]
 """Grade of relevance by query id and document id; 0 or less for a document that is not relevant."""
@@ -18,8 +18,8 @@ _HEADERS = (("query_id", "doc_id", "relevance"), ("query-id", "corpus-id", "scor
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
-def read_judgments(path: str | os.PathLike[str]) -> Judgments:
-    """Read a file of judgments, plain or compressed with gzip.
+def read_judgments(path: str | os.PathLike[str], *, encoding: str | None = None) -> Judgments:
+    """Read a file of judgments, plain or compressed with gzip, in UTF-8 or another ``encoding``.
 
     Two layouts are supported: TREC's four columns separated by white space, without a header (query, iteration,
     document, relevance), and three columns separated by tabs, with a header (``query_id``, ``doc_id``, ``relevance``,
@@ -30,7 +30,7 @@ def read_judgments(path: str | os.PathLike[str]) -> Judgments:
             relevance; the message says where.
     """
     judgments: Judgments = {}
-    for where, query, document, relevance in _records(Path(path)):
+    for where, query, document, relevance in _records(Path(path), encoding):
         if not _WHOLE.fullmatch(relevance):
             raise InvalidInput(f"{where}: the relevance must be a whole number, got {relevance!r}.")
         of_query = judgments.setdefault(query, {})
@@ -53,12 +53,13 @@ def check_grade(grade: str, where: str) -> int:
     return int(grade)
 
 
-def _records(path: Path) -> Iterator[tuple[str, str, str, str]]:
+def _records(path: Path, encoding: str | None) -> Iterator[tuple[str, str, str, str]]:
     """Yield a description of each line for messages, and its query id, document id and relevance."""
     name = repr(str(path))
     headed: bool | None = None
     with open_file(path) as stream:
-        lines = decoded_lines(decompressed(stream, name, gzip_expected=path.name.lower().endswith(".gz")), name)
+        raw = decompressed(stream, name, gzip_expected=path.name.lower().endswith(".gz"))
+        lines = decoded_lines(raw, name, encoding=encoding)
         for number, line in enumerate(lines, start=1):
             where = f"line {number} of {name}"
             if not line.strip():

@@ -5,6 +5,7 @@ All sources are streams of rows, except JSON documents, which are read whole. An
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, ove
 
 from bothways.choices import Unlabelled
 from bothways.data.columns import Row, check_encodable, strings_at, text_at, words_at
+from bothways.data.conll import DOCUMENT
 from bothways.data.documents import json_rows
 from bothways.data.formats import (
     FORMATS,
@@ -21,13 +23,13 @@ from bothways.data.formats import (
     Format,
     guess_format,
     is_gzip_name,
+    no_objects,
     parquet_rows,
+    texts_not_words,
 )
 from bothways.data.label_rows import BLANK, RowsWithoutLabel, class_label, converted, names_in, one_spelling
 from bothways.data.labels import BLANKS, label_set
-from bothways.data.tables import DataFrameLike, categories_of, is_column, plain, remedy, table_rows
-from bothways.errors import InvalidInput
-from bothways.reading import (
+from bothways.data.lines import (
     LONGEST_IN_DOCUMENT,
     LONGEST_LINE,
     decoded_lines,
@@ -35,6 +37,9 @@ from bothways.reading import (
     open_file,
     text_lines,
 )
+from bothways.data.tables import DataFrameLike, categories_of, is_column, plain, remedy, table_rows
+from bothways.data.workbooks import xlsx_rows
+from bothways.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -42,6 +47,9 @@ if TYPE_CHECKING:
 _READERS = {**TEXT_FORMATS, "json": json_rows}
 
 Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Iterable[Mapping[str, object] | Row] | DataFrameLike
+
+# What rows made from CoNLL files hold beside words: the mark between documents, and comments.
+_NO_WORD = re.compile(rf"{DOCUMENT}|#[ \t]+\S.*", re.DOTALL)
 
 LabelT = TypeVar("LabelT", covariant=True)
 
@@ -88,6 +96,7 @@ def read_rows(
     source: Source,
     *,
     format: Format | None = None,  # noqa: A002 (the option's name)
+    encoding: str | None = None,
     columns: Collection[str] | None = None,
 ) -> Iterator[Row]:
     """Yield the rows of a source.
@@ -95,19 +104,20 @@ def read_rows(
     Args:
         source: A path, ``"-"`` for standard input, an open stream (not closed here), a DataFrame of pandas or polars, a
             Table of pyarrow, a Dataset of datasets, or a list or other iterable of mappings (or rows), but no iterator.
-            Files are UTF-8, with or without a byte order mark, plain or compressed with gzip. In tables and mappings,
+            Files have or lack a byte order mark, and are plain or compressed with gzip. In tables and mappings,
             NumPy values become Python values, missing ones (NaN, pandas.NA) become None, and the integers of a
             ``ClassLabel`` become names.
         format: Default: from the file's name; ``jsonl`` for standard input.
+        encoding: Encoding of a file of text, such as ``"cp1252"`` or ``"utf-16"``. Default: UTF-8.
         columns: Columns to read from a Parquet file; None for all.
 
     Raises:
         InvalidInput: The source cannot be read, is malformed, or has no rows; the message says where.
-        MissingDependency: The source is in the Parquet format, and pyarrow is not installed.
+        MissingDependency: The source is a Parquet file or Excel workbook, and pyarrow or openpyxl is not installed.
     """
     if format is not None and format not in FORMATS:
         raise InvalidInput(f"unknown format {format!r}: expected one of {', '.join(FORMATS)}.")
-    rows, name = _rows_of(source, format, columns)
+    rows, name = _rows_of(source, _Reading(format, encoding, columns))
     first = next(rows, None)
     if first is None:
         raise InvalidInput(f"{name} is empty: expected at least one row.")
@@ -122,6 +132,7 @@ def read_examples(
     text: str | tuple[str, ...] | InputColumns = ...,
     label: str = ...,
     format: Format | None = ...,
+    encoding: str | None = ...,
     unlabelled: Unlabelled = ...,
     known: Collection[str] = ...,
     names: Sequence[str] = ...,
@@ -137,6 +148,7 @@ def read_examples(
     label: str = ...,
     convert: Callable[[object], LabelT],
     format: Format | None = ...,
+    encoding: str | None = ...,
     unlabelled: Unlabelled = ...,
     known: Collection[str] = ...,
     names: Sequence[str] = ...,
@@ -151,6 +163,7 @@ def read_examples(
     label: str = "label",
     convert: Callable[[object], object] = class_label,
     format: Format | None = None,  # noqa: A002 (the option's name)
+    encoding: str | None = None,
     unlabelled: Unlabelled = "error",
     known: Collection[str] = (),
     names: Sequence[str] = (),
@@ -164,6 +177,7 @@ def read_examples(
         label: The label column.
         convert: Converter of the labels: ``class_label``, ``label_set`` or ``number``.
         format: As for `read_rows`.
+        encoding: As for `read_rows`.
         unlabelled: ``"drop"`` leaves out rows without a label, ``"error"`` refuses them, see `unlabelled_marks`.
         known: The classes of the model that reads the labels, if there is one.
         names: The labels of multi-hot vectors, see `label_set`.
@@ -183,7 +197,7 @@ def read_examples(
     blank = BLANKS.get(convert, BLANK)
     if names and convert is label_set:
         convert = partial(label_set, names=names)
-    for row in read_rows(source, format=format, columns={*columns, label}):
+    for row in read_rows(source, format=format, encoding=encoding, columns={*columns, label}):
         if without.holds(row, blank):
             continue
         value = converted(row, label, convert)
@@ -245,6 +259,8 @@ def read_tagged(
         if without.holds(row):
             continue
         words, labels = words_at(row, tokens), strings_at(row, tags)
+        if all(_NO_WORD.fullmatch(words[place]) for place in range(len(words))):
+            continue
         if not labels:
             without.add(row.where, row.values[tags])
             continue
@@ -267,13 +283,23 @@ def read_tagged(
     without.check(count)
 
 
-def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | None) -> tuple[Iterator[Row], str]:
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The arguments of `read_rows` about a file."""
+
+    format: Format | None
+    encoding: str | None
+    columns: Collection[str] | None
+
+
+def _rows_of(source: Source, reading: _Reading) -> tuple[Iterator[Row], str]:
     """Return the rows of any kind of source, and a name of the source for messages."""
     if isinstance(source, str | os.PathLike):
         if str(source) == "-":
-            return _stream_rows(_standard_input(), "standard input", format_ or "jsonl", columns), "standard input"
+            name = "standard input"
+            return _stream_rows(_standard_input(), name, reading.format or "jsonl", reading), name
         path = Path(source)
-        return _file_rows(path, format_, columns), repr(str(path))
+        return _file_rows(path, reading), repr(str(path))
     name = "the given list" if isinstance(source, Sequence) else f"the given {type(source).__name__}"
     rows: Iterable[object] | None = table_rows(source, name)
     if rows is None and hasattr(source, "readline"):
@@ -282,11 +308,13 @@ def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | 
             file_name, called = "", "the given stream"
         else:
             called = repr(file_name)
-        return _stream_rows(stream, called, format_ or guess_format(file_name), columns), called
+        return _stream_rows(stream, called, reading.format or guess_format(file_name), reading), called
     if rows is None:
         rows = _readable_again(source)
-    if format_ is not None:
-        raise InvalidInput(f"format: expected None for {name}, got {format_!r}. Only files and streams have a format.")
+    given = {"format": reading.format, "encoding": reading.encoding}
+    for option, value in given.items():
+        if value is not None:
+            raise InvalidInput(f"{option}: expected None for {name}, got {value!r}. It is for files and streams.")
     return _mapping_rows(rows, name), name
 
 
@@ -317,35 +345,41 @@ def _standard_input() -> IO[bytes] | IO[str]:
     return cast("IO[bytes] | IO[str]", getattr(sys.stdin, "buffer", sys.stdin))
 
 
-def _file_rows(path: Path, format_: Format | None, columns: Collection[str] | None) -> Iterator[Row]:
+def _file_rows(path: Path, reading: _Reading) -> Iterator[Row]:
     with open_file(path) as stream:
-        chosen = format_ or guess_format(path.name)
-        yield from _stream_rows(stream, repr(str(path)), chosen, columns, gzip_expected=is_gzip_name(path.name))
+        chosen = reading.format or guess_format(path.name)
+        yield from _stream_rows(stream, repr(str(path)), chosen, reading, gzip_expected=is_gzip_name(path.name))
 
 
 def _stream_rows(
-    stream: IO[bytes] | IO[str],
-    name: str,
-    format_: Format,
-    columns: Collection[str] | None,
-    *,
-    gzip_expected: bool = False,
+    stream: IO[bytes] | IO[str], name: str, format_: Format, reading: _Reading, *, gzip_expected: bool = False
 ) -> Iterator[Row]:
-    if format_ == "parquet":
-        # Parquet keeps its index at the end, so the file must be seekable.
+    if format_ in ("parquet", "xlsx"):
+        kind = "Parquet" if format_ == "parquet" else "an Excel workbook"
+        # Both keep their index at the end, so the file must be seekable.
         if gzip_expected or isinstance(stream, io.TextIOBase) or not stream.seekable():
             raise InvalidInput(
-                f"{name} cannot be read as Parquet: expected a plain file, not text, gzip or a pipe. "
-                "Save it to a file without .gz (Parquet is already compressed)."
+                f"{name} cannot be read as {kind}: expected a plain file, not text, gzip or a pipe. "
+                "Save it to a file without .gz (its content is already compressed)."
             )
-        return parquet_rows(cast("IO[bytes]", stream), name, columns)
+        if format_ == "xlsx":
+            return xlsx_rows(cast("IO[bytes]", stream), name)
+        return parquet_rows(cast("IO[bytes]", stream), name, reading.columns)
     limit = LONGEST_IN_DOCUMENT if format_ == "json" else LONGEST_LINE
     if isinstance(stream, io.TextIOBase):
+        if reading.encoding is not None:
+            raise InvalidInput(
+                f"encoding: expected None for {name}, which is decoded already, got {reading.encoding!r}. Give a "
+                "stream of bytes, or open the file with this encoding."
+            )
         lines = text_lines(cast("IO[str]", stream), name, limit)
     else:
         raw = decompressed(cast("IO[bytes]", stream), name, gzip_expected=gzip_expected)
-        lines = decoded_lines(raw, name, limit)
-    return _READERS[format_](lines, name)
+        lines = decoded_lines(raw, name, limit, reading.encoding)
+    if format_ not in ("jsonl", "json", "txt"):
+        lines = no_objects(lines, name)
+    rows = _READERS[format_](lines, name)
+    return texts_not_words(rows, name) if format_ == "txt" and reading.format is None else rows
 
 
 def _mapping_rows(rows: Iterable[object], name: str) -> Iterator[Row]:

@@ -229,8 +229,7 @@ def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | No
     right = (scheme for scheme in fitting if all(fault_of(tags, scheme) is None for tags, _ in listed))
     for scheme in right:
         return scheme
-    for tags, where in listed:
-        check_tags(tags, fitting[0], where)
+    check_tags(listed, fitting[0], may_be_plain=preferred is None)
     return fitting[0]
 
 
@@ -246,16 +245,27 @@ def scheme_of_names(labels: Iterable[str]) -> Scheme:
     return next((scheme for scheme in _PREFIXES if not unwritten(names, scheme)), "plain")
 
 
-def check_tags(tags: Sequence[str], scheme: Scheme, where: str) -> None:
-    """Raise InvalidInput, which names the word, if a tag is not valid in the scheme."""
-    place = fault_of(tags, scheme)
-    if place is not None:
-        before = f"after {tags[place - 1]!r}" if place else "at the beginning"
-        hint = " Such tags are valid in the scheme 'IOB1'." if parted(tags[place])[0] == "I" else ""
-        raise InvalidInput(
-            f"{where} has the tag {tags[place]!r} at word {place + 1}, {before}, which {scheme} does not allow "
-            f"there.{hint}"
-        )
+def check_tags(texts: Sequence[tuple[Sequence[str], str]], scheme: Scheme, *, may_be_plain: bool = False) -> None:
+    """Raise InvalidInput, which names the word, if a tag of these texts is not valid in the scheme.
+
+    The message advises the scheme in which all tags are valid, else to correct the tag, or, if they ``may_be_plain``,
+    the scheme plain.
+    """
+    faults = ((tags, where, fault_of(tags, scheme)) for tags, where in texts)
+    tags, where, place = next((each for each in faults if each[2] is not None), ((), "", None))
+    if place is None:
+        return
+    before = f"after {tags[place - 1]!r}" if place else "at the beginning"
+    advice = f"Write {tags_of(spans_of(tags, scheme), len(tags), scheme)[place]!r} there"
+    other = next((each for each in _PREFIXES if all(fault_of(tags, each) is None for tags, _ in texts)), None)
+    if other is not None:
+        advice = f"All tags are valid in the scheme {other!r}: choose it (--scheme {other})"
+    elif may_be_plain:
+        advice += ", or choose the scheme 'plain' (--scheme plain), which takes the tags as they are, without spans"
+    raise InvalidInput(
+        f"{where} has the tag {tags[place]!r} at word {place + 1}, {before}, which {scheme} does not allow there. "
+        f"{advice}."
+    )
 
 
 def complete(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
@@ -309,9 +319,13 @@ def _fitting(examples: Mapping[str, tuple[str, str]]) -> list[Scheme]:
     known = {prefix for prefixes in _PREFIXES.values() for prefix in prefixes.all}
     tag, where = next((seen for prefix, seen in examples.items() if prefix not in known), next(iter(examples.values())))
     prefixes = ", ".join(prefix or "none" for prefix in sorted(examples))
-    advice = "Convert the tags, or choose the scheme 'plain', which takes them as they are."
-    if "B" in examples and (len(tag) == 1 or tag == parted(tag)[1]):
-        advice = "Correct this tag: its line may be a comment, or lack a column."
+    if prefixes_of_spans := sorted({"B", "I"} & set(examples)):
+        named = " and ".join(f"'{each}-'" for each in prefixes_of_spans)
+        advice = f"Others begin with {named}, so correct this tag: its line may be a comment, or lack a column."
+        if parted(tag)[0] == "M":
+            advice = "Write 'I-' for 'M-' to convert the tags from BMES to BIOES."
+    else:
+        advice = "Convert the tags, or choose the scheme 'plain' (--scheme plain), which takes them as they are."
     raise InvalidInput(
         f"{where} has the tag {tag!r}. The prefixes of all tags are {prefixes}, which fit none of the schemes "
         f"{', '.join(_PREFIXES)}. {advice}"

@@ -37,10 +37,11 @@ def read_labels(
     columns: TripleColumns | None = None,
     *,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
+    encoding: str | None = None,
 ) -> list[Triple]:
     """Read the rows that have a label. Each needs an id or a query; the other texts may be missing."""
     named = columns or TripleColumns()
-    rows = list(data.read_rows(source, format=format))
+    rows = list(data.read_rows(source, format=format, encoding=encoding))
     labels = [each for each in (read_triple(row, dimension, named) for row in rows) if each.label is not None]
     if not labels:
         there = ", ".join(map(repr, rows[0].values))

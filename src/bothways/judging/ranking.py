@@ -154,6 +154,7 @@ def rank_systems(
     next_rows: int = NEXT_ROWS,
     seed: int = 0,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
+    encoding: str | None = None,
     show_progress: bool | None = None,
 ) -> SystemRanking:
     """Rank systems by success rate.
@@ -171,20 +172,16 @@ def rank_systems(
         next_rows: Number of rows to suggest for labelling.
         seed: Seed of the bootstrap and of tie-breaking.
         format: Format of all files.
+        encoding: Encoding of files of text. Default: UTF-8.
         show_progress: Force the progress bar on or off.
 
     Raises:
         InvalidInput: A system has fewer than two labels, a label matches no row and lacks a text or its system, or
             ``truth`` has other systems.
     """
-    read = _read_systems(systems, judge.dimension, columns, format)
-    other = sorted({*truth}.symmetric_difference(read)) if truth else []
-    if other:
-        raise InvalidInput(
-            f"truth: expected a value for each of the systems {', '.join(map(repr, read))} and no others, but "
-            f"{', '.join(map(repr, other))} is only in the truth or only in the data. Correct the names."
-        )
-    judged = judge_systems(judge, read, labels, columns, format=format, show_progress=show_progress)
+    read = _read_systems(systems, judge.dimension, columns, format, encoding)
+    _check_systems(truth, read)
+    judged = judge_systems(judge, read, labels, columns, format=format, encoding=encoding, show_progress=show_progress)
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}
     ordered = sorted(judged, key=lambda each: -scores[each.name].estimate.value)
     separating = None
@@ -206,6 +203,15 @@ def rank_systems(
     )
 
 
+def _check_systems(truth: Mapping[str, float] | None, read: Mapping[str, ReadTriples]) -> None:
+    other = sorted({*truth}.symmetric_difference(read)) if truth else []
+    if other:
+        raise InvalidInput(
+            f"truth: expected a value for each of the systems {', '.join(map(repr, read))} and no others, but "
+            f"{', '.join(map(repr, other))} is only in the truth or only in the data. Correct the names."
+        )
+
+
 def _compared(first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, level: float) -> SystemComparison:
     samples, pairing = paired_samples(first, second)
     if any(not len(each.unlabelled_judge_scores) for each in samples) and method == "ppi":
@@ -218,12 +224,17 @@ def _compared(first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, l
 
 
 def _read_systems(
-    systems: "Mapping[str, Rows]", dimension: Dimension, columns: TripleColumns | None, format_: "Format | None"
+    systems: "Mapping[str, Rows]",
+    dimension: Dimension,
+    columns: TripleColumns | None,
+    format_: "Format | None",
+    encoding: str | None,
 ) -> dict[str, ReadTriples]:
     """Read the rows of each system; a row that names no system belongs to the system of its file."""
     read: dict[str, ReadTriples] = {}
     for name, source in systems.items():
-        found, rows = read_triples(source, dimension, columns, format=format_), dict[str, list[Triple]]()
+        rows = dict[str, list[Triple]]()
+        found = read_triples(source, dimension, columns, format=format_, encoding=encoding)
         for triple in found.triples:
             rows.setdefault(triple.system or name, []).append(replace(triple, system=triple.system or name))
         for place, (system, own) in enumerate(rows.items()):
@@ -237,14 +248,19 @@ def _read_systems(
     return read
 
 
-def read_truth(source: "Source", *, format: "Format | None" = None) -> dict[str, float]:  # noqa: A002 (the option's name)
+def read_truth(
+    source: "Source",
+    *,
+    format: "Format | None" = None,  # noqa: A002 (the option's name)
+    encoding: str | None = None,
+) -> dict[str, float]:
     """Read true success rates from rows with the columns ``system`` and ``value``.
 
     Raises:
         InvalidInput: A column is missing, or a value is not a number from 0 to 1.
     """
     truth = {}
-    for row in data.read_rows(source, format=format):
+    for row in data.read_rows(source, format=format, encoding=encoding):
         value = data.number(data.value_at(row, "value"))
         if not 0 <= value <= 1:
             raise InvalidInput(f"{row.where}: expected a success rate from 0 to 1 in 'value', got {value:g}.")
@@ -258,6 +274,7 @@ def truth_in_labels(
     columns: TripleColumns,
     *,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
+    encoding: str | None = None,
 ) -> dict[str, float]:
     """Return the mean label of each system; every row must have a label.
 
@@ -265,7 +282,7 @@ def truth_in_labels(
         InvalidInput: A row has no label.
     """
     truth = {}
-    for system, read in _read_systems(systems, dimension, columns, format).items():
+    for system, read in _read_systems(systems, dimension, columns, format, encoding).items():
         missing = next((each.where for each in read.triples if each.label is None), None)
         if missing is not None:
             raise InvalidInput(

@@ -135,6 +135,7 @@ def score_system(
     level: float = 0.95,
     seed: int = 0,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
+    encoding: str | None = None,
     show_progress: bool | None = None,
 ) -> SystemScore:
     """Estimate the success rate of a system.
@@ -150,17 +151,20 @@ def score_system(
         level: Confidence level of the intervals.
         seed: Seed of the bootstrap.
         format: Format of both files.
+        encoding: Encoding of files of text. Default: UTF-8.
         show_progress: Force the progress bar on or off.
 
     Raises:
         InvalidInput: There are fewer than two labels, or a label matches no row and lacks a text that the judge reads;
             the message lists some such labels.
     """
-    read = read_triples(data, judge.dimension, columns, format=format)
+    read = read_triples(data, judge.dimension, columns, format=format, encoding=encoding)
     own = {each.system for each in read.triples}
     if len(own) == 1:
         name = own.pop() or name
-    (judged,) = judge_systems(judge, {name: read}, labels, columns, format=format, show_progress=show_progress)
+    (judged,) = judge_systems(
+        judge, {name: read}, labels, columns, format=format, encoding=encoding, show_progress=show_progress
+    )
     return scored(judged, judge, method=method, level=level, seed=seed)
 
 
@@ -171,13 +175,15 @@ def judge_systems(
     columns: TripleColumns | None,
     *,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
+    encoding: str | None = None,
     show_progress: bool | None = None,
 ) -> list[JudgedSystem]:
     """Judge the rows of each system; human labels come from ``labels``, or else from the rows."""
     rows = {name: list(read.triples) for name, read in systems.items()}
     own: dict[str, list[Triple]] = {name: [] for name in rows}
     if labels is not None:
-        rows, own = with_labels(rows, read_labels(labels, judge.dimension, columns, format=format), judge.dimension)
+        found = read_labels(labels, judge.dimension, columns, format=format, encoding=encoding)
+        rows, own = with_labels(rows, found, judge.dimension)
     elif not any(read.labelled for read in systems.values()):
         column = (columns or TripleColumns()).label(judge.dimension)
         raise InvalidInput(

@@ -147,6 +147,7 @@ def read_triples(
     columns: TripleColumns | None = None,
     *,
     format: "Format | None" = None,  # noqa: A002 (the option's name)
+    encoding: str | None = None,
 ) -> ReadTriples:
     """Read the triples of a source, with the labels of one dimension if there are any.
 
@@ -155,13 +156,14 @@ def read_triples(
         dimension: The dimension, which sets the texts that a row must have and the label column to read.
         columns: Names of the columns.
         format: Format of the file, see `bothways.data.read_rows`.
+        encoding: Encoding of files of text. Default: UTF-8.
 
     Raises:
         InvalidInput: A column is missing, a text is not a string, a label is not 0, 1, true, false, yes or no, or no
             row has all texts; the message names the row.
     """
     named, triples, incomplete = columns or TripleColumns(), [], 0
-    for row in data.read_rows(source, format=format):
+    for row in data.read_rows(source, format=format, encoding=encoding):
         triple = read_triple(row, dimension, named, needed=True)
         if all(triple.text(part).strip() for part in dimension.parts):
             triples.append(triple)

@@ -12,7 +12,7 @@ A model that was trained on the rows adds its own doubt, and clusters of its sta
 Shapes: N rows, C labels, H width of the vectors.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from bothways.audit.backdoor.clusters import (
 from bothways.audit.backdoor.probe import Probe
 from bothways.checkpoints import MINILM
 from bothways.choices import Format, Unlabelled
-from bothways.data import Example, Source, read_examples, read_rows
+from bothways.data import Example, Row, Source, read_examples, read_rows
 from bothways.encoder.heads import read_rows as states_read
 from bothways.errors import InvalidInput
 from bothways.progress import phase
@@ -111,6 +111,7 @@ def audit_data(
     label: str | None = None,
     unlabelled: Unlabelled = "error",
     data_format: Format | None = None,
+    encoding: str | None = None,
     open_options: dict[str, Any] | None = None,
     show_progress: bool | None = None,
 ) -> DataAudit:
@@ -127,7 +128,7 @@ def audit_data(
         usual.text if text is None else (text,) if isinstance(text, str) else text,
         usual.label if label is None else label,
     )
-    examples = _labelled(data, columns, data_format, unlabelled)
+    examples = _labelled(read_rows(data, format=data_format, encoding=encoding), columns, unlabelled)
     texts, labels = [str(each.text) for each in examples], [each.label for each in examples]
     encoder = SentenceEmbedder.from_pretrained(embedder, unit_length=True, **opening)
 
@@ -151,11 +152,9 @@ def audit_data(
     return DataAudit(tuple(rows), tuple(phrases))
 
 
-def _labelled(
-    data: Source, columns: TextColumns, data_format: Format | None, unlabelled: Unlabelled
-) -> list[Example[str]]:
+def _labelled(data: Iterable[Row], columns: TextColumns, unlabelled: Unlabelled) -> list[Example[str]]:
     """Return texts and labels with the position of each row, from 1."""
-    rows = [replace(row, number=number) for number, row in enumerate(read_rows(data, format=data_format), start=1)]
+    rows = [replace(row, number=number) for number, row in enumerate(data, start=1)]
     if columns.label not in rows[0].values:
         raise InvalidInput(
             f"{rows[0].where}: label column {columns.label!r} not found; the columns are {', '.join(rows[0].values)}. "

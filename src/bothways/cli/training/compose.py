@@ -31,7 +31,7 @@ def ensemble(
     method: Method = "mean",
     calibrate: opt.File | None = None,
     unlabelled: Unlabelled = "error",
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     overwrite: opt.Flag = False,
     golden: opt.Golden = "validation",
     json: opt.Json = False,
@@ -61,18 +61,15 @@ def ensemble(
     if method == "stacked" and calibrate is None:
         raise opt.usage_error("--method stacked is fitted on held-out rows: give some with --calibrate.")
     check_folder_free(output, overwrite=overwrite)
-    if (
-        overwrite
-        and output.is_dir()
-        and any(path.name not in (checkpoints.OURS, checkpoints.GOLDEN_FILE, "README.md") for path in output.iterdir())
-    ):
+    own = (checkpoints.OURS, checkpoints.GOLDEN_FILE, "README.md")
+    if overwrite and output.is_dir() and any(path.name not in own for path in output.iterdir()):
         # Replacing a folder deletes its content: do not delete a trained model or other files.
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
     try:
         made = compose.Ensemble.of(
             runs,
             method=method,
-            calibrate=inputs.optional_source(calibrate, format),
+            calibrate=inputs.optional_source(calibrate, file),
             columns=opt.given_of(columns),
             unlabelled=unlabelled,
             show_progress=False if quiet else None,

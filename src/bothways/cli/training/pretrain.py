@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways import checkpoints, pretraining, tasks
-from bothways.choices import Format, RecipeName, RecipeScale, Unlabelled
+from bothways.choices import RecipeName, RecipeScale, Unlabelled
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note
 from bothways.cli.training import run as runs
-from bothways.data import Source, corpus_files, read_rows
+from bothways.data import Source, corpus_files
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def adapt(
     output: runs.OutputFolder,
     validation: opt.File | None = None,
     text: opt.TextColumns = opt.TEXT,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     run: runs.RunOptions = runs.DEFAULT_RUN,
     training: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
@@ -71,8 +71,8 @@ def adapt(
             task = tasks.FillMask.from_pretrained(model, **inputs.open_options(reading, opening.in_full))
         if not task.has_head:
             note(f"{model} has no masked LM head: a new one is initialised from its token embeddings.")
-        held_out = inputs.optional_source(validation, format)
-        return task, task.fit(inputs.labelled_source(data, format), validation=held_out, text=text, **options)
+        held_out = inputs.optional_source(validation, file)
+        return task, task.fit(inputs.labelled_source(data, file), validation=held_out, text=text, **options)
 
     return runs.train_and_save(output, training, run, fit, runs.TRAIN_NEXT)
 
@@ -114,7 +114,7 @@ def distill(
     validation: opt.File | None = None,
     unlabelled: Unlabelled | None = None,
     columns: object = None,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     training: object = None,
     batch: runs.BatchOptions = runs.FULL_BATCH,
     run: runs.RunOptions = runs.DEFAULT_RUN,
@@ -150,25 +150,25 @@ def distill(
                 raise opt.usage_error(f"{teacher!r} is distilled with a fixed batch size: drop --batch-from.")
             opened = inputs.open_options(replace(opt.ANY_WINDOWS, max_length=length), model)
             learner = pretraining.TaskDistiller.from_pretrained(teacher, layers=layers, **opened)
-            held_out = inputs.optional_source(validation, format)
-            return learner, learner.fit(_rows(data, format), validation=held_out, **names, **reading, **options)
+            held_out = inputs.optional_source(validation, file)
+            return learner, learner.fit(_rows(data, file), validation=held_out, **names, **reading, **options)
         _check_raw(teacher, {**names, **reading}, validation)
         source: dict[str, Any] = {"revision": model.revision, "device": model.device, "download": model.download}
         source["allow_pickle"] = model.allow_pickle
         distiller = pretraining.Distiller.from_pretrained(teacher, layers=layers, length=length, **source)
         tokenizer, text = distiller.student.model.tokenizer, names.get("text", opt.TEXT)
-        corpus = _corpus(data, output, tokenizer, text, format, quiet=run.quiet)
+        corpus = _corpus(data, output, tokenizer, text, file, quiet=run.quiet)
         return distiller, distiller.fit(corpus, batch_warmup=warmup, **options)
 
     return runs.train_and_save(output, training, run, fit, _after_distilling)
 
 
-def _rows(data: opt.Names, format_: Format | None) -> Source:
+def _rows(data: opt.Names, file: opt.FileOptions) -> Source:
     """Return the rows of files and folders, as a task reads them."""
     files = [str(each) for each in corpus_files(data)]
-    if len(files) == 1 and format_ is None:
+    if len(files) == 1 and file == opt.ANY_FILE:
         return files[0]
-    return [row for file in files for row in read_rows(file, format=format_)]
+    return [row for path in files for row in inputs.file_rows(path, file)]
 
 
 def _check_raw(teacher: str, columns: Mapping[str, object], validation: str | None) -> None:
@@ -218,7 +218,7 @@ def pretrain(
     scale: RecipeScale = "tiny",
     length: opt.PositiveInt | None = None,
     text: opt.TextColumns = opt.TEXT,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     training: object = None,
     batch: runs.BatchOptions = runs.FULL_BATCH,
     run: runs.RunOptions = runs.DEFAULT_RUN,
@@ -251,7 +251,7 @@ def pretrain(
         if not run.quiet:
             for remark in chosen.recipe.remarks:
                 note(remark)
-        corpus = _corpus(data, output, opened, text, format, quiet=run.quiet)
+        corpus = _corpus(data, output, opened, text, file, quiet=run.quiet)
         return pretrainer, pretrainer.fit(corpus, batch_warmup=warmup, **options)
 
     return runs.train_and_save(output, training, run, fit, runs.TRAIN_NEXT)
@@ -262,7 +262,7 @@ def _corpus(
     output: Path,
     tokenizer: "TextTokenizer",
     text: tuple[str, ...],
-    format_: Format | None,
+    file: opt.FileOptions,
     *,
     quiet: bool,
 ) -> "TokenCorpus":
@@ -273,13 +273,13 @@ def _corpus(
     if len(data) == 1 and (Path(data[0]) / MANIFEST).is_file():
         return TokenCorpus.open(data[0])
     files = [(str(each.absolute()), each.stat().st_size, each.stat().st_mtime_ns) for each in corpus_files(data)]
-    identity = files, text, format_, tokenizer.encoding_digest
+    identity = files, text, file, tokenizer.encoding_digest
     key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
     folder = output.with_name(f"{output.name}.shards") / key
     workers = current_workers()
     if workers.rank == 0 and not (folder / MANIFEST).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        source = ShardSource(data, text=text, format=format_)
+        source = ShardSource(data, text=text, format=file.format, encoding=file.encoding)
         manifest = write_shards(source, folder, tokenizer, show_progress=False if quiet else None)
         if not quiet:
             note(f"{manifest.tokens:,} tokens of {counted(manifest.documents, 'document')} are in {folder}")

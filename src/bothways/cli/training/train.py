@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from cyclopts import App, Parameter
 
 from bothways import compose, tasks
-from bothways.choices import Format, LossName, Merge, Sampling, SimilarityName, TargetKind, Unlabelled
+from bothways.choices import LossName, Merge, Sampling, SimilarityName, TargetKind, Unlabelled
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import note
 from bothways.cli.training import run as runs
 from bothways.confidence.confidence import ConfidenceOptions
-from bothways.data import Row, Source, read_rows
+from bothways.data import Row, Source
 from bothways.tasks import embedding
 from bothways.tasks.columns import renamed
 from bothways.tasks.embedding.spec import NAMES, EmbeddingColumns, kind_of
@@ -68,7 +68,7 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
         train: opt.File,
         output: runs.OutputFolder,
         validation: Annotated[opt.File | None, Parameter(help=f"Held-out rows. Default: {spec.held_out}.")] = None,
-        format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+        file: opt.FileOptions = opt.ANY_FILE,
         columns: object = None,
         own: object = None,
         confidence: object = None,
@@ -85,7 +85,7 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
         fitting = {name: value for name, value in given.items() if name in learnt}
         with opt.as_usage_error(*fitting):
             settings = spec.fit_options(**fitting)
-        others = _rows_to_detect(spec, settings, opt.given_of(columns), other_rows, format)
+        others = _rows_to_detect(spec, settings, opt.given_of(columns), other_rows, file)
         fitting = {**opt.given_of(columns), **fitting}
 
         def fit(options: "TrainingArguments") -> "tuple[Any, TrainingRecord]":
@@ -93,10 +93,10 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
             with opt.as_usage_error(*fitting, *opening_words):
                 task = task_class(spec).from_pretrained(model, **opening_words, **opened)
                 tasks.split_fit_options(task, {**fitting, **options})
-            rows, words = inputs.labelled_source(train, format), fitting
+            rows, words = inputs.labelled_source(train, file), fitting
             if embeds:
                 rows, words = _with_loss(task, rows, opt.given_of(loss), words, opened)
-            record = task.fit(rows, validation=inputs.optional_source(validation, format), **words, **options)
+            record = task.fit(rows, validation=inputs.optional_source(validation, file), **words, **options)
             if others is not None and not record.finished_no_epoch:
                 if task.confidence.out_of_domain is None:
                     note("--out-of-domain was not used: the training fitted no out-of-domain detector.")
@@ -168,7 +168,7 @@ def _rows_to_detect(
     settings: Any,  # noqa: ANN401 (the task's own)
     columns: Mapping[str, Any],
     source: str | None,
-    format_: Format | None,
+    file: opt.FileOptions,
 ) -> list[Row] | None:
     """Return the out-of-domain rows; raise an error before the training if the task cannot use or read them."""
     if source is None:
@@ -178,7 +178,7 @@ def _rows_to_detect(
             "--out-of-domain fits the threshold of a detector: it needs one label per text (--target single) and a "
             "--detector other than none."
         )
-    rows = list(read_rows(source, format=format_))
+    rows = list(inputs.file_rows(source, file))
     reader = renamed(spec.columns, columns)
     for row in rows:
         reader.read(row)
@@ -271,7 +271,7 @@ def multitask(
     merge: Merge | None = None,
     unlabelled: Unlabelled = "error",
     normalise_labels: opt.Flag = False,
-    format: opt.FileFormat = None,  # noqa: A002 (the option's name)
+    file: opt.FileOptions = opt.ANY_FILE,
     run: runs.RunOptions = runs.DEFAULT_RUN,
     training: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
@@ -314,7 +314,7 @@ def multitask(
                 model, merge=merge, **inputs.open_options(reading, opening.in_full)
             )
         labelled = NamedLabelData(unlabelled=unlabelled, normalise_labels=normalise_labels or None)
-        data = {name: _task_data(each, held_out.get(name), format, labelled) for name, each in words.items()}
+        data = {name: _task_data(each, held_out.get(name), file, labelled) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
     return runs.train_and_save(output, training, run, fit, _next_step)
@@ -346,9 +346,9 @@ def _task_words(name: str, value: str) -> _TaskWords:
 
 
 def _task_data(
-    words: _TaskWords, validation: str | None, format_: Format | None, labelled: NamedLabelData
+    words: _TaskWords, validation: str | None, file: opt.FileOptions, labelled: NamedLabelData
 ) -> "TaskData":
-    train, held_out = inputs.labelled_source(words.file, format_), inputs.optional_source(validation, format_)
+    train, held_out = inputs.labelled_source(words.file, file), inputs.optional_source(validation, file)
     reading = asdict(labelled)
     if words.target == "tagging":
         return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label, **reading)

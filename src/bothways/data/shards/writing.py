@@ -41,12 +41,14 @@ class ShardSource:
         paths: Files, and folders of files.
         text: Column of the texts, or several to join by a space.
         format: Format of the files. Default: from their names.
+        encoding: Encoding of files of text. Default: UTF-8.
         deduplicate: Leave out documents whose text occurred before.
     """
 
     paths: Sequence[str | Path]
     text: str | tuple[str, ...] = "text"
     format: Format | None = None
+    encoding: str | None = None
     deduplicate: bool = True
 
 
@@ -151,6 +153,7 @@ class _Run:
             "paths": [str(Path(path).absolute()) for path in source.paths],
             "text": source.text if isinstance(source.text, str) else list(source.text),
             "format": source.format,
+            **({} if source.encoding is None else {"encoding": source.encoding}),
             "deduplicate": source.deduplicate,
             "shard_tokens": shard_tokens,
             "tokenizer": digest,
@@ -184,7 +187,8 @@ class _Run:
                     f"the files have changed since {str(self.folder)!r} was left unfinished: expected {self.path!r} as "
                     f"number {number + 1}, got {str(path)!r}. Remove that folder to start again."
                 )
-            documents = enumerate(read_documents(path, text=self.source.text, format=self.source.format))
+            own = self.source
+            documents = enumerate(read_documents(path, text=own.text, format=own.format, encoding=own.encoding))
             for within, document in islice(documents, begin.document if number == begin.file else 0, None):
                 yield _Read(document.text, _Place(number, within + 1), str(path))
 

@@ -15,7 +15,14 @@ from typing import ClassVar, Self, TypeAlias
 import numpy as np
 from typing_extensions import override
 
-from bothways.checkpoints.schema import StoredLabels, damaged, label_settings, numbered_names, placeholders
+from bothways.checkpoints.schema import (
+    StoredLabels,
+    damaged,
+    different_names,
+    label_settings,
+    numbered_names,
+    placeholders,
+)
 from bothways.choices import LabelValue, Merge, Unlabelled
 from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_guarantee
 from bothways.confidence.fitting import open_confidence, write_confidence
@@ -291,7 +298,7 @@ def stored_target(
         if labels is not None:
             raise InvalidInput("labels name classes, but this checkpoint's head predicts a number: leave labels out.")
         return Regression()
-    stored = numbered_names(settings.get("id2label") or {})
+    stored = (different_names if labels is None else numbered_names)(settings.get("id2label") or {})
     given = () if labels is None else declared(labels)
     names = names_of(given) or stored or placeholders(classes)
     if set(names) == set(stored):

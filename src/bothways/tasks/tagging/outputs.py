@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from bothways.checkpoints.schema import StoredTags, label_settings, numbered_names, placeholders
+from bothways.checkpoints.schema import StoredTags, different_names, label_settings, placeholders
 from bothways.choices import Scheme, Unlabelled
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature, temperature_settings
@@ -330,7 +330,7 @@ def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, .
 
     ``named`` is True if a user chose such names; otherwise they mean that the tags have no names.
     """
-    names = numbered_names(settings.get("id2label") or {})
+    names = different_names(settings.get("id2label") or {})
     if not names or (names == placeholders(len(names)) and not named):
         shown = f"{', '.join(names[:3])}{' ...' * (len(names) > 3)}" if names else "no id2label"
         raise InvalidInput(

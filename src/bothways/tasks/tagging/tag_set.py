@@ -205,8 +205,7 @@ def tagged_in(
     """Convert the tags of rows to the scheme ``wanted``; raise `InvalidInput` for an invalid sequence of tags."""
     if scheme != "plain" and (bare := bare_spelling({tag for row in rows for tag in row.label}, scheme)):
         rows = [replace(row, label=tuple(bare[tag] for tag in row.label)) for row in rows]
-    for row in rows:
-        check_tags(row.label, scheme, row.where)
+    check_tags([(row.label, row.where) for row in rows], scheme)
     if scheme == wanted:
         return list(rows)
     return [replace(row, label=tuple(converted(row.label, scheme, wanted))) for row in rows]
