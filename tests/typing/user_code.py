@@ -28,6 +28,7 @@ from bothways import (
     TextClassifier,
     TextTagger,
     load,
+    sklearn,
 )
 from bothways.advice import cost, find_config, recommend
 from bothways.errors import InvalidInput, NotFitted
@@ -285,3 +286,12 @@ def in_other_processes(texts: list[str]) -> list[str]:
     with ProcessPoolExecutor(2) as pool:
         parts = pool.map(labels_by, [classifier, classifier], [texts[::2], texts[1::2]])
         return [label for part in parts for label in part]
+
+
+def estimators_of_scikit_learn(texts: list[str], labels: NDArray[np.int64]) -> None:
+    classifier = sklearn.TextClassifier(MINILM, epochs=2, class_weights="balanced").fit(texts, labels)
+    assert_type(classifier, sklearn.TextClassifier)
+    assert_type(classifier.predict_proba(texts), NDArray[np.float64])
+    print(classifier.evaluate(pd.Series(texts), labels).summary())
+    assert_type(sklearn.PairRegressor().fit([("a", "b")], [1.0]).predict([("a", "b")]), NDArray[np.float64])
+    print(sklearn.SentenceEmbedder(dimensions=64).fit(texts).transform(texts).shape)
