@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways.data import class_label, label_set, number, read_examples
+from bothways.data import Row, class_label, label_set, number, read_examples
+from bothways.data.columns import list_at, strings_at, unwrapped, words_at, written_list, written_objects
 from bothways.errors import InvalidInput, LabelsAmbiguous
 
 
@@ -165,3 +166,50 @@ def test_labels_with_another_separator_are_asked_about(value, several):
     assert label_set(several) == tuple(several.split("|"))
     assert label_set(f'["{value}"]') == (value,) == label_set([value])
     assert label_set("a, b|c") == ("a, b", "c")
+
+
+ARRAYS = [
+    np.array(["a [1]", "b"], dtype=object),
+    np.array(["a [1]", "b"]),
+    np.array(["a [1]", "it's"], dtype=object),
+    np.array(['say "x"', "b"] * 60, dtype=object),  # over several lines
+    np.array([], dtype=object),
+]
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+@pytest.mark.parametrize("printed", [str, repr, lambda array: f"np.{array!r}"])
+def test_arrays_are_read_as_numpy_prints_them(array, printed):
+    text, listed = printed(array), array.tolist()
+    assert written_list(text, "") == listed
+    assert written_objects(text) == listed
+    row = Row(1, {"words": text, "choices": text, "tags": printed(np.array(["O"] * len(listed)))})
+    if listed:
+        assert list(words_at(row, "words").listed()) == listed
+        assert strings_at(row, "tags") == ["O"] * len(listed)
+        assert list_at(row, "choices", "") == listed
+    if len(set(listed)) == len(listed):
+        assert label_set(text) == tuple(listed)
+
+
+def test_answers_of_squad_are_read_as_pandas_prints_them():
+    answers = {"text": np.array(["Denver [1]", "x"], dtype=object), "answer_start": np.array([177, 3], dtype=np.int32)}
+    assert written_objects(repr(answers)) == {"text": ["Denver [1]", "x"], "answer_start": [177, 3]}
+    assert written_objects(repr([answers])) == [{"text": ["Denver [1]", "x"], "answer_start": [177, 3]}]
+
+
+@pytest.mark.parametrize("text", ["array", "array of things", "tensor(", "array(['a'", "array([1), 2]"])
+def test_other_text_is_no_array(text):
+    assert written_list(text, "") is None
+    assert written_objects(text) is None
+    assert unwrapped(text) == text
+
+
+def test_long_text_that_begins_as_an_array_is_read_in_no_time():
+    for text in (
+        "array([" + ",a=" * 50_000,
+        "array([]" + ",a=" * 50_000,
+        "array(['" * 20_000,
+        "array([" + "'a'" * 50_000,
+    ):
+        assert written_objects(text) is None

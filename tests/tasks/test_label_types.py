@@ -74,6 +74,7 @@ def same(found, expected):
         (pa.chunked_array([[2, 1]]), (1, 2)),
         (["a", 1], (1, "a")),
         ([3, 1.0, 2], (1.0, 2, 3)),
+        ([True, 1, "a"], ()),
         (["2", "1"], ()),
         (["b", "a"], ()),
     ],
@@ -81,6 +82,21 @@ def same(found, expected):
 def test_values_have_the_types_of_the_data(labels, values):
     same(values_of(labels), values)
     same(values_of([[each] for each in labels], "multi"), values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("single", ["1", 1]),
+        ("single", [True, "b", "True"]),
+        ("multi", [["1"], [1]]),
+        ("multi", ["a|1", ["a", 1]]),
+        ("multi", [[True, "b"], ["True"]]),
+    ],
+)
+def test_a_label_of_two_kinds_is_refused_in_every_task(kind, labels):
+    with pytest.raises(InvalidInput, match=r"row \d .* of type \w+, but in row 1 .*: both would be the class"):
+        values_of(labels, kind)
 
 
 def test_scikit_learn_compares_labels_with_predictions(trained):

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 32
 _SCORE_NEXT = "bothways judge score {} --data answers.jsonl --labels gold.jsonl"
 _COLUMNS = opt.group_of("Columns", opt.options_of(TripleColumns))
-_OWN = [option for option in opt.options_of(PAIRS.fit_options) if option.name not in ("target", "score", "unlabelled")]
+_OWN = [
+    option
+    for option in opt.options_of(PAIRS.fit_options)
+    if option.name not in ("target", "score", "unlabelled", "normalise_labels")
+]
 _MERGE = opt.Option(
     "merge", Merge, "How to merge the windows of a long passage; see 'bothways train pairs'.", default="maxp"
 )

@@ -59,7 +59,12 @@ _STRING = r"""('([^'\\]|\\.)*'|"([^"\\]|\\.)*")"""
 _PYTHON_LIST = re.compile(rf"\[\s*({_STRING}\s*,\s*)*({_STRING}\s*)?\]", re.DOTALL)
 _TUPLE = re.compile(rf"\(\s*{_STRING}\s*(,\s*{_STRING}\s*)*,?\s*\)", re.DOTALL)
 _NUMPY_LIST = re.compile(rf"\[\s*({_STRING}\s+)*{_STRING}\s*\]", re.DOTALL)
-_ARRAY = re.compile(r"(?:\w+\.)?(?:array|tensor)\(\s*(\[[^\[\]]*\])\s*(?:,\s*\w+=[^()]*(?:\([^()]*\))?)*\)", re.DOTALL)
+# The list in NumPy's ``array([...], dtype=object)`` or in ``tensor([...])``; brackets in its strings do not end it.
+_ARRAY = re.compile(
+    r"""(?:\w+\.)?(?:array|tensor)\(\s*(\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"\[\]])*\])\s*"""
+    r"(?:,\s*\w+=[^(),]*(?:\([^()]*\))?)*\)",
+    re.DOTALL,
+)
 _NUMBERS = re.compile(r"[\[(]\s*[+-]?\d+(\s*,\s*[+-]?\d+|\s+[+-]?\d+)+\s*,?\s*[\])]", re.ASCII)
 # Separators of the columns in a header.
 _SEPARATED = re.compile(r"[,;\t|:]")
@@ -156,6 +161,8 @@ def written_objects(text: str) -> object:
     text = unwrapped(text)
     if text[:1] not in ("[", "{"):
         return None
+    if _NUMPY_LIST.fullmatch(text) and "," not in re.sub(_STRING, "", text):
+        return written_list(text, "Put commas between them")
     plain = _ARRAY.sub(r"\1", text.strip())
     for parse, spelled in ((json.loads, text.strip()), (ast.literal_eval, text.strip()), (ast.literal_eval, plain)):
         try:

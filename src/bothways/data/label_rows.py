@@ -93,7 +93,8 @@ def values_of(names: Sequence[str], given: Iterable[object]) -> tuple[LabelValue
         if isinstance(label, int | float):
             found.setdefault(class_label(label), label)
     values = tuple(found.get(name, name) for name in names)
-    return () if values == tuple(names) else values
+    # 1 and True are equal: labels of both kinds keep their names.
+    return () if values == tuple(names) or len(set(values)) < len(values) else values
 
 
 def described(value: object) -> str:

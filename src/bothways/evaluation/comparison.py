@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bothways.data.label_rows import spelled
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import BoolArray, FloatArray, paired_vectors, real_array
 from bothways.evaluation.intervals import Estimate, bootstrap_values, percentile_estimates
@@ -165,7 +166,7 @@ def check_labels(first: Iterable[str], second: Iterable[str]) -> None:
     """Check that two models have the same labels."""
     different = sorted(set(first) ^ set(second))
     if different:
-        shown = ", ".join(map(repr, different[:5]))
+        shown = ", ".join(spelled(each, different) for each in different[:5])
         raise InvalidInput(
             f"the models must have the same labels; only one of them has {shown}.{naming_hint(different)}"
         )

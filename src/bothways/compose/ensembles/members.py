@@ -23,6 +23,7 @@ from bothways.compose.ensembles.trained import (
     combiner_of,
     member_fingerprint,
 )
+from bothways.data.label_rows import spelled
 from bothways.errors import CorruptCheckpoint, InvalidInput, UnknownModel, shown
 from bothways.evaluation.comparison import naming_hint
 from bothways.tasks.backend import OpenOptions
@@ -95,8 +96,8 @@ def _label_indices(first: AnyTask, folder: Path, member: AnyTask) -> NDArray[np.
     ours, theirs = first.fitted.outputs.labels, member.fitted.outputs.labels
     lacking, more = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
     if lacking or more:
-        differences = [f"lacks {', '.join(map(repr, lacking))}"] * bool(lacking)
-        differences += [f"also has {', '.join(map(repr, more))}"] * bool(more)
+        found = [", ".join(spelled(each, [*lacking, *more]) for each in names) for names in (lacking, more)]
+        differences = [f"lacks {found[0]}"] * bool(lacking) + [f"also has {found[1]}"] * bool(more)
         raise InvalidInput(
             f"members of an ensemble must have the same labels, but {str(folder)!r} {' and '.join(differences)}, "
             f"compared with {first.name!r}.{naming_hint((*lacking, *more))}"
