@@ -1,6 +1,7 @@
 """Labels that a user declares, by name or as the categories of a column, and multi-hot vectors of them."""
 
 import json
+from copy import copy
 
 import datasets
 import numpy as np
@@ -118,6 +119,39 @@ def test_a_model_of_vectors_keeps_their_order(base, trained, tmp_path):
     (tmp_path / "saved" / "bothways.json").write_text(json.dumps({**settings, "vector_labels": ["sun", "fog", "air"]}))
     with pytest.raises(CorruptCheckpoint, match="vector_labels"):
         opened(tmp_path / "saved")
+
+
+def test_other_labels_in_a_further_training_end_the_order_of_vectors(trained, tmp_path):
+    again, data = copy(trained), rows([[name] for name in ("fog", "sun") * 6])
+    again.fit(data, validation=data, target="multi", **QUICK)
+    assert again.labels == ("fog", "sun")
+    again.save(tmp_path / "saved")
+    with pytest.raises(InvalidInput, match=r"got a multi-hot vector|a zero and a one|does not know"):
+        opened(tmp_path / "saved").evaluate(rows([[0, 1]] * 12))
+    assert trained.labels == NAMES
+
+
+@pytest.mark.parametrize("form", [list, tuple, str, np.array, lambda vector: str(np.array(vector))])
+def test_one_label_may_be_a_one_hot_vector(base, tmp_path, form):
+    vectors = [form([int(number % 3 == place) for place in range(3)]) for number in range(12)]
+    model = opened(base, labels=NAMES)
+    model.fit(TEXTS, vectors, validation=rows(vectors), **QUICK)
+    assert model.labels == NAMES
+    model.save(tmp_path / "saved")
+    by_name = rows([NAMES[number % 3] for number in range(12)])
+    report = model.evaluate(by_name, resamples=5).to_dict()
+    assert opened(tmp_path / "saved").evaluate(rows(vectors), resamples=5).to_dict() == report
+    with pytest.raises(InvalidInput, match=r"row 3 .*expected one label, got 2 in .*'multi' takes several"):
+        model.evaluate(rows([*vectors[:2], form([1, 0, 1]), *vectors[3:]]))
+
+
+def test_one_hot_vectors_without_names_are_refused(base):
+    with pytest.raises(
+        InvalidInput, match=r"need the target 'multi', and one-hot vectors labels=\[\.\.\.\] \(--labels a,b,c\)"
+    ):
+        opened(base).fit(rows([[1, 0, 0], [0, 1, 0]] * 6), **QUICK)
+    with pytest.raises(InvalidInput, match="labels name classes, but this model predicts a number"):
+        opened(base, labels="a,b").fit(rows(range(12)), target="regression", **QUICK)
 
 
 @pytest.mark.parametrize("labels", [np.array(VECTORS), torch.tensor(VECTORS), BITS, BITS.astype(bool)])

@@ -80,6 +80,20 @@ def label_set(value: object, names: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def one_hot(value: object, names: Sequence[str], convert: Callable[[object], object]) -> object:
+    """Return the label that a one-hot vector of these labels marks; convert a value that is no vector.
+
+    >>> one_hot("[0 1 0]", ["arts", "sports", "world"], str)
+    'sports'
+    """
+    if not isinstance(value, list | tuple) and not (isinstance(value, str) and _NUMBERS.fullmatch(unwrapped(value))):
+        return convert(value)
+    found = label_set(value, names)
+    if len(found) != 1:
+        raise InvalidInput(f"expected one label, got {len(found)} in {shown(value)}; the target 'multi' takes several.")
+    return found[0]
+
+
 def _written_labels(value: str) -> Sequence[object]:
     """Return the labels in a string."""
     spelled = unwrapped(value)

@@ -28,7 +28,7 @@ from bothways.data.formats import (
     texts_not_words,
 )
 from bothways.data.label_rows import BLANK, RowsWithoutLabel, class_label, converted, names_in, one_spelling
-from bothways.data.labels import BLANKS, label_set
+from bothways.data.labels import BLANKS, label_set, one_hot
 from bothways.data.lines import (
     LONGEST_IN_DOCUMENT,
     LONGEST_LINE,
@@ -180,8 +180,8 @@ def read_examples(
         encoding: As for `read_rows`.
         unlabelled: ``"drop"`` leaves out rows without a label, ``"error"`` refuses them, see `unlabelled_marks`.
         known: The classes of the model that reads the labels, if there is one.
-        names: The labels of multi-hot vectors, see `label_set`.
-        normalise: True to give labels that look alike one name, see `bothways.data.spelling.one_spelling`.
+        names: The labels of multi-hot and one-hot vectors, see `label_set`.
+        normalise: True to give labels that look alike one name, see `bothways.data.label_rows.one_spelling`.
 
     Raises:
         InvalidInput: As for `read_rows`, a row has no usable text or no label, or ``convert`` refuses a label.
@@ -195,8 +195,10 @@ def read_examples(
         columns, read = text.input_columns, text.read
     without, examples = RowsWithoutLabel(label, unlabelled, known, normalise), []
     blank = BLANKS.get(convert, BLANK)
-    if names and convert is label_set:
-        convert = partial(label_set, names=names)
+    if names:
+        convert = (
+            partial(label_set, names=names) if convert is label_set else partial(one_hot, names=names, convert=convert)
+        )
     for row in read_rows(source, format=format, encoding=encoding, columns={*columns, label}):
         if without.holds(row, blank):
             continue

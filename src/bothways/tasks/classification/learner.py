@@ -147,12 +147,14 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
                 "drop one."
             )
         kind = given.target or opening.target or "single"
+        if kind == "regression" and before is None and opening.labels is not None:
+            raise InvalidInput("labels name classes, but this model predicts a number: leave labels out.")
         if kind == "regression" and given.class_weights is not None:
             raise InvalidInput("class_weights need labels, but this model predicts a number: leave class_weights out.")
         variant, pairs = converter(kind), isinstance(columns, PairColumns)
         labels = declared(opening.labels) if before is None and opening.labels is not None else ()
         known = tuple(map(class_label, labels)) if before is None else before.labels
-        reading = LabelReading(known if kind == "multi" else ()) if before is None else before.target.reading
+        reading = LabelReading(known) if before is None else before.target.reading
         reading = reading.with_option(given.normalise_labels)
 
         def read(source: Source, known: Sequence[str]) -> list[Example[object]]:

@@ -200,9 +200,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         encoder = backend.config
         confidence = open_confidence(stored, backend.files.folder, target.outputs, encoder.layers, encoder.hidden)
         order = tuple(stored.vector_labels or ()) if options.labels is None else names_of(options.labels)
-        if target.kind != "multi" or not order:
-            order = ()
-        elif set(order) != set(target.labels):
+        if order and set(order) != set(target.labels):
             raise damaged("vector_labels", f"the labels {', '.join(target.labels)}", list(order))
         match target:
             case SingleLabel() | MultiLabel():

@@ -4,7 +4,7 @@ Shapes: N texts, B windows in a batch, C outputs, K labels or 1.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -71,7 +71,7 @@ def target_of(
             names = in_order({name for example in examples for name in MultiLabel.names(example.label)}, categories)
             if not names:
                 raise InvalidInput("expected at least one label in the rows, got none: check the label column.")
-            target = MultiLabel(names, reading=reading)
+            target = MultiLabel(names)
         case "single":
             names = in_order({str(example.label) for example in examples}, categories)
             if len(names) < 2:
@@ -79,13 +79,15 @@ def target_of(
                     "a classifier needs at least two classes, but every row of the training data is labelled "
                     f"{names[0]!r}. Check the label column."
                 )
-            target = SingleLabel(names, reading=reading)
+            target = SingleLabel(names)
     if before is not None and before.kind == kind and set(before.labels) == set(names):
         names = before.labels
+    given: Iterable[object] = (example.given for example in examples)
     if declared:
-        names = tuple(map(class_label, declared))
-        return replace(target, labels=names, values=values_of(names, declared))
-    return replace(target, labels=names, values=values_of(names, (example.given for example in examples)))
+        names, given = tuple(map(class_label, declared)), declared
+    if set(reading.vector_labels) != set(names):  # those of the labels before
+        reading = replace(reading, vector_labels=())
+    return replace(target, labels=names, values=values_of(names, given), reading=reading)
 
 
 # --- the scale of regression targets ---

@@ -48,7 +48,8 @@ def _one_label(value: object) -> str:
     try:
         return class_label(value)
     except InvalidInput as error:
-        other = {float: "score names a column of numbers to predict", list: "lists of labels need the target 'multi'"}
+        lists = "lists of labels need the target 'multi', and one-hot vectors labels=[...] (--labels a,b,c)"
+        other = {float: "score names a column of numbers to predict", list: lists}
         if type(value) not in other:
             raise
         raise InvalidInput(f"{str(error).rstrip('.')}; {other[type(value)]}.") from None
@@ -126,7 +127,7 @@ class LabelReading:
     """Rules for reading labels from data.
 
     Attributes:
-        vector_labels: The labels of multi-hot vectors, in the order that was declared; empty if none was.
+        vector_labels: The labels of multi-hot and one-hot vectors, in the order that was declared; empty if none was.
         normalise: True if labels that look alike are one label.
     """
 
