@@ -285,21 +285,21 @@ def check_vectors(examples: Sequence[LabelledRow], column: str) -> None:
 
 def check_spelling(examples: Iterable[LabelledRow], column: str) -> None:
     """Refuse a label that is a string in one row and a number or a boolean in another."""
-    spelled: dict[str, tuple[object, str]] = {}
+    spellings, seen = dict[str, tuple[object, str]](), set[tuple[type, object]]()
     for each in examples:
-        if isinstance(each.label, str | tuple):
-            names = names_in(each.label)
-            for value in given_labels(each.given) or names:
-                name = class_label(value)
-                if name not in names:  # a number of a multi-hot vector
-                    continue
-                first, where = spelled.setdefault(name, (value, each.where))
-                if kind_of_label(first) != kind_of_label(value):
-                    raise InvalidInput(
-                        f"{each.where}: the label in {column!r} is {shown(value)}, of type {type(value).__name__}, but "
-                        f"in {where} it is {shown(first)}, of type {type(first).__name__}: both would be the class "
-                        f"{name!r}. Write the labels in one way, all as strings or all as numbers."
-                    )
+        if not isinstance(each.label, str | tuple):
+            continue
+        for value in given_labels(each.given) or names_in(each.label):
+            if (type(value), value) in seen or (name := class_label(value)) not in names_in(each.label):
+                continue  # the latter are the numbers of a multi-hot vector
+            seen.add((type(value), value))
+            first, where = spellings.setdefault(name, (value, each.where))
+            if kind_of_label(first) != kind_of_label(value):
+                raise InvalidInput(
+                    f"{each.where}: the label in {column!r} is {shown(value)}, of type {type(value).__name__}, but in "
+                    f"{where} it is {shown(first)}, of type {type(first).__name__}: both would be the class {name!r}. "
+                    "Write the labels in one way, all as strings or all as numbers."
+                )
 
 
 def converted(row: Row, column: str, convert: Callable[[object], object]) -> object:
