@@ -107,6 +107,12 @@ def elapsed(name: str | None = None) -> float:
     return 0.0 if times is None else times.seconds if name is None else times.stages.get(name, 0.0)
 
 
+def stage_seconds() -> dict[str, float]:
+    """Return the seconds of each stage of the job that is `timed`, by name."""
+    times = _TIMES.get()
+    return {} if times is None else dict(times.stages)
+
+
 def shown() -> bool:
     """Return True if `stage` shows anything."""
     now = _REPORTING.get()
@@ -290,13 +296,18 @@ def _bar(description: str, total: int | None, done: int) -> Iterator[Progress]:
 def _display() -> "Iterator[Bars]":
     # Imported here: rich.progress costs start-up time that a pipe never needs.
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    class Count(MofNCompleteColumn):
+        def render(self, task: Task) -> Text:
+            return super().render(task) if task.total or task.completed else Text()
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        Count(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", style="dim"),

@@ -40,7 +40,7 @@ def test_training_says_how_it_went_and_what_to_do_next(trained, run):
         "fitting the out-of-domain detector",
         "reading the training rows for the detector",
         "evaluating on the held-out rows",
-        f"saving to {run}",
+        "saving the model",
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bothways.compose import MultiTask, TaskData
-from bothways.errors import OutputExists
+from bothways.errors import InvalidInput, OutputExists
 from bothways.pretraining import TaskDistiller
 from bothways.progress import timed
 from bothways.tasks import SentenceEmbedder, TextClassifier
@@ -176,6 +176,12 @@ def test_a_run_with_other_data_computes_its_own_stages(base, tmp_path, watch):
     with pytest.raises(Killed):
         classify(base, checkpoints=folder, resume=True, seed=1)
     assert watch.names == [names[0], *names[:2]]
+
+
+def test_both_epochs_and_updates_are_refused_before_the_first_stage(base, watch):
+    with pytest.raises(InvalidInput, match="got both: 2 and 3"):
+        classify(base, updates=3)
+    assert not watch.names
 
 
 # --- what is stored ---

@@ -5,6 +5,7 @@ import math
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from typing import get_type_hints
 
 import numpy as np
@@ -31,7 +32,7 @@ from bothways.training.options import (
     rows_in_update,
     warmup_updates,
 )
-from bothways.training.state import RandomState, seeded
+from bothways.training.state import EpochValidation, RandomState, TrainingRecord, seeded
 from contract_cases import rows
 from tiny_models import write_checkpoint
 
@@ -316,3 +317,30 @@ def test_a_fine_tuning_reads_as_many_tokens_as_were_asked_for(tmp_path):
         rows("single", 40), validation=rows("single", 6), total_tokens=2_000, batch_size=4, show_progress=False
     )
     assert record.tokens == pytest.approx(2_000, abs=record.tokens / record.updates)
+
+
+def test_a_record_is_shown_in_a_line_and_summed_up_in_a_few():
+    epochs = [EpochValidation(number, number, score, {"accuracy": score}) for number, score in ((0, 0.5), (1, 0.75))]
+    stages = {"training": 40.0, "contrastive warm-up": 50.0, "tokenising": 1.0}
+    record = TrainingRecord((0.1,) * 999, tuple(epochs), 1, 999, 5, 95.0, False, False, None, TrainingOptions(), 2)
+    assert repr(record) == "TrainingRecord(999 updates in 1 min 35 s, kept epoch 1 of 2, accuracy 0.7500)"
+    record = replace(
+        record,
+        stages=stages,
+        stopped_early=True,
+        baseline="linear model",
+        notes=("Few rows.",),
+        look_at=("line 2: 'a', but 'b'",),
+    )
+    assert record.summary().splitlines() == [
+        "trained      999 updates in 1 min 35 s (contrastive warm-up 50 s, training 40 s), stopped early",
+        "kept epoch   1 of 2",
+        "validation   accuracy 0.7500",
+        "baseline     accuracy 0.5000 (linear model)",
+        "note         Few rows.",
+        "look at      line 2: 'a', but 'b'",
+    ]
+    assert "notes" not in record.to_dict()
+    assert repr(replace(record, interrupted=True, validations=(), kept_epoch=None)).endswith(
+        "stopped early, interrupted)"
+    )

@@ -126,7 +126,7 @@ class TaskDistiller:
                 trained = ready.finish(record)
                 card = {**trained.card, "teacher": self.teacher.name, "loss": asdict(self.loss)}
                 self._trained = type(self.teacher)(trained.backend, replace(trained, card=card))
-        return measured(record, times)
+        return measured(record, times, None if record.finished_no_epoch else self.model.fitted)
 
     def _student(self) -> TorchBackend:
         """Return the student's encoder with the teacher's text options, within the student's length limit."""

@@ -184,7 +184,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             if not record.finished_no_epoch:
                 self._fitted = fitted = ready.finish(record)
                 self._opened = fitted.backend  # frees the memory of the previous model
-        return measured(record, times)
+        return measured(record, times, None if record.finished_no_epoch else self._fitted)
 
     def save(self, folder: str | Path, *, overwrite: bool = False, golden: GoldenSource | None = "validation") -> None:
         """Save the model in the layout of transformers and sentence-transformers; a failed save leaves no files.

@@ -69,8 +69,7 @@ def train(
     (`kept_of`), or the last ones if nothing was validated. With a baseline, the initial module is epoch 0.
     Ctrl-C or SIGTERM ends the run after the current update (during validation, immediately) and writes a checkpoint if
     ``checkpoints`` is set; a second signal does not wait for the update. If the run fails, the module gets the weights
-    of the kept epoch (without validation, of the latest), or the initial ones in the first epoch. The global random
-    generators are seeded for the run and restored afterwards.
+    of the kept epoch (without validation, of the latest), or the initial ones. The global generators are restored.
 
     Args:
         objective: Model, data and loss.

@@ -328,6 +328,12 @@ def rows_in_update(options: TrainingOptions, rows: int | None = None) -> int:
     return SMALL_BATCH if rows is not None and rows <= SMALL_DATA_ROWS else USUAL_BATCH
 
 
+def check_one_length(epochs: int | None, updates: int | None) -> None:
+    """Raise InvalidInput if a training is given both a number of epochs and one of updates."""
+    if epochs is not None and updates is not None:
+        raise InvalidInput(f"expected epochs or updates, got both: {epochs} and {updates}. Pass only one.")
+
+
 def resolved(
     options: TrainingOptions,
     hidden: int,
@@ -348,8 +354,7 @@ def resolved(
             raise InvalidInput("total_tokens is not supported for this training: pass epochs or updates.")
         updates = max(1, math.ceil(options.total_tokens / tokens_per_update))
     if updates is not None:
-        if epochs is not None:
-            raise InvalidInput(f"expected epochs or updates, got both: {epochs} and {updates}. Pass only one.")
+        check_one_length(epochs, updates)
         epochs = -(-updates // max(1, updates_per_epoch))
     if epochs is None:
         epochs = max(EPOCHS, -(-min_updates // max(1, updates_per_epoch)))

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from bothways.storage import new_folder, remove_leftovers
 from bothways.training.checkpoints import CheckpointFolder, check_sealed, recorded_arithmetic, seal
 from bothways.training.loop import train as train
 from bothways.training.objective import Objective, Payload
-from bothways.training.options import STAGES, TrainingOptions
+from bothways.training.options import STAGES, TrainingOptions, check_one_length
 from bothways.training.state import TrainingRecord
 from bothways.training.workers import current_workers
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
 
 _RESULT, _SECONDS = "result.safetensors", "seconds"
+_MOST_SHOWN = 5  # rows to look at
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 Part: TypeAlias = nn.Module | Tensor | str  # something that determines the result of a stage
@@ -53,8 +54,10 @@ def stages_of(options: TrainingOptions) -> Iterator[Times]:
     """Show and measure the stages of a training within the block, and keep their results beside its checkpoints.
 
     Raises:
+        InvalidInput: Both epochs and updates are given.
         OutputExists: The folder holds an earlier run and ``resume`` is false.
     """
+    check_one_length(options.epochs, options.updates)
     folder = None if options.checkpoints is None else Path(options.checkpoints) / STAGES
     if folder is not None and current_workers().rank == 0:
         CheckpointFolder(folder.parent, resume=options.resume)
@@ -74,9 +77,37 @@ def _stored_in(folder: Path | None) -> Iterator[None]:
         _FOLDER.reset(token)
 
 
-def measured(record: TrainingRecord, times: Times) -> TrainingRecord:
-    """Return the record with the times of all stages."""
-    return replace(record, seconds=times.seconds, stages=dict(times.stages))
+class Carded(Protocol):
+    """A trained model with its card."""
+
+    @property
+    def card(self) -> Mapping[str, object]: ...
+
+
+@runtime_checkable
+class Diagnosed(Protocol):
+    """A trained model with held-out rows whose labels may be wrong, as sentences."""
+
+    @property
+    def issues(self) -> Sequence[object]: ...
+
+
+def measured(record: TrainingRecord, times: Times, fitted: Carded | None = None) -> TrainingRecord:
+    """Return the record with the times of all stages, and with notes and rows to look at of the model."""
+    notes = () if fitted is None else tuple(_notes(fitted.card))
+    issues: Sequence[object] = fitted.issues if isinstance(fitted, Diagnosed) else ()
+    look_at = tuple(str(each) for each in issues[:_MOST_SHOWN])
+    return replace(record, seconds=times.seconds, stages=dict(times.stages), notes=notes, look_at=look_at)
+
+
+def _notes(card: Mapping[str, object], name: str = "") -> Iterator[str]:
+    """Yield the notes of a card; those of the cards of several tasks begin with the name of the task."""
+    for key, part in card.items():
+        match key, part:
+            case "notes", list(notes):
+                yield from (f"{name}{note}" for note in notes)
+            case _, Mapping():
+                yield from _notes(part, f"{name}{key}: ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bothways.errors import CorruptCheckpoint
+from bothways.progress import duration
 from bothways.training.options import TrainingOptions, recorded_options
 
 
@@ -37,7 +38,7 @@ class EpochValidation:
         return {**dataclasses.asdict(self), "metrics": finite_or_none(self.metrics)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrainingRecord:
     """The record of a training run.
 
@@ -60,6 +61,8 @@ class TrainingRecord:
         signal: Number of the signal that interrupted the run, or None.
         skipped: Number of updates skipped because their loss or gradient was not finite.
         stages: Seconds of each stage by name; updates with their validations and checkpoints are the stage "training".
+        notes: Warnings on the data and the training, as sentences.
+        look_at: Held-out rows whose labels may be wrong, as sentences.
     """
 
     losses: tuple[float, ...]
@@ -78,6 +81,40 @@ class TrainingRecord:
     signal: int | None = None
     skipped: int = 0
     stages: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    look_at: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"TrainingRecord({', '.join([self.course, *self._outcome()])})"
+
+    @property
+    def course(self) -> str:
+        """Number of updates and duration, with the stages that took most of it."""
+        longest = sorted(self.stages.items(), key=lambda each: -each[1])[:_NAMED]
+        named = [f"{name} {duration(each)}" for name, each in longest if each >= _SHARE * self.seconds]
+        stages = f" ({', '.join(named)})" if named[1:] or longest[len(named) :] else ""
+        stopped = ", stopped early" * self.stopped_early
+        skipped = f", {self.skipped} skipped as their loss was not finite" if self.skipped else ""
+        return f"{self.updates:,} updates in {duration(self.seconds)}{stages}{stopped}{skipped}"
+
+    def summary(self) -> str:
+        """Return lines on the duration, the kept epoch, its metrics and the baseline's, notes and rows to look at."""
+        kept = {each.epoch: _listed(each.metrics) for each in self.validations}
+        lines = [f"trained      {self.course}"]
+        lines += [f"kept epoch   {self.kept_epoch} of {self.epochs}"] * (self.kept_epoch is not None)
+        lines += [f"validation   {kept[epoch]}" for epoch in (self.kept_epoch,) if epoch in kept]
+        lines += [f"baseline     {kept[0]} ({self.baseline})"] * (self.baseline is not None)
+        lines += [f"note         {each}" for each in self.notes]
+        return "\n".join([*lines, *(f"look at      {each}" for each in self.look_at)])
+
+    def _outcome(self) -> Iterator[str]:
+        if self.kept_epoch is not None:
+            yield f"kept epoch {self.kept_epoch} of {self.epochs}"
+        yield from (_listed(each.metrics) for each in self.validations if each.epoch == self.kept_epoch)
+        if self.interrupted:
+            yield "interrupted"
+        if self.diverged is not None:
+            yield "diverged"
 
     @property
     def finished_no_epoch(self) -> bool:
@@ -87,13 +124,21 @@ class TrainingRecord:
     def to_dict(self) -> dict[str, object]:
         """Return the record as JSON values; a metric that is not finite becomes None."""
         # asdict would lose the class of the schedule.
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "signal"}
+        left_out = ("signal", "notes", "look_at")  # the card has them
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {
-            **values,
+            **{name: value for name, value in values.items() if name not in left_out},
             "losses": list(self.losses),
             "validations": [validation.to_dict() for validation in self.validations],
             "settings": recorded_options(self.settings),
         }
+
+
+_NAMED, _SHARE = 3, 0.1  # maximum number of stages that are named, and minimum share of the time
+
+
+def _listed(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
 def highest_of(validations: list[EpochValidation]) -> EpochValidation | None:

@@ -7,7 +7,6 @@ from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from cyclopts import Parameter
@@ -16,13 +15,12 @@ from bothways import pretraining, tasks
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, complain, interrupted_code, note, print_json
 from bothways.cli.training.folders import RunFolders
-from bothways.progress import phase, reporting
+from bothways.progress import elapsed, reporting, stage, stage_seconds, timed
 from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS
 from bothways.training.options import TrainingOptions
 
 if TYPE_CHECKING:
     from bothways.pretraining import BatchWarmup
-    from bothways.tasks.heads.diagnostics import LabelIssue
     from bothways.training.options import TrainingArguments
     from bothways.training.state import TrainingRecord
 
@@ -43,7 +41,6 @@ OutputFolder = Annotated[
 ]
 
 _MILD_TEMPERATURES = (0.8, 1.25)  # temperatures in this range change probabilities little
-_MISTAKE_WIDTH, _MOST_MISTAKES = 70, 5
 _RESUME = " Run the same command with --resume to continue."
 _DECLARED = {option.name: option for option in opt.options_of(TrainingOptions)}
 _CHECKPOINTS = opt.Option(
@@ -129,7 +126,7 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
         TrainingOptions(**given)
     folders = RunFolders(output)
     options = _arguments(**given, resume=run.resume, keep_diverged=True)
-    with joined() as workers:
+    with timed(), joined() as workers:
         if workers.rank:
             # The first process writes and prints for all.
             with reporting(False), redirect_stderr(io.StringIO()):
@@ -190,9 +187,9 @@ def _conclude(
         return interrupted_code(record.signal)
     interrupted = record.interrupted and record.diverged is None
     finished = not (interrupted and folders.resumable)
-    with reporting(record.settings.show_progress):
-        phase(f"saving to {folders.output}")
-    saved = folders.save(save, finished=finished)
+    with reporting(record.settings.show_progress), stage("saving the model"):
+        saved = folders.save(save, finished=finished)
+    record = replace(record, seconds=elapsed(), stages=stage_seconds())
     if saved != folders.output:
         complain(
             f"{str(folders.output)!r} appeared or changed during the training and was not replaced: the model is in "
@@ -242,7 +239,7 @@ def _print_summary(
             {
                 "output": str(saved),
                 **facts,
-                **{name: getattr(record, name) for name in ("kept_epoch", "updates", "tokens", "seconds")},
+                **{name: getattr(record, name) for name in ("kept_epoch", "updates", "tokens", "seconds", "stages")},
                 **{name: getattr(record, name) for name in ("stopped_early", "interrupted", "diverged")},
                 **({"skipped": record.skipped} if record.skipped else {}),
                 "validation": measured,
@@ -252,9 +249,7 @@ def _print_summary(
             }
         )
         return
-    stopped = ", stopped early" if record.stopped_early else ""
-    skipped = f", {record.skipped} skipped as their loss was not finite" if record.skipped else ""
-    lines = [f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{stopped}{skipped}"]
+    lines = [f"trained      {record.course}"]
     if record.validations:
         lines.append(f"kept epoch   {record.kept_epoch} of {record.epochs}")
     if record.validations or measured:
@@ -264,7 +259,7 @@ def _print_summary(
     lines += [f"{name:<12} {value}" for name, value in _printable_facts(facts)]
     lines += [f"note         {ALWAYS_ANSWERS}"] * (facts.get("can_decline") is False)
     lines += [f"note         {each}" for each in notes]
-    lines += [_described(each) for each in mistakes[:_MOST_MISTAKES]]
+    lines += [f"look at      {each}" for each in record.look_at]
     command = next_step if isinstance(next_step, str) else next_step(task)
     lines += [f"saved in     {saved}", f"next         {command.format(shlex.quote(str(saved)))}"]
     print("\n".join(lines))
@@ -282,13 +277,6 @@ def _measured(record: "TrainingRecord", card: Mapping[str, Any]) -> tuple[dict[s
     stored = card.get("metrics") or {}
     measured = kept or {name: value for name, value in stored.items() if f"{name}_low" in stored}
     return measured, "" if record.validations or not measured else f" ({card['validation']})"
-
-
-def _described(mistake: "LabelIssue") -> str:
-    """Return a line on a confident mistake, with the beginning of its text."""
-    text = mistake.text if isinstance(mistake.text, str) else " | ".join(map(str, mistake.text))
-    described = f"{mistake.label!r}, but {mistake.predicted!r} with {mistake.probability:.3f}"
-    return f"look at      {mistake.where}: {described}: {shorten(text, _MISTAKE_WIDTH, placeholder=' ...')}"
 
 
 def _listed(metrics: Mapping[str, float]) -> str:

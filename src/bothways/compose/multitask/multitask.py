@@ -138,7 +138,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
         kinds = _kinds(tasks)
         with stages_of(training) as times:
             record = self._trained(tasks, kinds, sampling, training)
-        return measured(record, times)
+        return measured(record, times, None if record.finished_no_epoch else self._fitted)
 
     def _trained(
         self,

@@ -186,6 +186,11 @@ class TrainedTasks:
         return MultiOutputs(self.parts)
 
     @property
+    def issues(self) -> tuple[object, ...]:
+        """The confident mistakes of all tasks."""
+        return tuple(each for part in self.parts.values() for each in part.issues)
+
+    @property
     def card(self) -> dict[str, object]:
         """The card of each task."""
         return {name: dict(part.card) for name, part in self.parts.items()}

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ _USUAL_TEMPERATURES = (1 / 3, 3.0)
 
 MOST_MISTAKES, _MOST_LISTED = 10, 20
 
+_WIDTH = 70  # characters of a text that are shown
+
 
 @dataclass(frozen=True, slots=True)
 class LabelIssue:
@@ -40,6 +43,11 @@ class LabelIssue:
     label: str
     predicted: str
     probability: float
+
+    def __str__(self) -> str:
+        text = " | ".join(self.text) if isinstance(self.text, tuple) else self.text
+        shown = shorten(text, _WIDTH, placeholder=" ...")
+        return f"{self.where}: {self.label!r}, but {self.predicted!r} with {self.probability:.3f}: {shown}"
 
 
 def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
