@@ -45,7 +45,11 @@ class LabelIssue:
     probability: float
 
     def __str__(self) -> str:
-        text = " | ".join(self.text) if isinstance(self.text, tuple) else self.text
+        match self.text:
+            case str(text):
+                pass
+            case texts:
+                text = " | ".join(texts)
         shown = shorten(text, _WIDTH, placeholder=" ...")
         return f"{self.where}: {self.label!r}, but {self.predicted!r} with {self.probability:.3f}: {shown}"
 
