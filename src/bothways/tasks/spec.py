@@ -301,6 +301,13 @@ def options_of(kind: type[OptionsT], options: object) -> OptionsT:
     return given
 
 
+def reading_options(spec: TaskSpec, **given: object) -> object:
+    """Return a task's options for reading labelled rows, with the ``given`` ones that it declares."""
+    names = {each.name for each in fields(spec.data_options)}
+    options: object = spec.data_options(**{name: value for name, value in given.items() if name in names})
+    return options
+
+
 @cache
 def attribute_docs(kind: type) -> Mapping[str, str]:
     """Return the description of each attribute, on one line, from the docstrings of a dataclass and its bases."""

@@ -38,6 +38,7 @@ from bothways.tasks.columns import AnyColumns, stored_columns
 from bothways.tasks.opening import OpenArguments
 from bothways.tasks.outputs import AnsweringTask, score_inputs
 from bothways.tasks.scores import Scores
+from bothways.tasks.spec import reading_options
 from bothways.tasks.task import AnyTask, Task
 
 # Limits in the card of an uncalibrated ensemble.
@@ -115,7 +116,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
             made._fitted = replace(fitted, card=card)
         else:
             with reporting(show_progress):
-                made._fitted = made._calibrated(calibrate, method, made.spec.data_options(unlabelled=unlabelled))
+                made._fitted = made._calibrated(calibrate, method, reading_options(made.spec, unlabelled=unlabelled))
         return made
 
     @classmethod

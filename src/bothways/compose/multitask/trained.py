@@ -23,7 +23,7 @@ from bothways.tasks.card import training_baseline
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.scores import Scores, TokensRead, texts_read
-from bothways.tasks.spec import LabelData, options_of
+from bothways.tasks.spec import LabelData, options_of, reading_options
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text.windows import Text
 
@@ -129,7 +129,7 @@ class MultiOutputs:
         values = [columns.read(row) for row in rows]
         labels: list[dict[str, Example[object]]] = [{} for _ in rows]
         for name, part in self.parts.items():
-            own, given = columns.own_rows(name, rows, values), part.spec.data_options(unlabelled=unlabelled)
+            own, given = columns.own_rows(name, rows, values), reading_options(part.spec, unlabelled=unlabelled)
             for example in part.outputs.read(own, columns.each[name], given):
                 labels[example.row - 1][name] = example
         examples = (
