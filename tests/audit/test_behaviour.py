@@ -230,6 +230,7 @@ def test_data_with_a_trigger_fail_and_clean_data_pass(triggered):
     for each in attacks:
         useless = each.evidence.details.get("auroc_high", 1.0) < 0.8
         assert (each.severity == Severity.LOW) == (each.evidence.details["flips_low"] > 0.2 or useless)
+        assert each.evidence.value == each.evidence.details["flips"]
 
 
 def test_clean_texts_may_be_rows_and_too_few_or_others_decide_nothing(triggered):

@@ -178,8 +178,9 @@ def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterato
         rows, answered, out_of_domain_report(score(inside), score(outside), resamples=_RESAMPLES, seed=context.seed)
     )
     detector = context.classifier.confidence.out_of_domain
-    least = f"the AUROCs decide with {_MIN_TEXTS} given texts or more"
-    untold = least if len(rows.texts) < _MIN_TEXTS else "they are short texts of other domains and random characters"
+    untold = "those out of domain are short texts of other domains and random characters"
+    if len(rows.texts) < _MIN_TEXTS:
+        untold = f"the AUROCs decide with {_MIN_TEXTS} given texts or more"
     context.checks.append(
         Checked("confidence in and out of domain", len(rows.texts) + len(FOREIGN) + _FOREIGN_TEXTS, untold=untold)
     )

@@ -141,36 +141,33 @@ def _attack(
         "benign_above_threshold": float((own.scores_N > benign.threshold).mean()),
         "meaning_by": "the model's embedding layer" if encoders.reference is None else encoders.context.reference_name,
     }
-    if len(flipped) < _MIN_FLIPPED:
-        evidence = Evidence("share of predictions that flip", rate.value, _WEAK, n=n, details=details)
-        distinction = ": too few to compare with benign edits"
-        severity = Severity.LOW if weak else Severity.INFO
-        return RULES.finding(rule, evidence, severity=severity, rate=rate.value, distinction=distinction)
-    before = encoders.encode([texts[number] for number, _ in flipped])
-    after = encoders.encode([text for _, text in flipped])
-    scores = np.array([score(*pair) for pair in zip(before, after, strict=True)])
-    report = out_of_domain_report(own.scores_N, scores, resamples=300, seed=encoders.context.seed)
-    details |= {
-        **report.auroc.named("auroc"),
-        **report.fpr95.named("fpr95"),
-        "caught_at_threshold": float((scores > benign.threshold).mean()),
-        "shown": [_example(compared(encoders, benign, texts[number], text)) for number, text in flipped[:_EXAMPLES]],
-    }
-    auroc = report.auroc
+    null, distinction = "", ": too few to compare with benign edits"
+    if len(flipped) >= _MIN_FLIPPED:
+        before = encoders.encode([texts[number] for number, _ in flipped])
+        after = encoders.encode([text for _, text in flipped])
+        scores = np.array([score(*pair) for pair in zip(before, after, strict=True)])
+        report = out_of_domain_report(own.scores_N, scores, resamples=300, seed=encoders.context.seed)
+        details |= {
+            **report.auroc.named("auroc"),
+            **report.fpr95.named("fpr95"),
+            "caught_at_threshold": float((scores > benign.threshold).mean()),
+            "shown": [
+                _example(compared(encoders, benign, texts[number], text)) for number, text in flipped[:_EXAMPLES]
+            ],
+        }
+        auroc = report.auroc
+        weak = weak or auroc.high < _USEFUL
+        null = (
+            f"{len(own.scores_N)} benign edits of the same texts that change a token; the AUROC between their shifts "
+            f"and those of attacks is {auroc.value:.3f} [{auroc.low:.3f}, {auroc.high:.3f}], useful from {_USEFUL:g}"
+        )
+        distinction = f"; their shift separates them from benign edits with an AUROC of {auroc.value:.3f}"
     return RULES.finding(
         rule,
-        Evidence(
-            "AUROC of the shift per change of meaning, attacks against benign edits",
-            auroc.value,
-            _USEFUL,
-            f"{len(own.scores_N)} benign edits of the same texts that change a token",
-            len(flipped),
-            details,
-            fault_below=True,
-        ),
-        severity=Severity.LOW if weak or auroc.high < _USEFUL else Severity.INFO,
+        Evidence("share of predictions that flip", rate.value, _WEAK, null, n, details),
+        severity=Severity.LOW if weak else Severity.INFO,
         rate=rate.value,
-        distinction=f"; their shift separates them from benign edits with an AUROC of {auroc.value:.3f}",
+        distinction=distinction,
     )
 
 
