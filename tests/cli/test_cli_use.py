@@ -91,14 +91,15 @@ def test_evaluate_gives_the_numbers_of_the_library(run, test_data):
     assert given == json.loads(json.dumps(report.to_dict()))
     assert {"accuracy", "macro_f1", "ece"} <= given.keys()
     assert given["baseline"]["name"] == "linear model of frozen hidden states"
-    assert 0 <= given["baseline"]["held_out"]["accuracy"] <= 1
+    assert given["baseline"]["accuracy_difference"] == pytest.approx(given["accuracy"] - given["baseline"]["accuracy"])
 
 
 def test_evaluate_prints_a_table_for_people(run, test_data):
     out = call("evaluate", run, "--data", test_data, "--resamples", 20).out
     assert out.startswith("30 rows, 2 classes")
     assert "accuracy" in out
-    assert "baseline of the training, linear model of frozen hidden states: accuracy " in out
+    assert "baseline on the same rows, linear model of frozen hidden states" in out
+    assert "baseline" not in call("evaluate", run, "--data", test_data, "--resamples", 20, "--no-baseline").out
 
 
 def test_an_unknown_label_at_evaluation_is_named_with_its_row(run, tmp_path):

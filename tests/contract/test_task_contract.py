@@ -13,8 +13,11 @@ import pytest
 from bothways.data import read_rows
 from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
 from bothways.explain import attribute, input_gradients
+from bothways.tasks.embedding.objective import EmbeddingObjective
+from bothways.tasks.heads import training as head_training
 from bothways.tasks.registry import SPECS, task_class
 from bothways.training import stages
+from bothways.training.objective import Baseline
 from task_cases import CASES, QUICK, close, fitted, plain, texts
 
 every_task = pytest.mark.parametrize("name", list(SPECS))
@@ -47,6 +50,29 @@ def test_a_saved_model_is_the_one_in_memory_to_the_bit(trained, name, tmp_path):
     assert (again.fitted.facts(), again.card, again.columns) == (model.fitted.facts(), model.card, model.columns)
     again.save(tmp_path / "again")
     assert files(tmp_path / "again") == files(tmp_path / "saved")
+
+
+@every_task
+def test_the_baseline_of_a_further_training_is_the_model_before(trained, name, tmp_path, monkeypatch):
+    monkeypatch.setattr(head_training, "Baseline", lambda of, _, validate: Baseline(of, -100.0, validate))
+    monkeypatch.setattr(EmbeddingObjective, "baseline", Baseline("model before the training", -100.0))
+    data = CASES[name].rows(24)
+    trained(name).save(tmp_path / "first")
+    model = type(trained(name)).from_pretrained(tmp_path / "first", device="cpu")
+    before = model.evaluate(data, resamples=5)
+    model.fit(data, validation=data, **QUICK)
+    model.save(tmp_path / "further")
+    for each in (model, type(model).from_pretrained(tmp_path / "further", device="cpu")):
+        report = each.evaluate(data, resamples=5)
+        if name == "masked_lm":
+            assert report.baseline is None
+            continue
+        assert report.baseline.name == "model before the training"
+        if name != "question-answering":  # its threshold is fitted anew
+            metric = next(each for each in ("accuracy", "spearman") if each in report.baseline.metrics)
+            assert report.baseline.metrics[metric].first.value == pytest.approx(
+                before.estimates[metric].value, abs=1e-3
+            )
 
 
 @every_task

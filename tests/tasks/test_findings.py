@@ -22,14 +22,17 @@ from bothways.tasks.heads.diagnostics import (
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.text import Words
 from bothways.training.options import TrainingOptions
-from bothways.training.state import TrainingRecord
+from bothways.training.state import EpochValidation, TrainingRecord
 from classifier_cases import rows, without_dropout
 
 ANIMALS = SingleLabel(("ant", "bee", "cow"))
 
 
-def record(kept=2, updates=200, baseline="toy"):
-    return TrainingRecord((), (), kept, updates, 0, 0.0, False, False, None, TrainingOptions(), 3, baseline=baseline)
+def record(kept=2, updates=200, baseline="toy", scores=()):
+    epochs = tuple(EpochValidation(number, number, score, {}) for number, score in enumerate(scores, start=1))
+    return TrainingRecord(
+        (), epochs, kept, updates, 0, 0.0, False, False, None, TrainingOptions(), 3, baseline=baseline
+    )
 
 
 def examples(labels, texts=None):
@@ -72,9 +75,12 @@ def test_numbers_that_were_learnt_as_classes_are_named(names, said):
 def test_what_a_training_did_not_achieve_is_said():
     (kept,) = notes_on_training(record(kept=0, baseline="linear model of frozen hidden states"), 50)
     assert kept.startswith("Fine-tuning did not do better than the linear model of frozen hidden states, which is kept")
-    (short,) = notes_on_training(record(updates=49), 50)
-    assert "only 49 updates" in short
-    assert notes_on_training(record(updates=21), 50, enough=20) == []  # few texts that were brought together first
+    (short,) = notes_on_training(record(updates=49, scores=(0.5, 0.6)), 50)
+    assert "only 49 updates, and its last epoch was the best" in short
+    for scores in ((), (0.6,), (0.6, 0.5), (0.6, 0.6)):  # nothing shows that more updates would help
+        assert notes_on_training(record(updates=49, scores=scores), 50) == []
+    # Few texts that were brought together first
+    assert notes_on_training(record(updates=21, scores=(0.5, 0.6)), 50, enough=20) == []
     (few,) = notes_on_training(record(), 49)
     assert "only 49 held-out rows" in few
     # Of a training whose start is kept, more updates would not help.

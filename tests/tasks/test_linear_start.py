@@ -297,7 +297,7 @@ def test_too_many_windows_are_drawn_before_the_encoder_reads_them(base, monkeypa
     pack_windows = WindowStore.windows
     monkeypatch.setattr(WindowStore, "windows", lambda self, *given: read.append(given) or pack_windows(self, *given))
     parts = [weights(prepared(classifier, noisy_rows(24), seed=seed)[0].objective.model.head) for seed in (1, 1, 2)]
-    assert [len(given[0]) for given in read] == [10] * 3
+    assert [len(given[0]) for given in read if given] == [10] * 3
     assert not differing(parts[0], parts[1])
     assert differing(parts[0], parts[2])
     assert differing(parts[0], whole)

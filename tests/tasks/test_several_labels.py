@@ -99,7 +99,7 @@ def test_thresholds_are_saved_and_in_the_card(trained, saved):
     assert any("the calibration and the thresholds" in limit for limit in stored["card"]["limits"])
     assert "A label is predicted if its probability is at least" in (saved / "README.md").read_text()
     metrics = stored["card"]["training"]["validations"][0]["metrics"]
-    assert set(metrics) == {"micro_f1", "nll", "threshold"}
+    assert set(metrics) == {"micro_f1", "loss", "threshold"}
 
 
 def test_a_threshold_can_be_given(saved):

@@ -131,6 +131,7 @@ def test_a_run_that_is_killed_in_any_of_its_stages_repeats_this_stage_alone(base
     expected, names = unbroken(classify, base, tmp_path, watch)
     assert names == [
         "fitting a linear model to the encoder's hidden states",
+        "evaluating the baseline",
         "reading the held-out rows",
         "reading the training rows for the detector",
     ]

@@ -73,6 +73,40 @@ def test_what_is_kept_at_the_end_was_kept_when_it_was_validated(first, scores):
     assert first or kept.score >= start.score - start.standard_error
 
 
+@pytest.mark.parametrize(
+    ("scores", "margin", "reason"),
+    [
+        ((0.6, 0.5, 0.4, 0.3), -1.0, "its validation score is 0.6000, and no later epoch reached 0.5500"),
+        (
+            (0.6, 0.5, 0.62, 0.61),
+            1.0,
+            "its validation score is 0.6000, and no later epoch reached 0.6500",
+        ),
+        ((0.6, 0.5, 0.62, 0.64), 0.0, "the best validation score, 0.6400"),
+        ((0.6, 0.5, 0.64, 0.64), 0.0, "the best validation score, 0.6400"),
+        (
+            (0.6, 0.5, 0.64, 0.62),
+            0.0,
+            "the latest validation score (0.6200) within a standard error of the best (0.6400 in epoch 2)",
+        ),
+        (
+            (0.6, 0.5, 0.56, 0.3),
+            -1.0,
+            "the latest validation score (0.5600) within a standard error of the best (0.6000 in epoch 0)",
+        ),
+    ],
+)
+def test_a_line_says_why_an_epoch_is_kept(scores, margin, reason):
+    record = train(baseline_toy(margin, scores=scores, standard_error=0.05), settings())
+    assert record.kept_because == reason
+    assert record.was_rising is (scores[-1] > max(scores[:-1]))
+
+
+def test_without_validations_there_is_no_reason():
+    record = train(Unvalidated(), settings())
+    assert (record.kept_because, record.was_rising) == ("", False)
+
+
 def test_the_start_does_not_change_the_course_of_the_training():
     plain, judged = Toy(mlp(dropout=0.3)), baseline_toy(module=mlp(dropout=0.3))
     assert train(plain, settings()).losses == train(judged, settings()).losses

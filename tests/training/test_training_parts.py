@@ -334,7 +334,7 @@ def test_a_record_is_shown_in_a_line_and_summed_up_in_a_few():
     )
     assert record.summary().splitlines() == [
         "trained      999 updates in 1 min 35 s (contrastive warm-up 50 s, training 40 s), stopped early",
-        "kept epoch   1 of 2",
+        "kept epoch   1 of 2: the best validation score, 0.7500",
         "validation   accuracy 0.7500",
         "baseline     accuracy 0.5000 (linear model)",
         "note         Few rows.",

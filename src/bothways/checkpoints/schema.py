@@ -96,6 +96,24 @@ class StoredDetection(_Part):
         return {**self.__pydantic_extra__, **stored}
 
 
+class StoredBase(_Part):
+    """The model that a training started from."""
+
+    name: str
+    revision: str | None
+    sha256: str
+
+
+class StoredBaseline(_Part):
+    """The baseline of a training; the weights of its head are in ``baseline/head.safetensors``."""
+
+    name: str
+    base: StoredBase | None
+    constant: list[float]
+    config: dict[str, object]
+    outputs: dict[str, object]
+
+
 class Stored(BaseModel):
     """The values that are stored for every model, such as its text options."""
 
@@ -108,6 +126,7 @@ class Stored(BaseModel):
     as_words: bool = Field(default=False, description="true or false")
     temperature: StoredTemperature | None = Field(default=None, description="a value above 0 and a slope of at least 0")
     card: dict[str, object] = Field(default={}, description="an object")
+    baseline: StoredBaseline | None = Field(default=None, description="a name, a base model, and settings of a head")
     checksums: dict[str, str] = Field(default={}, description="an object that must map file names to SHA-256")
 
     @classmethod

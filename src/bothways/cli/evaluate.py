@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
@@ -70,6 +70,15 @@ class PointOptions:
 
 NO_POINTS = PointOptions()
 
+_Baseline = Annotated[
+    bool,
+    Parameter(
+        negative="--no-baseline",
+        help="Also evaluate the model's baseline on the same rows: the model before the training, such as a linear "
+        "model of frozen hidden states, or the best member of an ensemble. It takes about as long as the model.",
+    ),
+]
+
 
 @opt.command(
     _EXAMPLE,
@@ -92,6 +101,7 @@ def evaluate(
     task: str | None = None,
     relevant: str | None = None,
     points: PointOptions = NO_POINTS,
+    baseline: _Baseline = True,
     own: object = None,
     columns: object = None,
     opened: object = None,
@@ -105,8 +115,7 @@ def evaluate(
         data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
         out_of_domain: File of out-of-domain rows without labels, to report also how well the model detects them.
-        report: Also write an HTML page to this file, with metrics, reliability before and after calibration, per-class
-            results and confusions, the members of an ensemble, and the model card.
+        report: Also write an HTML page to this file, with metrics, charts, classes, members and the model card.
         task: Name of a task of a multi-task model. Default: all. 'similarity' uses any encoder as an embedder and
             correlates the similarities of pairs with scores (columns text_a, text_b, score). 'ranking' ranks each
             query's candidates with a pair model or by similarity (columns text_a, text_b, label, or as in training).
@@ -118,24 +127,24 @@ def evaluate(
     if report is not None:
         pages.require_extra("the page of an evaluation")
         check_file_writable(report)
-    show, own_columns, saved = False if quiet else None, opt.given_of(columns), opt.given_of(opened)
-    given = opt.given_of(own)
+    show, saved, given = False if quiet else None, opt.given_of(opened), opt.given_of(own)
+    common = {"seed": seed, "show_progress": show, **given}
     if task == RANKING:
         with opt.as_usage_error(*saved):
             opening = inputs.open_options(reading, model)
             ranking = retrieval.CandidateRanking.open(run, relevant=relevant, **saved, **opening)
         opt.check_known(SPECS["pairs"], "data_options", given)
-        drawing = {"resamples": resamples, "seed": seed, "show_progress": show, **given}
-        _rank(inputs.with_columns(ranking, own_columns), inputs.labelled_source(data, file), drawing, json=json)
+        rows = inputs.labelled_source(data, file)
+        _rank(inputs.with_columns(ranking, opt.given_of(columns)), rows, {"resamples": resamples, **common}, json=json)
         return
     with _suggested_task(task):
-        trained = inputs.with_columns(inputs.open_task(run, saved, reading, model, task), own_columns)
+        trained = inputs.with_columns(inputs.open_task(run, saved, reading, model, task), opt.given_of(columns))
     opt.check_known(trained.spec, "data_options", given)
     if points:
         with opt.as_usage_error():
             tasks.check_class(trained, points.at_label)
     others = None if out_of_domain is None else _other_rows(trained, out_of_domain, file)
-    rows = trained.score(inputs.labelled_source(data, file), seed=seed, show_progress=show, **given)
+    rows = trained.score(inputs.labelled_source(data, file), baseline=baseline, **common)
     _evaluate(trained, rows, others, points, resamples, seed, show, (Path(run).name, report), json=json)
 
 
@@ -173,7 +182,8 @@ def _evaluate(
     _print_result(result, detection, json=json)
     name, file = page
     if file is not None:
-        parts = _page_parts(model, rows, result, model.evaluate(rows, calibrated=False, **drawing))
+        alone = replace(rows, baseline={})
+        parts = _page_parts(model, rows, result, model.evaluate(alone, calibrated=False, **drawing))
         pages.write(pages.evaluation_page(name, parts, out_of_domain=detection), file)
         note(f"wrote {file}")
 

@@ -18,41 +18,34 @@ from numpy.typing import ArrayLike
 
 from bothways.data.label_rows import spelled
 from bothways.errors import InvalidInput
+from bothways.evaluation.differences import BaselineReport, MetricDifference, PairedTest
 from bothways.evaluation.inputs import BoolArray, FloatArray, paired_vectors, real_array
-from bothways.evaluation.intervals import Estimate, bootstrap_values, percentile_estimates
+from bothways.evaluation.intervals import bootstrap_values, percentile_estimates
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.report import TextsRead, flat_estimates
-from bothways.lazy import missing
 
 FLIPS = 10_000
 _CHUNK_CELLS = 4_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class PairedTest:
-    """The result of a significance test of two models on the same rows."""
-
-    name: str  # ``mcnemar`` or ``permutation``
-    of: str  # name of the compared quantity
-    p_value: float  # two-sided p-value
-    only_first: int | None = None  # rows that only the first model predicts correctly; None for a permutation test
-    only_second: int | None = None  # rows that only the second model predicts correctly; None for a permutation test
-
-
 def mcnemar(first_right_N: ArrayLike, second_right_N: ArrayLike) -> PairedTest:
     """Test whether one model is right more often, by McNemar's exact test on the rows that only one predicts right."""
-    try:
-        from scipy.stats import binomtest
-    except ModuleNotFoundError as error:
-        raise missing(error, "comparing two models") from error
-
     first, second = _flags(first_right_N), _flags(second_right_N)
     if first.shape != second.shape:
         raise InvalidInput(f"second: expected {len(first)} rows, as many as for the first model, got {len(second)}")
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
-    trials = only_first + only_second
-    p_value = float(binomtest(only_first, trials).pvalue) if trials else 1.0
+    p_value = _sign_test(min(only_first, only_second), only_first + only_second)
     return PairedTest("mcnemar", "right or wrong", p_value, only_first, only_second)
+
+
+def _sign_test(fewer: int, trials: int) -> float:
+    """Return the two-sided p-value of at most ``fewer`` successes in fair trials, or as few failures."""
+    if 2 * fewer == trials:
+        return 1.0
+    # Logarithms of the binomial coefficients; a sum of powers of 2 is exact only for few trials.
+    numbers = np.arange(1, fewer + 1)
+    logs = np.concatenate([[0.0], np.cumsum(np.log(trials + 1 - numbers) - np.log(numbers))])
+    return min(1.0, 2 * float(np.exp(logs - trials * np.log(2)).sum()))
 
 
 def permutation_test(
@@ -81,15 +74,6 @@ def _flags(values: ArrayLike) -> BoolArray:
     if not np.isin(array, (0.0, 1.0)).all():
         raise InvalidInput("right: expected 1 for each row with a right answer and 0 for the others, got other values")
     return array.astype(np.bool_)
-
-
-@dataclass(frozen=True, slots=True)
-class MetricDifference:
-    """One metric of two models, and the difference of the two values."""
-
-    first: Estimate
-    second: Estimate
-    difference: Estimate  # second minus first, with its paired interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +144,14 @@ def compare(first: Outcomes, second: Outcomes, *, resamples: int = 1000, seed: i
     if first.tested is not None and second.tested is not None:
         tests.append(permutation_test(first.tested[1], second.tested[1], of=first.tested[0], seed=seed))
     return ComparisonReport(rows, metrics, tuple(tests), (first.tokens_read, second.tokens_read))
+
+
+def baseline_report(
+    name: str, baseline: Outcomes, model: Outcomes, *, remark: str = "", resamples: int = 1000, seed: int = 0
+) -> BaselineReport | None:
+    """Compare a model with its baseline; see `compare`. Return None if no metric of both is defined on these rows."""
+    found = compare(baseline, model, resamples=resamples, seed=seed)
+    return BaselineReport(name, found.metrics, found.tests, remark) if found.metrics else None
 
 
 def check_labels(first: Iterable[str], second: Iterable[str]) -> None:

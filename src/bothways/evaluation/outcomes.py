@@ -55,6 +55,11 @@ class Outcomes:
     scheme: str = ""  # tag scheme of the spans; word accuracies in different schemes are not compared
     tokens_read: TextsRead | None = None  # tokens read and not read; None for results from bare arrays
 
+    def values(self) -> dict[str, float]:
+        """Return the metrics without intervals."""
+        value_K = self.statistic(np.ones((1, len(self.truth))))[0]
+        return dict(zip(self.metrics, value_K.tolist(), strict=False))
+
     def report(self, *, resamples: int = 1000, seed: int = 0) -> Report:
         """Compute the metrics with 95 % bootstrap intervals over rows."""
         bins_NB = np.hstack(self.bins) if self.bins else None

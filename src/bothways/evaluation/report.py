@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bothways.evaluation.differences import BaselineReport
     from bothways.evaluation.intervals import Estimate
 
 MULTI_LABEL = "multi-label classification"
@@ -132,18 +133,6 @@ class ConfusedPair:
     share: float  # share of the true class's rows
 
 
-@dataclass(frozen=True)
-class TrainingBaseline:
-    """A simpler model that the trained model is compared with."""
-
-    name: str
-    held_out: Mapping[str, float]  # its metrics on held-out rows
-
-    def summary(self) -> str:
-        """Return one sentence about the baseline."""
-        return f"baseline of the training, {self.name}: {_listed(self.held_out)} on held-out rows"
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
     """Metrics of a model on labelled rows, each with its 95 % interval.
@@ -167,7 +156,7 @@ class Report:
         disagreement: distances between the members of an ensemble, as means over the rows.
         members: name and metrics of each member of an ensemble.
         operating_points: thresholds of classes for a minimum precision or recall.
-        baseline: the simpler model that the trained model is compared with.
+        baseline: the model's baseline on the same rows, and the differences of the model from it.
     """
 
     kind: str
@@ -185,7 +174,7 @@ class Report:
     disagreement: Mapping[str, float] = field(default_factory=dict)
     members: tuple[tuple[str, Mapping[str, float]], ...] = ()
     operating_points: tuple[OperatingPoint, ...] = ()
-    baseline: TrainingBaseline | None = None
+    baseline: BaselineReport | None = None
 
     @property
     def n(self) -> int:
@@ -215,23 +204,27 @@ class Report:
             "disagreement": dict(self.disagreement),
             "members": [{"member": name, **metrics} for name, metrics in self.members],
             "operating_points": [each.to_dict() for each in self.operating_points],
-            "baseline": {} if self.baseline is None else asdict(self.baseline),
+            "baseline": None if self.baseline is None else self.baseline.to_dict(),
         }
         numbers = {**self.counts, **self.settings, **flat_estimates(self.estimates), **self.values}
         return numbers | {name: table for name, table in tables.items() if table}
 
     def summary(self) -> str:
-        """Return a short table of values and 95 % intervals."""
+        """Return a short table of values and 95 % intervals, after warnings."""
+        return "\n".join([*self.warnings, self.table()])
+
+    __repr__ = __str__ = summary
+
+    def table(self) -> str:
+        """Return the summary without warnings."""
         width = max(map(len, self.estimates), default=0)
         lines = [f"{self.title}; 95 % intervals"]
         lines += [f"{name:<{width}}  {value}  {interval}" for name, value, interval in self._rows()]
-        lines += self._remarks()
+        lines += [*self._remarks(), *([] if self.baseline is None else self.baseline.lines())]
         if self.members:
             lines += ["", "members", *(f"  {name}: {_listed(metrics)}" for name, metrics in self.members)]
             lines.append(f"disagreement, mean: {_listed(self.disagreement)}")
         return "\n".join(lines)
-
-    __repr__ = __str__ = summary
 
     def confused_pairs(self, most: int) -> list[ConfusedPair]:
         """Return at most ``most`` pairs of a true and a predicted class, the most frequent pairs first."""
@@ -261,8 +254,10 @@ class Report:
         """Return the table as HTML, for notebooks."""
         cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._rows())
         rows = "".join(f"<tr>{each}</tr>" for each in cells)
-        remarks = "".join(f"<p>{html.escape(each)}</p>" for each in self._remarks())
-        return f"<table><caption>{html.escape(self.title)}; 95 % intervals</caption>{rows}</table>{remarks}"
+        baseline = [] if self.baseline is None or self.warnings else [self.baseline.verdict]
+        remarks = "".join(f"<p>{html.escape(each)}</p>" for each in [*self._remarks(), *baseline])
+        first = "".join(f"<p>{html.escape(each)}</p>" for each in self.warnings)
+        return f"{first}<table><caption>{html.escape(self.title)}; 95 % intervals</caption>{rows}</table>{remarks}"
 
     def _rows(self) -> list[tuple[str, str, str]]:
         return [
@@ -274,14 +269,19 @@ class Report:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Thresholds of the labels, notes, operating points, and the baseline of the training, in sentences."""
+        """Thresholds of the labels, notes and operating points, in sentences."""
         own = [row.threshold for row in self.per_class if row.threshold is not None]
         common = self.values.get("threshold") if self.kind == MULTI_LABEL else None
         lines = () if common is None else (f"Labels are predicted at a probability of at least {common:.4g}.",)
         if own:
             lines = (f"Each label has its own probability threshold, from {min(own):.4g} to {max(own):.4g}.",)
-        baseline = () if self.baseline is None else (self.baseline.summary(),)
-        return (*lines, *self.notes, *(each.summary() for each in self.operating_points), *baseline)
+        return (*lines, *self.notes, *(each.summary() for each in self.operating_points))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences to read before the metrics: that the baseline is better than the model, if it is."""
+        found = self.baseline
+        return () if found is None or found.better != "baseline" else (found.verdict,)
 
 
 def flat_estimates(estimates: Mapping[str, Estimate], ending: str = "") -> dict[str, float]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bothways.evaluation.differences import LOWER_IS_BETTER, BaselineReport
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.report import Report, remarks_of
 from bothways.report.charts import MAX_POINTS, confusion_matrix, reliability_diagram, reliability_panel, scatter
@@ -14,8 +15,6 @@ MAX_IN_MATRIX = 30
 
 MAX_PAIRS = 30
 """Number of confused pairs to list if the matrix would be too large."""
-
-LOWER_IS_BETTER = ("brier", "nll", "ece", "mce", "hamming_loss", "mse", "mae", "rmse", "loss", "perplexity")
 
 _CLASSES = ("Classes", "Class", "Texts")
 # For a table of precision and recall, by kind of report: section title, first column, and the counted unit.
@@ -67,7 +66,12 @@ def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain:
 def _sections(task: str, part: Evaluated) -> Iterator[Section]:
     """Yield the sections of a task, except for its card."""
     report, before, named = part.report, part.uncalibrated, f"{task}: " if task else ""
-    yield Section(f"{named}Metrics", (_headline(report.estimates), _metrics(report, before), *_notes(report)))
+    warnings = tuple(map(Paragraph, report.warnings))
+    yield Section(
+        f"{named}Metrics", (*warnings, _headline(report.estimates), _metrics(report, before), *_notes(report))
+    )
+    if report.baseline is not None:
+        yield Section(f"{named}Baseline", tuple(_baseline(report.baseline)))
     if part.points:
         yield Section(f"{named}Numbers", (_numbers(part.points),))
     if report.reliability:
@@ -131,6 +135,21 @@ def _notes(report: Report) -> list[Block]:
     rules = [f"{_word(name)}: {value}" for name, value in report.settings.items()]
     lines = [*(f"{rule}." for rule in rules), *report.remarks, *(f"{line}." for line in remarks_of(report.tokens_read))]
     return [Paragraph(line) for line in lines]
+
+
+def _baseline(found: BaselineReport) -> Iterator[Block]:
+    """Yield the verdict, the table of the differences, and the tests."""
+    if found.better != "baseline":  # else it is said before the metrics
+        yield Paragraph(found.verdict)
+    columns = ("Metric", "Model", "Baseline", "Difference, 95\u00a0% interval")
+    rows = tuple(
+        (_word(name), f"{each.second.value:.4f}", f"{each.first.value:.4f}", each.summary())
+        for name, each in found.metrics.items()
+    )
+    yield Table(columns, rows, f"The model and its baseline on the same rows. Baseline: {found.name}.", columns[1:])
+    yield from (Paragraph(f"{test.summary()}.") for test in found.tests)
+    if found.remark:
+        yield Paragraph(found.remark)
 
 
 def _numbers(points: Sequence[tuple[float, float]]) -> Figure:

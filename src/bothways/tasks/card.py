@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from bothways.evaluation.report import TrainingBaseline, flat_estimates
+from bothways.evaluation.report import flat_estimates
 from bothways.tasks.columns import AnyColumns, Card, column_settings
 
 if TYPE_CHECKING:
@@ -34,6 +34,14 @@ class DataUsed:
     training: Part
     validation: Part | None
     split: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBaseline:
+    """The baseline of a training, and its metrics on the held-out rows."""
+
+    name: str
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, Unpack, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.choices import LabelValue
+from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source, class_label, read_rows
 from bothways.data.columns import with_gaps, with_text
 from bothways.data.label_rows import spelled
@@ -18,13 +20,48 @@ from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import OperatingPoint, Report
 from bothways.evaluation.thresholds import operating_point
-from bothways.tasks.outputs import AnyOutputs, logits_of_all, scores_of_others
-from bothways.tasks.scores import ScoredRows, Scores, texts_read
+from bothways.lazy import imported
+from bothways.tasks.heads.baseline import CONSTANTS
+from bothways.tasks.heads.targets import without_thresholds
+from bothways.tasks.outputs import AnyOutputs, TrainedHead, logits_of_all, score_inputs, scores_of_others
+from bothways.tasks.scores import BaselineScores, ScoredRows, Scores, texts_read
 from bothways.tasks.spec import DataArguments, PredictArguments
 from bothways.tasks.task import AnyTask, InputT, PredictionT, Task, TrainedT
 
 if TYPE_CHECKING:
     from bothways.evaluation.comparison import ComparisonReport
+
+_MEASURED = "bothways.tasks.heads.measured_baseline"
+
+
+def baseline_scores(
+    model: TrainedHead, rows: ScoredRows, show_progress: bool | None = None
+) -> dict[str, BaselineScores]:
+    """Return the scores of a model's baseline for rows that the model has scored; empty without a baseline.
+
+    It is the best constant prediction if the base model of the training is not on this machine any more.
+    """
+    saved, remark = model.baseline, ""
+    if saved is None:
+        return {}
+    if saved.base is not None:
+        if (located := saved.base.located()) is not None:
+            # Only this needs torch.
+            opened: TrainedHead = imported(f"{_MEASURED}:open_baseline")(saved, located, model)
+            of = "evaluating the baseline"
+            scores = score_inputs(opened, rows.inputs, description=of, show_progress=show_progress)
+            return {"": BaselineScores(saved.name, partial(opened.outputs.outcomes, scores, rows.truth))}
+        remark = f"The {saved.name} was not evaluated: its base model, {saved.base.name!r}, was not found or changed."
+    if not saved.constant:
+        return {}
+    outputs, target = model.outputs.with_confidence(Confidence()), model.outputs.row_target
+    if target.kind == "multi":
+        outputs = replace(outputs, target=without_thresholds(target))  # type: ignore[type-var]  # each is a dataclass
+    alike = [
+        replace(each, logits_RC=np.tile(saved.constant, (len(each.logits_RC), 1)), features_LH=None)
+        for each in rows.scores
+    ]
+    return {"": BaselineScores(CONSTANTS[target.kind], partial(outputs.outcomes, alike, rows.truth), remark)}
 
 
 @runtime_checkable

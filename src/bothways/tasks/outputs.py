@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from typing_extensions import TypeVar
 
 from bothways import checkpoints, data
 from bothways.checkpoints.schema import Stored
-from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
 from bothways.inference import Rows
@@ -27,7 +26,7 @@ from bothways.progress import progress
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns, Card, inputs_of, stored_columns
 from bothways.tasks.opening import with_weights
-from bothways.tasks.scores import ScoredRows, Scores
+from bothways.tasks.scores import BaselineScores, ScoredRows, Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.text.windows import Text
 
@@ -36,9 +35,12 @@ if TYPE_CHECKING:
     from bothways.choices import HeadName
     from bothways.data import Example, Row, Source
     from bothways.evaluation.outcomes import Outcomes
+    from bothways.tasks.heads.baseline import SavedBaseline
     from bothways.tasks.heads.diagnostics import LabelIssue
     from bothways.tasks.heads.targets import Target
     from bothways.text import EncodedText, TextTokenizer
+
+_BASELINE = "bothways.tasks.evaluate:baseline_scores"
 
 InputT = TypeVar("InputT")
 TruthT = TypeVar("TruthT")
@@ -181,6 +183,12 @@ class TrainedModel(Protocol):
     def score_blocks(self, inputs: Iterable[Any], options: object = None) -> Iterator[Sequence[Scores[object]]]:
         """Yield the scores of any number of inputs, block by block."""
 
+    def score_baseline(self, rows: ScoredRows, show_progress: bool | None = None) -> Mapping[str, BaselineScores]:
+        """Return the scores of the baseline of each task for rows that the model has scored; empty without one.
+
+        The name of a single task is ``""``.
+        """
+
     def facts(self) -> dict[str, object]:
         """Return labels, calibration and other settings, as JSON values."""
 
@@ -225,8 +233,9 @@ def score_rows(
 ) -> ScoredRows:
     """Return the scores and encoded labels of rows, read from ``columns`` with the task's ``options``."""
     examples = fitted.outputs.read(data, columns, options)
-    truth, inputs = fitted.outputs.encode(examples), [each.text for each in examples]
-    return ScoredRows(tuple(score_inputs(fitted, inputs, description="evaluating", show_progress=show_progress)), truth)
+    truth, inputs = fitted.outputs.encode(examples), tuple(each.text for each in examples)
+    scores = score_inputs(fitted, inputs, description="evaluating", show_progress=show_progress)
+    return ScoredRows(tuple(scores), truth, inputs)
 
 
 def logits_of_all(scores: Iterable[Scores[object]]) -> NDArray[np.float64]:
@@ -255,6 +264,7 @@ class TrainedHead(Generic[OutputsT]):
         card: The model's record of its training.
         issues: Confident predictions that contradict held-out labels; not saved, as they quote the data.
         golden_inputs: Held-out inputs for golden answers.
+        baseline: The baseline of the training; None for a model that was saved without one.
     """
 
     spec: TaskSpec
@@ -264,6 +274,7 @@ class TrainedHead(Generic[OutputsT]):
     card: Card = field(default_factory=dict)
     issues: tuple[LabelIssue, ...] = ()
     golden_inputs: tuple[object, ...] = ()
+    baseline: SavedBaseline | None = None
 
     def read_texts(self, value: object) -> tuple[tuple[Backend, Sequence[Text]], ...]:
         """Return the backend with the texts that it reads of an input."""
@@ -275,6 +286,13 @@ class TrainedHead(Generic[OutputsT]):
         for block in self.backend.runner.blocks(inputs, outputs.texts):
             yield [outputs.scores(value, rows, options) for value, rows in block]
 
+    def score_baseline(self, rows: ScoredRows, show_progress: bool | None = None) -> dict[str, BaselineScores]:
+        """Return the scores of the baseline under the name ``""``; empty without one."""
+        found: dict[str, BaselineScores] = imported("bothways.tasks.evaluate:baseline_scores")(
+            self, rows, show_progress
+        )
+        return found
+
     def facts(self) -> dict[str, object]:
         """Return labels, calibration and other settings, as JSON values."""
         return self.outputs.facts()
@@ -282,8 +300,20 @@ class TrainedHead(Generic[OutputsT]):
     def write(self, folder: Path) -> None:
         """Write the model in the layout of transformers into an existing folder."""
         outputs, backend = self.outputs, with_weights(self.backend, "save")
-        extras = {"task": self.spec.name, **outputs.write(folder), "card": dict(self.card)}
-        backend.write(folder, outputs.head, outputs.settings(), extras)
+        backend.write(folder, outputs.head, outputs.settings(), {"task": self.spec.name, **self.write_own(folder)})
+
+    def write_own(self, folder: Path) -> dict[str, object]:
+        """Write the arrays of outputs and baseline; return their settings and the card for ``bothways.json``."""
+        baseline = {} if self.baseline is None else self.baseline.write(folder)
+        return {**self.outputs.write(folder), **baseline, "card": dict(self.card)}
+
+
+def stored_baseline(stored: Stored, folder: Path) -> SavedBaseline | None:
+    """Return the baseline of the model in a folder; None for a model that was saved without one."""
+    if stored.baseline is None:
+        return None
+    found: SavedBaseline = imported("bothways.tasks.heads.baseline:SavedBaseline").read(stored.baseline, folder)
+    return found
 
 
 def open_head(spec: TaskSpec, backend: Backend) -> TrainedHead | None:
@@ -300,9 +330,10 @@ def open_head(spec: TaskSpec, backend: Backend) -> TrainedHead | None:
         kind.check_untrained(backend)
         return None
     outputs = kind.open(backend, size, ours=ours)
-    card = Stored.of(backend.files.extras).card if ours else {}
+    stored = Stored.of(backend.files.extras if ours else {})
+    card, baseline = stored.card, stored_baseline(stored, backend.files.folder)
     ready = backend.with_trained_head(spec.name, kind.head, outputs.layers, per_token=kind.per_token)
-    return TrainedHead(spec, ready, outputs, stored_columns(card, spec.columns), card)
+    return TrainedHead(spec, ready, outputs, stored_columns(card, spec.columns), card, baseline=baseline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,52 +413,3 @@ def tokens_of(fitted: TrainedModel, value: object) -> Iterator[tuple[TextTokeniz
     for backend, texts in fitted.read_texts(value):
         for text in backend.reading.encode(backend.tokenizer, texts):
             yield backend.tokenizer, text
-
-
-# --- the windows of a text ---
-
-MERGES: tuple[Merge, ...] = get_args(Merge)
-
-
-def check_merge(value: object) -> Merge:
-    """Return ``value`` if it is one of ``MERGES``; else raise `InvalidInput`."""
-    for merge in MERGES:
-        if merge == value:
-            return merge
-    raise InvalidInput(
-        f"expected merge to be one of {', '.join(map(repr, MERGES))}, got {value!r}: 'weighted_mean' weights windows "
-        "by their length, 'mean' weights all alike, 'max' takes the largest logit of each output, 'maxp' the logits of "
-        "the window where the last label is most probable, 'first' those of the first window."
-    )
-
-
-def merge_windows(
-    rows_WK: NDArray[np.floating], lengths_W: NDArray[np.int64], merge: Merge, outputs: int
-) -> NDArray[np.float64]:
-    """Merge the rows of a text's windows (W, K) into one (K); a row has ``outputs`` logits, then hidden states."""
-    rows = rows_WK.astype(np.float64)
-    merged_K: NDArray[np.float64]
-    match merge:
-        case "first":
-            merged_K = rows[0]
-        case "max":
-            merged_K = rows.max(axis=0)
-        case "maxp":
-            merged_K = rows[_most_probable(rows[:, :outputs])]
-        case "mean":
-            merged_K = rows.sum(axis=0) / len(rows)
-        case "weighted_mean":
-            merged_K = (rows * lengths_W[:, None]).sum(axis=0) / lengths_W.sum()
-    return merged_K
-
-
-def _most_probable(logits_WC: NDArray[np.float64]) -> int:
-    """Return the window in which the last output has the highest odds.
-
-    MaxP of Dai and Callan (2019), "Deeper text understanding for IR with contextual neural language modeling": a
-    document is as relevant as its most relevant passage.
-    """
-    odds_W = logits_WC[:, -1]
-    if logits_WC.shape[1] > 1:
-        odds_W = odds_W - np.logaddexp.reduce(logits_WC[:, :-1], axis=1)
-    return int(odds_W.argmax())

@@ -279,7 +279,7 @@ def _training(card: Mapping[str, object]) -> Iterator[str]:
         kept = "the last" if kept is None else kept
         yield f"- {training.get('updates')} updates, {training.get('epochs')} epochs; kept epoch: {kept}"
         if baseline := training_baseline(card):
-            listed = ", ".join(f"{_named(name)} {value:.4f}" for name, value in baseline.held_out.items())
+            listed = ", ".join(f"{_named(name)} {value:.4f}" for name, value in baseline.metrics.items())
             yield f"- baseline, {_line(baseline.name)}: {listed}"
         settings = _mapping(training.get("settings"))
         shown = [f"{_named(name)} {settings[name]}" for name in _SETTINGS if settings.get(name) is not None]

@@ -7,20 +7,23 @@ hidden.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from bothways.choices import LabelValue
+from bothways.choices import LabelValue, Merge
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.evaluation.report import TextsRead
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from bothways.evaluation.outcomes import Outcomes
+    from bothways.evaluation.report import Report
 
 PlacesT = TypeVar("PlacesT", covariant=True)
 
@@ -125,11 +128,43 @@ class Scores(Generic[PlacesT]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BaselineScores:
+    """A baseline that has scored labelled rows.
+
+    ``name`` is the kind of baseline, ``outcomes(calibrated=...)`` returns its results, and ``remark`` is a sentence for
+    the report.
+    """
+
+    name: str
+    outcomes: "Callable[..., Outcomes]"
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ScoredRows:
-    """The scores of labelled rows, and their truth as encoded by the task's outputs."""
+    """The scores of labelled rows, and their truth as encoded by the task's outputs.
+
+    ``inputs`` are the scored inputs, and ``baseline`` has the scores of the baseline of each task, by its name (``""``
+    for a single task).
+    """
 
     scores: tuple[Scores[object], ...]
     truth: Any
+    inputs: tuple[object, ...] = ()
+    baseline: Mapping[str, BaselineScores] = field(default_factory=dict)
+
+    def report(
+        self, outcomes: "Outcomes", calibrated: bool | None, resamples: int, seed: int, task: str = ""
+    ) -> "Report":
+        """Return the report of a model's outcomes on the rows, with its comparison with the baseline of the task."""
+        from bothways.evaluation.comparison import baseline_report  # only evaluations need it
+
+        report, baseline = outcomes.report(resamples=resamples, seed=seed), self.baseline.get(task)
+        if baseline is None:
+            return report
+        own, remark = baseline.outcomes(calibrated=calibrated), baseline.remark
+        found = baseline_report(baseline.name, own, outcomes, remark=remark, resamples=resamples, seed=seed)
+        return replace(report, baseline=found)
 
     @property
     def logits(self) -> NDArray[np.float64]:
@@ -154,3 +189,52 @@ def warn_of_cut(read: TextsRead) -> None:
     if read.cut:
         message = f"{read.cut:,} of {read.texts:,} texts were truncated: {read.dropped_tokens:,} tokens were not read."
         warnings.warn(TextsTruncated(message), stacklevel=3)
+
+
+# --- the windows of a text ---
+
+MERGES: tuple[Merge, ...] = get_args(Merge)
+
+
+def check_merge(value: object) -> Merge:
+    """Return ``value`` if it is one of ``MERGES``; else raise `InvalidInput`."""
+    for merge in MERGES:
+        if merge == value:
+            return merge
+    raise InvalidInput(
+        f"expected merge to be one of {', '.join(map(repr, MERGES))}, got {value!r}: 'weighted_mean' weights windows "
+        "by their length, 'mean' weights all alike, 'max' takes the largest logit of each output, 'maxp' the logits of "
+        "the window where the last label is most probable, 'first' those of the first window."
+    )
+
+
+def merge_windows(
+    rows_WK: NDArray[np.floating], lengths_W: NDArray[np.int64], merge: Merge, outputs: int
+) -> NDArray[np.float64]:
+    """Merge the rows of a text's windows (W, K) into one (K); a row has ``outputs`` logits, then hidden states."""
+    rows = rows_WK.astype(np.float64)
+    merged_K: NDArray[np.float64]
+    match merge:
+        case "first":
+            merged_K = rows[0]
+        case "max":
+            merged_K = rows.max(axis=0)
+        case "maxp":
+            merged_K = rows[_most_probable(rows[:, :outputs])]
+        case "mean":
+            merged_K = rows.sum(axis=0) / len(rows)
+        case "weighted_mean":
+            merged_K = (rows * lengths_W[:, None]).sum(axis=0) / lengths_W.sum()
+    return merged_K
+
+
+def _most_probable(logits_WC: NDArray[np.float64]) -> int:
+    """Return the window in which the last output has the highest odds.
+
+    MaxP of Dai and Callan (2019), "Deeper text understanding for IR with contextual neural language modeling": a
+    document is as relevant as its most relevant passage.
+    """
+    odds_W = logits_WC[:, -1]
+    if logits_WC.shape[1] > 1:
+        odds_W = odds_W - np.logaddexp.reduce(logits_WC[:, :-1], axis=1)
+    return int(odds_W.argmax())

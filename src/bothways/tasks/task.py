@@ -315,6 +315,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         self,
         data: Source | Iterable[object],
         *,
+        baseline: bool = False,
         seed: int = 0,
         show_progress: bool | None = None,
         **options: Unpack[DataArguments],
@@ -323,6 +324,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
         Args:
             data: A file, or rows.
+            baseline: Also run the baseline of the model on the rows.
             seed: Seed of the masks in masked language modelling; other tasks ignore it.
             show_progress: Force the progress bar on or off.
             options: Columns by their names (default: those of the training), and the task's ``spec.data_options``.
@@ -330,7 +332,8 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         usual, call = self.fitted.columns, f"{type(self).__name__}.evaluate()"
         columns, own = self._columns_of(usual, options)
         given: object = chosen(self.spec.data_options, own, call, known=column_names(usual))
-        return self._scored(data, columns, given, seed, show_progress)
+        rows = self._scored(data, columns, given, seed, show_progress)
+        return replace(rows, baseline=self.fitted.score_baseline(rows, show_progress)) if baseline else rows
 
     def _scored(
         self,
@@ -348,16 +351,23 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         data: Source | Iterable[object] | ScoredRows,
         *,
         calibrated: bool | None = None,
+        baseline: bool = True,
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
         **options: Unpack[DataArguments],
     ) -> Report:
-        """Return metrics on labelled rows, with 95 % bootstrap intervals.
+        """Return metrics on labelled rows, with 95 % bootstrap intervals, and those of the baseline on the same rows.
+
+        The baseline is the model before the training, such as a linear model of frozen hidden states, whose base model
+        is opened again. It is the best constant prediction if the base model is not on this machine, or if the model is
+        its own baseline. The baseline of an ensemble is its best member. Some tasks, and models that were saved by
+        earlier versions, have no baseline.
 
         Args:
             data: A file, rows, or the result of `score`.
             calibrated: False evaluates uncalibrated probabilities. Default: calibrated if the model is calibrated.
+            baseline: False evaluates the model alone, which takes about half the time.
             resamples: Bootstrap resamples for the intervals.
             seed: Seed of the bootstrap, and of `score`.
             show_progress: Force the progress bar on or off.
@@ -368,15 +378,12 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             InvalidInput: The data are not usable, or contain a label that did not occur in training.
         """
         if not isinstance(data, ScoredRows):
-            data = self.score(data, seed=seed, show_progress=show_progress, **options)
+            data = self.score(data, baseline=baseline, seed=seed, show_progress=show_progress, **options)
         return self._report(data, calibrated, resamples, seed)
 
     def _report(self, rows: ScoredRows, calibrated: bool | None, resamples: int, seed: int) -> Report:
-        from bothways.tasks.card import training_baseline
-
         outcomes = self.fitted.outputs.outcomes(rows.scores, rows.truth, calibrated=calibrated)
-        report: Report = outcomes.report(resamples=resamples, seed=seed)
-        return replace(report, baseline=training_baseline(self.card))
+        return rows.report(outcomes, calibrated, resamples, seed)
 
     @property
     def confidence(self) -> Confidence:

@@ -25,7 +25,7 @@ from bothways.choices import HeadName
 from bothways.encoder import Encoder, EncoderConfig, Pooler, ScoreHead
 from bothways.encoder.head_kinds import EachToken
 from bothways.encoder.heads import layer_rows, layer_states, read_rows
-from bothways.families.family import HEAD_POOLING, MEAN, pair_settings
+from bothways.families.family import HEAD_POOLING, MEAN, beside_settings, head_beside, pair_settings
 from bothways.inference import TextRunner, TokenBudget, text_runner
 from bothways.packing import Packed, summing_type
 from bothways.tasks.backend import Backend, OpenOptions, stored_reading, text_options
@@ -185,6 +185,14 @@ class TorchBackend(Backend):
         return {name: value for name, value in self.__dict__.items() if name != "runner"}
 
 
+def opened_beside(backend: TorchBackend, located: LocatedModel) -> TorchBackend:
+    """Open another checkpoint to read the same texts, on the same device and in the same precision."""
+    model = backend.model
+    dtype = model.precision if model.precision in ("float32", "float64") else None
+    opened = TorchBackend.open(located, backend.trained_for or "", device=model.device, dtype=dtype)
+    return replace(opened, reading=backend.reading, shared=backend.shared)
+
+
 def head_dtype(model: PretrainedEncoder) -> torch.dtype:
     """Return the precision of modules on top of an encoder: at least float32, since less precise scores would tie."""
     return summing_type(model.encoder.embedding.tokens.weight.dtype)
@@ -194,6 +202,13 @@ def stored_head(backend: TorchBackend, head: HeadName) -> dict[str, Tensor]:
     """Return the weights of a backend's head under the family's names."""
     model = backend.model
     return head_tensors(model.family.head(head, model.settings).rows, model.config, backend.head_model.head)
+
+
+def head_config(backend: TorchBackend, head: HeadName, own: Mapping[str, object]) -> dict[str, object]:
+    """Return the entries of ``config.json`` that describe a head; ``own`` are those of its outputs."""
+    settings, family = backend.model.settings, backend.model.family
+    beside = beside_settings(settings) if head_beside(head, settings) else {}
+    return {"architectures": [family.architecture([head], settings)], **beside, **own}
 
 
 # --- classifiers on top of sentence embedders; see `bothways.families.family` ---

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,7 +101,8 @@ class TrainingRecord:
         """Return lines on the duration, the kept epoch, its metrics and the baseline's, notes and rows to look at."""
         kept = {each.epoch: _listed(each.metrics) for each in self.validations}
         lines = [f"trained      {self.course}"]
-        lines += [f"kept epoch   {self.kept_epoch} of {self.epochs}"] * (self.kept_epoch is not None)
+        kept_epoch = f"{self.kept_epoch} of {self.epochs}: {self.kept_because}"
+        lines += [f"kept epoch   {kept_epoch}"] * (self.kept_epoch is not None)
         lines += [f"validation   {kept[epoch]}" for epoch in (self.kept_epoch,) if epoch in kept]
         lines += [f"baseline     {kept[0]} ({self.baseline})"] * (self.baseline is not None)
         lines += [f"note         {each}" for each in self.notes]
@@ -120,6 +121,25 @@ class TrainingRecord:
     def finished_no_epoch(self) -> bool:
         """True if an interruption ended the run before the end of the first epoch."""
         return self.interrupted and self.epochs == 0
+
+    @property
+    def kept_because(self) -> str:
+        """The reason for keeping the epoch, to be read after its number; empty if nothing was validated."""
+        kept, highest = kept_of(self.validations), highest_of(self.validations)
+        if kept is None or highest is None:
+            return ""
+        if kept.epoch == 0:
+            least = f"{kept.score - kept.standard_error:.4f}"
+            return f"its validation score is {kept.score:.4f}, and no later epoch reached {least}"
+        if kept.score == highest.score:
+            return f"the best validation score, {kept.score:.4f}"
+        best = f"{highest.score:.4f} in epoch {highest.epoch}"
+        return f"the latest validation score ({kept.score:.4f}) within a standard error of the best ({best})"
+
+    @property
+    def was_rising(self) -> bool:
+        """True if the last epoch has the best score of all: a longer training may be better."""
+        return len(self.validations) > 1 and highest_of(self.validations) is self.validations[-1]
 
     def to_dict(self) -> dict[str, object]:
         """Return the record as JSON values; a metric that is not finite becomes None."""
@@ -141,12 +161,12 @@ def _listed(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def highest_of(validations: list[EpochValidation]) -> EpochValidation | None:
+def highest_of(validations: Sequence[EpochValidation]) -> EpochValidation | None:
     """Return the validation with the highest score; of equal ones, the earliest."""
     return max(validations, key=lambda validation: validation.score, default=None)
 
 
-def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
+def kept_of(validations: Sequence[EpochValidation]) -> EpochValidation | None:
     """Return the latest validation within a standard error of the highest score and, if it exists, of epoch 0's score.
 
     This is the one-standard-error rule (Breiman et al. 1984, section 3.4.3): prefer the option that is better a priori

@@ -1,6 +1,7 @@
 """Shared parts of the training commands: their options, and a run from the first check to the summary."""
 
 import io
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
-from bothways import pretraining, tasks
+from bothways import compose, pretraining, tasks
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, complain, interrupted_code, note, print_json
 from bothways.cli.training.folders import RunFolders
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from bothways.training.state import TrainingRecord
 
     Fit = Callable[[TrainingArguments], tuple[Any, TrainingRecord]]
+    Cards = Mapping[str, Mapping[str, Any]]  # the card of each task, by the prefix of its metrics
     NextStep = str | Callable[[Any], str]  # the command to type next, with {} for the folder
 
 RESUMING = """\
@@ -232,18 +234,20 @@ def _print_summary(
     card = task.fitted.card
     mistakes = task.fitted.issues if isinstance(task.fitted, tasks.TrainedHead) else ()
     facts = task.facts()
-    baseline, notes = tasks.training_baseline(card), _notes(card)
-    measured, measured_on = _measured(record, card)
+    cards = {f"{name}.": each.card for name, each in compose.parts_of(task).items()} or {"": card}
+    baselines, notes = _baselines(cards), _notes(card)
+    measured, measured_on = _measured(record, cards)
     if json:
         print_json(
             {
                 "output": str(saved),
                 **facts,
                 **{name: getattr(record, name) for name in ("kept_epoch", "updates", "tokens", "seconds", "stages")},
+                "kept_because": record.kept_because,
                 **{name: getattr(record, name) for name in ("stopped_early", "interrupted", "diverged")},
                 **({"skipped": record.skipped} if record.skipped else {}),
                 "validation": measured,
-                "baseline": None if baseline is None else baseline.held_out,
+                "baseline": {name: value for each in baselines.values() for name, value in each.items()} or None,
                 "notes": notes,
                 "confident_mistakes": [asdict(each) for each in mistakes],
             }
@@ -251,11 +255,10 @@ def _print_summary(
         return
     lines = [f"trained      {record.course}"]
     if record.validations:
-        lines.append(f"kept epoch   {record.kept_epoch} of {record.epochs}")
+        lines.append(f"kept epoch   {record.kept_epoch} of {record.epochs}: {record.kept_because}")
     if record.validations or measured:
         lines.append(f"validation   {_listed(measured)}{measured_on}")
-    if baseline is not None:
-        lines.append(f"baseline     {_listed(baseline.held_out)} ({baseline.name})")
+    lines += [f"baseline     {_listed(each)} ({name})" for name, each in baselines.items()]
     lines += [f"{name:<12} {value}" for name, value in _printable_facts(facts)]
     lines += [f"note         {ALWAYS_ANSWERS}"] * (facts.get("can_decline") is False)
     lines += [f"note         {each}" for each in notes]
@@ -271,12 +274,32 @@ def _notes(card: Mapping[str, Any]) -> list[str]:
     return [*card.get("notes", []), *(f"{name}: {each}" for name, part in parts.items() for each in _notes(part))]
 
 
-def _measured(record: "TrainingRecord", card: Mapping[str, Any]) -> tuple[dict[str, float], str]:
-    """Return the validation metrics of the kept epoch, else those of the card with a remark on the rows used."""
+def _measured(record: "TrainingRecord", cards: "Cards") -> tuple[dict[str, float], str]:
+    """Return the metrics of the final model on the held-out rows, with a remark on the rows used.
+
+    They are those of the card, whose probabilities are calibrated and whose thresholds are the model's, and metrics of
+    the kept epoch that the card does not have.
+    """
     kept = next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), None)
-    stored = card.get("metrics") or {}
-    measured = kept or {name: value for name, value in stored.items() if f"{name}_low" in stored}
-    return measured, "" if record.validations or not measured else f" ({card['validation']})"
+    stored: dict[str, float] = {}
+    for prefix, card in cards.items():
+        metrics = card.get("metrics") or {}
+        stored |= {f"{prefix}{name}": value for name, value in metrics.items() if f"{name}_low" in metrics}
+    if kept is None or not stored:
+        return kept or stored, "" if record.validations or not stored else f" ({cards['']['validation']})"
+    # The loss is the negative log-likelihood before the calibration.
+    names = [name if name in stored else re.sub(r"(^|\.)loss$", r"\1nll", name) for name in kept]
+    own = {name: value for name, value in kept.items() if name.rpartition(".")[2] not in ("loss", "threshold")}
+    return {name: value for name in names if (value := stored.get(name, own.get(name))) is not None}, ""
+
+
+def _baselines(cards: "Cards") -> dict[str, dict[str, float]]:
+    """Return the metrics of the baseline of each task on the held-out rows, by the name of the baseline."""
+    found: dict[str, dict[str, float]] = {}
+    for prefix, card in cards.items():
+        if (each := tasks.training_baseline(card)) is not None:
+            found.setdefault(each.name, {}).update({f"{prefix}{name}": value for name, value in each.metrics.items()})
+    return found
 
 
 def _listed(metrics: Mapping[str, float]) -> str:

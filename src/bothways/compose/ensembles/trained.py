@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,6 +26,7 @@ from bothways.compose.ensembles.combining import (
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Row, Source, read_rows
 from bothways.errors import InvalidInput, UnreadColumn
+from bothways.evaluation.differences import LOWER_IS_BETTER
 from bothways.evaluation.outcomes import Outcomes
 from bothways.inference.texts import blocks
 from bothways.lazy import imported
@@ -34,7 +36,7 @@ from bothways.tasks.evaluate import BinaryOutputs
 from bothways.tasks.heads.combination import Combiner
 from bothways.tasks.heads.targets import Target
 from bothways.tasks.outputs import AnyOutputs, TrainedHead
-from bothways.tasks.scores import Scores
+from bothways.tasks.scores import BaselineScores, ScoredRows, Scores
 from bothways.text.files import TOKENIZER_FILES
 from bothways.text.windows import Text
 
@@ -265,6 +267,21 @@ class EnsembleOutputs:
             for member, own in zip(self.members, by_member, strict=True)
         ]
 
+    def best_member(self, rows: ScoredRows) -> BaselineScores:
+        """Return the scores of the member with the best first metric on these rows."""
+        # The calibration of the members is in their scores.
+        outputs = self.own.with_confidence(Confidence())
+        found: list[tuple[float, BaselineScores]] = []
+        own = (each.members for each in rows.scores if isinstance(each, EnsembleScores))
+        for member, scores in zip(self.members, zip(*own, strict=True), strict=True):
+            outcomes = outputs.outcomes(scores, rows.truth)
+            metric = outcomes.compared[0]
+            value = outcomes.values()[metric]
+            name = f"best member on these rows, {member.name!r}"
+            gain = -value if metric in LOWER_IS_BETTER else value
+            found.append((gain, BaselineScores(name, partial(outputs.outcomes, scores, rows.truth))))
+        return max(found, key=lambda each: each[0])[1]
+
     def read(self, data: Source, columns: EnsembleColumns, options: object = None) -> list[Example[object]]:
         """Return labelled inputs, as each member reads them; the label comes from the first member's label column."""
         rows = [replace(row, number=number) for number, row in enumerate(read_rows(data), start=1)]
@@ -314,6 +331,11 @@ class TrainedEnsemble:
                 member.scores([each[number] for each in block], options) for number, member in enumerate(self.members)
             ]
             yield [self.outputs.combine(members, options) for members in zip(*own, strict=True)]
+
+    def score_baseline(self, rows: ScoredRows, show_progress: bool | None = None) -> dict[str, BaselineScores]:
+        """Return the scores of the best member, under the name ``""``."""
+        del show_progress
+        return {"": self.outputs.best_member(rows)}
 
     def facts(self) -> dict[str, object]:
         """Return members, method, calibration and labels, as JSON values."""

@@ -20,13 +20,13 @@ from bothways.checkpoints.schema import HEAD_NAME, StoredHead, StoredTasks, dama
 from bothways.choices import Merge
 from bothways.compose.multitask.data import USUAL_TASK
 from bothways.errors import InvalidInput
-from bothways.families.family import beside_settings, head_beside
+from bothways.families.family import beside_settings
 from bothways.tasks.columns import stored_columns
 from bothways.tasks.opening import with_weights
-from bothways.tasks.outputs import TrainedHead, outputs_type
+from bothways.tasks.outputs import TrainedHead, outputs_type, stored_baseline
 from bothways.tasks.registry import SPECS, task_class
 from bothways.tasks.task import HeadTask
-from bothways.tasks.torch_backend import TorchBackend, stored_head
+from bothways.tasks.torch_backend import TorchBackend, head_config, stored_head
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -64,10 +64,7 @@ def _tensors(part: TrainedHead) -> dict[str, Tensor]:
 
 def _config(backend: TorchBackend, part: TrainedHead) -> dict[str, object]:
     """Return the settings of a task for ``config.json``."""
-    head, settings = part.outputs.head, backend.model.settings
-    pooling = beside_settings(settings) if head_beside(head, settings) else {}
-    architecture = backend.model.family.architecture([head], settings)
-    return {"architectures": [architecture], **pooling, **part.outputs.settings()}
+    return head_config(backend, part.outputs.head, part.outputs.settings())
 
 
 def _stored(
@@ -77,10 +74,10 @@ def _stored(
     own = _folder(folder, name)
     own.mkdir(parents=True)
     # Entries that all tasks share are written once.
-    entries = {key: value for key, value in part.outputs.write(own).items() if key not in extras}
+    entries = {key: value for key, value in part.write_own(own).items() if key not in extras}
     if not any(own.iterdir()):
         own.rmdir()
-    return {"name": name, "task": part.spec.name, "config": _config(backend, part), **entries, "card": dict(part.card)}
+    return {"name": name, "task": part.spec.name, "config": _config(backend, part), **entries}
 
 
 def opened_beside(
@@ -145,8 +142,9 @@ def _part(
     except InvalidInput as error:
         labels = f"{head.output.out_features} labels"
         raise damaged("heads", f"objects with settings that fit the head {name!r} of {labels}", entry.config) from error
-    columns = stored_columns(entry.card, kind.spec.columns)
-    return TrainedHead(kind.spec, backend.with_head(head, outputs.layers), outputs, columns, entry.card)
+    columns, baseline = stored_columns(entry.card, kind.spec.columns), stored_baseline(entry, own.folder)
+    with_head = backend.with_head(head, outputs.layers)
+    return TrainedHead(kind.spec, with_head, outputs, columns, entry.card, baseline=baseline)
 
 
 def _folder(folder: Path, name: str) -> Path:

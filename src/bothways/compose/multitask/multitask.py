@@ -21,9 +21,9 @@ from bothways.tasks.columns import AnyColumns, TextColumns, column_names
 from bothways.tasks.heads.splits import TrainingData, split_fit_options
 from bothways.tasks.heads.training import HeadTraining, train_head
 from bothways.tasks.opening import with_weights
-from bothways.tasks.outputs import TrainedHead, check_merge
+from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.registry import task_class
-from bothways.tasks.scores import ScoredRows
+from bothways.tasks.scores import ScoredRows, check_merge
 from bothways.tasks.spec import LabelData, TaskSpec, TextInput, options_of
 from bothways.tasks.task import HeadTask, Task
 from bothways.tasks.torch_backend import TorchBackend
@@ -174,7 +174,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
         self, rows: ScoredRows, calibrated: bool | None, resamples: int, seed: int
     ) -> MultiReport:
         """Return the metrics of all tasks."""
-        return self.fitted.outputs.report(rows.scores, rows.truth, calibrated, resamples, seed)
+        return self.fitted.outputs.report(rows, calibrated, resamples, seed)
 
     def __repr__(self) -> str:
         if self._fitted is None:

@@ -19,10 +19,9 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.report import Report, TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
 from bothways.tasks.backend import Backend, stored_reading
-from bothways.tasks.card import training_baseline
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
-from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.scores import BaselineScores, ScoredRows, Scores, TokensRead, texts_read
 from bothways.tasks.spec import LabelData, options_of, reading_options
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text.windows import Text
@@ -92,9 +91,10 @@ class MultiReport:
         }
 
     def summary(self) -> str:
-        """Return a short table for each task."""
-        tables = [f"{name}: {each.summary()}" for name, each in self.reports.items()]
-        return "\n\n".join([*tables, *([self.tokens_read.summary()] if self.tokens_read.summary() else [])])
+        """Return a short table for each task, after warnings."""
+        warnings = "\n".join(f"{name}: {line}" for name, each in self.reports.items() for line in each.warnings)
+        tables = [f"{name}: {each.table()}" for name, each in self.reports.items()]
+        return "\n\n".join(filter(None, [warnings, *tables, self.tokens_read.summary()]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,23 +151,14 @@ class MultiOutputs:
         """Refuse: models of several tasks are compared task by task."""
         raise InvalidInput(f"models of several tasks are compared task by task: choose one of {', '.join(self.parts)}.")
 
-    def report(
-        self,
-        scores: Sequence[Scores[object]],
-        truth: Mapping[str, TaskTruth],
-        calibrated: bool | None,
-        resamples: int,
-        seed: int,
-    ) -> MultiReport:
+    def report(self, rows: ScoredRows, calibrated: bool | None, resamples: int, seed: int) -> MultiReport:
         """Return the metrics of each task."""
         reports = {}
         for name, part in self.parts.items():
-            labelled = [scores[place] for place in truth[name].places_N]
-            own = [each.tasks[name] for each in labelled if isinstance(each, TaskScores)]
-            outcomes = replace(part.outputs.outcomes(own, truth[name].truth, calibrated=calibrated), tokens_read=None)
-            found: Report = outcomes.report(resamples=resamples, seed=seed)
-            reports[name] = replace(found, baseline=training_baseline(part.card))
-        return MultiReport(reports, texts_read(each.read for each in scores))
+            own = _of_task(rows, name)
+            outcomes = replace(part.outputs.outcomes(own.scores, own.truth, calibrated=calibrated), tokens_read=None)
+            reports[name] = rows.report(outcomes, calibrated, resamples, seed, name)
+        return MultiReport(reports, texts_read(each.read for each in rows.scores))
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,6 +218,16 @@ class TrainedTasks:
         for block in self.runner.blocks(inputs, self.reader.outputs.texts):
             yield [self._scores(value, rows) for value, rows in block]
 
+    def score_baseline(self, rows: ScoredRows, show_progress: bool | None = None) -> dict[str, BaselineScores]:
+        """Return the scores of the baseline of each task that has one."""
+        found: dict[str, BaselineScores] = {}
+        for name, part in self.parts.items():
+            own = _of_task(rows, name)
+            if not part.outputs.reads_words:
+                own = replace(own, inputs=tuple(map(as_given, own.inputs)))
+            found |= {f"{name}{key}": each for key, each in part.score_baseline(own, show_progress).items()}
+        return found
+
     def _scores(self, value: object, rows: Sequence[Rows]) -> TaskScores:
         ends = np.cumsum(self.heads.widths).tolist()
         slices = [slice(*each) for each in zip([0, *ends[:-1]], ends, strict=True)]
@@ -248,6 +249,14 @@ class TrainedTasks:
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "runner"}
+
+
+def _of_task(rows: ScoredRows, task: str) -> ScoredRows:
+    """Return the rows that have a label of a task."""
+    known: TaskTruth = rows.truth[task]
+    labelled = [rows.scores[place] for place in known.places_N]
+    scores = tuple(each.tasks[task] for each in labelled if isinstance(each, TaskScores))
+    return ScoredRows(scores, known.truth, tuple(rows.inputs[place] for place in known.places_N if rows.inputs))
 
 
 def _of_head(rows: Rows, columns: slice, *, per_token: bool) -> Rows:

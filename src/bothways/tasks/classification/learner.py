@@ -43,6 +43,8 @@ from bothways.tasks.heads.splits import TrainingData, hold_out
 from bothways.tasks.heads.target_training import (
     TextLoss,
     balanced_weights,
+    constant_logits,
+    fitted_temperature,
     target_of,
     validate,
     with_fitted_thresholds,
@@ -59,7 +61,8 @@ from bothways.tasks.heads.targets import (
     converter,
     without_thresholds,
 )
-from bothways.tasks.outputs import check_merge, logits_of_all
+from bothways.tasks.outputs import logits_of_all
+from bothways.tasks.scores import check_merge
 from bothways.tasks.spec import options_of
 from bothways.tasks.torch_backend import HeadModel, TorchBackend, reads_mean
 
@@ -267,6 +270,17 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
     def rows_read_afterwards(self, rows: int) -> int:
         reads = self.outputs.target.kind == "single" and self.options.layers(1) > 0
         return min(rows, MAX_DETECTOR_ROWS) if reads else 0
+
+    @override
+    def calibrated(self, scores: Sequence[LabelScores], truth: Truth) -> LabelOutputs:
+        target, logits_NC = self.outputs.target, logits_of_all(scores)
+        calibration = None if self.options.calibration is None else fitted_temperature(target, logits_NC, truth)
+        target = with_fitted_thresholds(target, logits_NC, truth, calibration)
+        return replace(self.outputs, target=target, confidence=Confidence(calibration))
+
+    @override
+    def constant(self, stored: StoredInputs) -> tuple[float, ...]:
+        return constant_logits(self.outputs.target, stored.truth)
 
     def fit_confidence_of_folds(self, scores: Sequence[LabelScores], truth: Truth, seed: int) -> Self:
         """Fit calibration, coverage and an energy detector, which needs no hidden states (they differ by fold)."""

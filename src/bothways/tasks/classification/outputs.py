@@ -51,8 +51,8 @@ from bothways.tasks.heads.targets import (
     at_threshold,
     uncalibrated_target,
 )
-from bothways.tasks.outputs import Outputs, check_merge, logits_of_all, merge_windows
-from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.outputs import Outputs, logits_of_all
+from bothways.tasks.scores import Scores, TokensRead, check_merge, merge_windows, texts_read
 from bothways.tasks.spec import NamedLabelData, options_of
 from bothways.text.windows import Text
 

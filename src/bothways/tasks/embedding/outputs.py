@@ -171,7 +171,7 @@ class EmbeddingOutputs:
         return [Similarity(float(each.logits_RC[0, 0]), each.read) for each in scores]
 
     def outcomes(
-        self, scores: Sequence[Scores[None]], truth: EvaluatedRows, *, calibrated: bool | None = None
+        self, scores: Sequence[Scores[object]], truth: EvaluatedRows, *, calibrated: bool | None = None
     ) -> Outcomes:
         """Return the results on evaluated rows: similarities with the expected scores, or reciprocal ranks."""
         del calibrated

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, Unpack
@@ -22,6 +23,7 @@ from bothways.checkpoints.schema import Stored
 from bothways.errors import InvalidInput
 from bothways.evaluation.report import TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenBudget
+from bothways.lazy import imported
 from bothways.progress import progress
 from bothways.tasks.backend import Backend, exported
 from bothways.tasks.columns import Card
@@ -44,7 +46,8 @@ from bothways.tasks.embedding.spec import (
     stored_kind,
 )
 from bothways.tasks.opening import with_weights
-from bothways.tasks.scores import ScoredRows, Scores, TokensRead, texts_read, warn_of_cut
+from bothways.tasks.outputs import stored_baseline
+from bothways.tasks.scores import BaselineScores, ScoredRows, Scores, TokensRead, texts_read, warn_of_cut
 from bothways.tasks.spec import TaskSpec, chosen
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 
     from bothways.checkpoints import PretrainedEncoder
     from bothways.tasks.embedding.vector_model import VectorModel
+    from bothways.tasks.heads.baseline import SavedBaseline
     from bothways.tasks.torch_backend import TorchBackend
 
 Vectors: TypeAlias = NDArray[np.float32]
@@ -70,6 +74,7 @@ class TrainedEmbedder:
     card: Card = field(default_factory=dict)  # the model card; empty before a training
     layers: nn.Sequential | None = None  # the layers on the pooled vectors; None without them or in an export
     golden_inputs: tuple[object, ...] = ()  # held-out texts for golden answers
+    baseline: SavedBaseline | None = None  # the embedder before the training, if it is another one
 
     outputs: ClassVar[EmbeddingOutputs] = EmbeddingOutputs()
 
@@ -181,7 +186,19 @@ class TrainedEmbedder:
         known, whole = RowTexts.of(rows), TokensRead(1, 0)
         values = measured(np.concatenate(vectors), known, self.settings.similarity)
         scores = [_score(value, whole) for value in values.tolist()]
-        return ScoredRows(tuple(scores), EvaluatedRows(known.scores_R, texts_read(reads)))
+        return ScoredRows(tuple(scores), EvaluatedRows(known.scores_R, texts_read(reads)), tuple(rows))
+
+    def score_baseline(self, rows: ScoredRows, show_progress: bool | None = None) -> dict[str, BaselineScores]:
+        """Return the scores of the embedder before the training; empty if it is not on this machine any more."""
+        saved = self.baseline
+        located = None if saved is None or saved.base is None else saved.base.located()
+        if saved is None or located is None or not self.backend.has_weights:
+            return {}
+        beside: Backend = imported("bothways.tasks.torch_backend:opened_beside")(self.backend, located)
+        opened = replace(open_embedder(EMBEDDING, beside), settings=self.settings)
+        own = [row for row in rows.inputs if type(row) is EmbeddingRow]
+        scored = opened.score_rows(own, show_progress=show_progress)
+        return {"": BaselineScores(saved.name, partial(opened.outputs.outcomes, scored.scores, scored.truth))}
 
     def _blocks(
         self, inputs: Iterable[Sequence[str]], prompts: tuple[str, str]
@@ -292,7 +309,8 @@ class TrainedEmbedder:
             "on_overflow": settings.on_overflow,
             "stride": settings.stride,
         }
-        model.write(folder, {"task": EMBEDDING.name, **own, "card": dict(self.card)})
+        baseline = {} if self.baseline is None else self.baseline.write(folder)
+        model.write(folder, {"task": EMBEDDING.name, **own, **baseline, "card": dict(self.card)})
 
 
 def warning_of_cut(stream: Iterable[tuple[Vectors, TokensRead]]) -> Iterator[Vectors]:
@@ -319,9 +337,10 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
     if (export := exported(backend)) is not None and export.rows.head is not None:
         raise backend.not_fitted(spec.name, "embedder")
     settings = stored_settings(backend)
-    card = Stored.of(backend.files.extras).card if backend.trained_for == spec.name else {}
+    stored = Stored.of(backend.files.extras if backend.trained_for == spec.name else {})
     layers = None if export is not None else _layers(with_weights(backend, "open"), settings)
-    return TrainedEmbedder(backend, settings, stored_kind(card), card, layers)
+    baseline = stored_baseline(stored, backend.files.folder)
+    return TrainedEmbedder(backend, settings, stored_kind(stored.card), stored.card, layers, baseline=baseline)
 
 
 def _layers(backend: TorchBackend, settings: EmbeddingSettings) -> nn.Sequential | None:

@@ -59,6 +59,7 @@ from bothways.tasks.embedding.spec import (
     Triplets,
 )
 from bothways.tasks.embedding.trained import TrainedEmbedder
+from bothways.tasks.heads.baseline import BaseModel, SavedBaseline
 from bothways.tasks.heads.diagnostics import notes_on_training
 from bothways.tasks.heads.splits import TrainingData, hold_out, hold_out_pairs
 from bothways.tasks.opening import with_weights
@@ -159,11 +160,13 @@ class EmbedderTraining:
             with stage("evaluating on the held-out rows"):
                 metrics = metrics_of(vectors, held, self.start.settings.similarity, seed=self.training.seed)
             notes = notes_on_training(record, len(examples.held_out))
-        card = written_card(with_weights(self.start.backend, "train").model, record, used, metrics)
+        model = with_weights(self.start.backend, "train").model
+        card = written_card(model, record, used, metrics)
         card = {**card, **loss_settings(self.objective.loss_of_batch), "notes": notes}
-        return replace(
-            self.start, columns=examples.columns, card=card, golden_inputs=examples.golden(self.training.seed)
-        )
+        base = None if record.kept_epoch == 0 else BaseModel.of(model)
+        baseline = None if base is None else SavedBaseline(self.objective.baseline.name, base=base)
+        golden = examples.golden(self.training.seed)
+        return replace(self.start, columns=examples.columns, card=card, golden_inputs=golden, baseline=baseline)
 
     def _vectors(self, held: StoredRows) -> NDArray[np.float32]:
         objective = self.objective

@@ -55,15 +55,21 @@ class LabelIssue:
 
 
 def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
-    """Return warnings about a training, as sentences; fewer updates than ``enough`` cause a warning."""
+    """Return warnings about a training, as sentences.
+
+    More updates are advised if there were fewer than ``enough`` and the score was still rising at the end.
+    """
     notes = []
     if record.kept_epoch == 0:
         notes.append(
             f"Fine-tuning did not do better than the {record.baseline}, which is kept: more rows, or another encoder, "
             "would help more than more epochs."
         )
-    if record.updates < enough and record.kept_epoch != 0:
-        notes.append(f"The training had only {record.updates} updates: try more epochs, or smaller batches.")
+    if record.updates < enough and record.was_rising:
+        notes.append(
+            f"The training had only {record.updates} updates, and its last epoch was the best: try more epochs, or "
+            "smaller batches."
+        )
     if held_out < FEW_ROWS:
         notes.append(f"There were only {held_out} held-out rows, so the metrics are imprecise.")
     return notes

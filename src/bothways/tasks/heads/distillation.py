@@ -26,7 +26,7 @@ from bothways.tasks.card import VALIDATION
 from bothways.tasks.columns import AnyColumns, batch_of
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head
-from bothways.tasks.heads.objective import StoredInputs, WindowObjective
+from bothways.tasks.heads.objective import StoredInputs, WindowObjective, of_epoch
 from bothways.tasks.heads.soft_targets import TAUGHT, SoftLoss, SoftTargets, StateModel, TeacherOutputs
 from bothways.tasks.heads.splits import hold_out
 from bothways.tasks.heads.target_training import standardize, standardized, unstandardize
@@ -169,7 +169,8 @@ class StudentTraining:
             model = StateModel(with_head.head_model, width)
 
         def validate() -> Validation:
-            return own.validate(held.scores(own.outputs, with_head.head_model, training.max_tokens), held.truth)
+            scores = held.scores(own.outputs, with_head.head_model, training.max_tokens)
+            return of_epoch(own.validate(scores, held.truth))
 
         labels = f" {own.loss(held).digest}" if lesson.labelled else ""
         identity = {**identity, "validation data": held.store.digest + labels}

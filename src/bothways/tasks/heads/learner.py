@@ -123,8 +123,13 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
         return 0
 
     def calibrated(self, scores: Sequence[Scores[PlacesT]], truth: TruthT) -> OutputsT:
-        """Return the outputs with a confidence fitted on held-out scores."""
+        """Return the outputs with calibration and thresholds fitted on held-out scores."""
         raise NotImplementedError
+
+    def constant(self, stored: StoredInputs) -> tuple[float, ...]:
+        """Return the logits of the best constant prediction for training inputs; empty for tasks without one."""
+        del stored
+        return ()
 
     def fit_confidence_of_folds(self, scores: Sequence[Scores[PlacesT]], truth: TruthT, seed: int) -> Self:
         """Return the learner with a confidence fitted on cross-validated scores (classifiers of few texts only)."""

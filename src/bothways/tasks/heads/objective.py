@@ -193,6 +193,11 @@ class Batch:
     windows: list[int]
 
 
+def of_epoch(found: Validation) -> Validation:
+    """Call the negative log-likelihood of an epoch its loss: its probabilities are not calibrated yet."""
+    return replace(found, metrics={"loss" if name == "nll" else name: each for name, each in found.metrics.items()})
+
+
 def passes_in_epoch(texts: int, batch_size: int, min_updates: int = MIN_UPDATES) -> int:
     """Return the number of passes through the texts in an epoch of default length.
 

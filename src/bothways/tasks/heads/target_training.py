@@ -270,6 +270,22 @@ def _validate_numbers(target: Regression, logits_N1: Logits, truth_N: Truth) -> 
     return Validation(metrics, -error, mean_error((numbers_N - truth_N) ** 2))
 
 
+def constant_logits(target: Target, truth: Truth) -> tuple[float, ...]:
+    """Return the logits of the constant prediction with the lowest loss on training labels; 1 is added to each count.
+
+    They are the logarithms of the label frequencies, the log odds of each label, or the mean of the values.
+    """
+    match target:
+        case SingleLabel():
+            logits_C = np.log((np.bincount(truth, minlength=target.outputs) + 1) / (len(truth) + target.outputs))
+        case MultiLabel():
+            with_C = truth.sum(axis=0, dtype=np.float64)
+            logits_C = np.log((with_C + 1) / (len(truth) - with_C + 1))
+        case Regression():
+            logits_C = np.array([truth.mean(dtype=np.float64)])
+    return tuple(logits_C.tolist())
+
+
 def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Temperature | None:
     """Return the temperature that calibrates held-out logits; None for regression, which has no probabilities."""
     match target:

@@ -29,11 +29,13 @@ from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contra
 from bothways.tasks.heads.diagnostics import FEW_UPDATES, notes_on_training
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
+from bothways.tasks.heads.measured_baseline import MeasuredBaseline, saved_baseline
 from bothways.tasks.heads.objective import (
     MIN_TOKENS,
     MIN_UPDATES,
     StoredInputs,
     WindowObjective,
+    of_epoch,
     passes_in_epoch,
     window_scores,
 )
@@ -83,14 +85,24 @@ UNMEASURED = (
 class InitialHead:
     """A head and an encoder before the first update.
 
-    ``baseline`` is None unless it is measured on held-out rows. If the baseline is a different model, ``restore``
-    restores and returns it. ``contrast`` is the number of updates of the contrastive warm-up.
+    ``measured`` is the baseline on the held-out rows; None if there is no baseline, or no rows are held out. A later
+    epoch must be better by ``margin`` standard errors. If the baseline is a different model, ``restore`` restores and
+    returns it. ``contrast`` is the number of updates of the contrastive warm-up.
     """
 
     backend: TorchBackend
-    baseline: Baseline | None
+    measured: MeasuredBaseline | None
     restore: Callable[[], TorchBackend] | None = None
     contrast: int = 0
+    margin: float = -1.0
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The baseline as epoch 0 of the training."""
+        if self.measured is None:
+            return None
+        name, validation = self.measured.saved.name, of_epoch(self.measured.validation)
+        return Baseline(name, self.margin, lambda: validation)
 
     def fallback(self) -> TorchBackend:
         """Return the model of the baseline: the result of ``restore`` if it is given, else ``backend``."""
@@ -171,6 +183,11 @@ class TrainingSetup:
         tokens = int(stored.store.lengths.sum()) / texts * rows_in_update(self.training, texts)
         return min(MIN_UPDATES, int(MIN_TOKENS / tokens))
 
+    def measured(self, name: str, backend: TorchBackend, held: StoredInputs | None) -> MeasuredBaseline | None:
+        """Return a baseline with its metrics on the held-out rows; None if there are none."""
+        tokens = self.training.max_tokens
+        return None if held is None else MeasuredBaseline.of(name, backend, self.learner, held, tokens)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadData:
@@ -204,7 +221,11 @@ class HeadTraining:
         return setup.objective(self.initial, self.data.stored, self._validate, {"validation data": digest})
 
     def _validate(self) -> Validation | None:
-        return _validated(self.setup, self.data, self.initial.backend)
+        setup, held = self.setup, self.data.held
+        if held is None:
+            return None
+        scores = held.scores(setup.learner.outputs, self.initial.backend.head_model, setup.training.max_tokens)
+        return of_epoch(setup.learner.validate(scores, held.truth))
 
     @property
     def unit(self) -> float:
@@ -232,8 +253,9 @@ class HeadTraining:
             notes.append(LEARNT_BEFORE)
         enough = min(FEW_UPDATES, setup.min_updates(self.initial, data.stored))
         return measured_head(
-            setup.spec, backend, learner, setup.columns, scores, data, held, record, notes=notes, enough=enough
-        )
+            setup.spec, backend, learner, setup.columns, scores, data, held, record,
+            notes=notes, enough=enough, baseline=self.initial.measured,
+        )  # fmt: skip
 
 
 def train_head(
@@ -268,41 +290,34 @@ def train_head(
     return HeadTraining(setup, before, used, _initial_head(setup, before, used))
 
 
-def _validated(
-    setup: TrainingSetup, data: HeadData, backend: TorchBackend, stage: str | None = None
-) -> Validation | None:
-    if data.held is None:
-        return None
-    scores = data.held.scores(setup.learner.outputs, backend.head_model, setup.training.max_tokens, stage)
-    return setup.learner.validate(scores, data.held.truth)
-
-
 def _initial_head(setup: TrainingSetup, before: TrainedHead | None, data: HeadData) -> InitialHead:
     """Continue with the previous head, or create a head as suits the encoder and the data."""
     backend, learner, stored = setup.backend, setup.learner, data.stored
     if before is not None and learner.is_compatible_with(before.outputs):
         head = deepcopy(with_weights(before.backend, "train").head_model.head)
         standardize(learner.outputs.row_target, head)
-        return InitialHead(backend.with_head(head), Baseline(CONTINUED))
+        continued = backend.with_head(head)
+        return InitialHead(continued, setup.measured(CONTINUED, continued, data.held))
     if backend.shared or not reads_mean(backend):
         started = setup.linear_head(stored)
-        return InitialHead(started, None if learner.start_strength is None else Baseline(LINEAR))
+        return InitialHead(
+            started, None if learner.start_strength is None else setup.measured(LINEAR, started, data.held)
+        )
     if isinstance(setup.columns, PairColumns):
         # A linear model is worse on jointly than on separately encoded texts, and so is fine-tuning from it.
         started, apart = setup.random_head(backend), setup.linear_head(stored, above_embedder(backend, pairs=True))
-        baseline = Baseline(APART, 1.0, lambda: _validated(setup, data, apart))
-        return InitialHead(started, baseline, lambda: apart)
+        return InitialHead(started, setup.measured(APART, apart, data.held), lambda: apart, margin=1.0)
     classes_N = learner.contrast_classes(stored)
     if classes_N is None:
-        return InitialHead(setup.linear_head(stored), Baseline(LINEAR))
+        started = setup.linear_head(stored)
+        return InitialHead(started, setup.measured(LINEAR, started, data.held))
     frozen, encoder = setup.linear_head(stored), backend.model.encoder
-    weights, validation = copy_weights(encoder), _validated(setup, data, frozen, "evaluating the linear model")
+    weights, measured = copy_weights(encoder), setup.measured(LINEAR, frozen, data.held)
 
     def before_contrast() -> TorchBackend:
         restore_weights(encoder, weights)
         return frozen
 
-    measured = None if validation is None else Baseline(LINEAR, validate=lambda: validation)
     contrasted = setup.contrastive_head(stored, classes_N)
     return InitialHead(contrasted, measured, before_contrast, contrast_updates(len(classes_N)))
 
@@ -321,6 +336,7 @@ def measured_head(
     limits: Sequence[str] = (),
     of: str = VALIDATION,
     enough: int = FEW_UPDATES,
+    baseline: MeasuredBaseline | None = None,
 ) -> TrainedHead:
     """Evaluate a trained head on held-out rows, and return it with its card.
 
@@ -335,11 +351,12 @@ def measured_head(
     data = DataUsed(columns, _facts_of(learner, used.stored), _facts_of(learner, held), split=used.split)
     card = written_card(backend.model, record, data, measured, of=of)
     notes = [*notes, *notes_on_training(record, len(used.held_out), enough), *more]
-    card = {**card, **learner.card(), "notes": notes}
+    card = {**card, **learner.card(), **({} if baseline is None else baseline.card()), "notes": notes}
     golden = choose_inputs(
         ((each.text, each.label) for each in used.held_out), (each.text for each in used.examples), seed
     )
-    return TrainedHead(spec, backend.with_layers(outputs.layers), outputs, columns, card, issues, golden)
+    saved = saved_baseline(None if record.kept_epoch == 0 else baseline, learner.constant(used.stored))
+    return TrainedHead(spec, backend.with_layers(outputs.layers), outputs, columns, card, issues, golden, saved)
 
 
 def _facts_of(learner: AnyLearner, stored: StoredInputs) -> dict[str, object]:
@@ -371,8 +388,9 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     except TrainingDiverged:
         restore_weights(encoder, trained)
         return unmeasured_head
-    validation, baseline = (learner.validate(each, truth) for each in (scores, linear_scores))
-    keeps_frozen = validation.score < baseline.score - baseline.standard_error
+    measured = MeasuredBaseline.scored(LINEAR, frozen, learner, linear_scores, truth)
+    validation, of_frozen = learner.validate(scores, truth), measured.validation
+    keeps_frozen = validation.score < of_frozen.score - of_frozen.standard_error
     backend, scores = (frozen, linear_scores) if keeps_frozen else (initial.backend, scores)
     restore_weights(encoder, weights if keeps_frozen else trained)
     fitted = learner.fit_confidence_of_folds(scores, truth, seed)
@@ -380,9 +398,9 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     card = written_card(setup.backend.model, record, used, CardMetrics(report, LIMITS), of=OF_FOLDS)
     more, issues = fitted.diagnostics(scores, truth, [], data.examples)
     notes = [*([KEPT_FROZEN] if keeps_frozen else []), *more]
-    measured = {"name": CROSS_VALIDATED, "metrics": dict(baseline.metrics)}
-    card = {**card, **fitted.card(), "validation": BY_FOLDS, "baseline": measured, "notes": notes}
-    return TrainedHead(setup.spec, backend, fitted.outputs, setup.columns, card, issues)
+    card |= {**fitted.card(), "validation": BY_FOLDS, **measured.card(CROSS_VALIDATED), "notes": notes}
+    saved = saved_baseline(None if keeps_frozen else measured, learner.constant(stored))
+    return TrainedHead(setup.spec, backend, fitted.outputs, setup.columns, card, issues, baseline=saved)
 
 
 def _scores_of_folds(

@@ -34,7 +34,16 @@ from bothways.tasks.masked_lm.search import FoundFills, Pieces, ScoredFill, Word
 from bothways.tasks.masked_lm.spec import FillOptions, MaskedTextColumns
 from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.opening import with_weights
-from bothways.tasks.scores import Count, Probability, ScoredRows, Scores, TaskPrediction, TokensRead, texts_read
+from bothways.tasks.scores import (
+    BaselineScores,
+    Count,
+    Probability,
+    ScoredRows,
+    Scores,
+    TaskPrediction,
+    TokensRead,
+    texts_read,
+)
 from bothways.tasks.spec import options_of
 from bothways.text.windows import Text
 
@@ -234,6 +243,11 @@ class FittedMaskedLM(ABC):
     def read_texts(self, value: object) -> tuple[tuple[Backend, Sequence[Text]], ...]:
         """Return the backend with the text that it reads."""
         return ((self.backend, (str(value),)),)
+
+    def score_baseline(self, rows: ScoredRows, show_progress: bool | None = None) -> dict[str, BaselineScores]:
+        """Return an empty mapping: masked language models have no baseline."""
+        del rows, show_progress
+        return {}
 
     def score_blocks(self, inputs: Iterable[str], options: object = None) -> Iterator[list[Scores[FoundFills]]]:
         """Yield the scores of texts with masks, in blocks; the searches of a block share batches."""

@@ -33,6 +33,7 @@ from bothways.tasks.heads.learner import Identity, Learner
 from bothways.tasks.heads.linear_start import STRENGTH
 from bothways.tasks.heads.objective import LabelLoss, LossUnits, StoredInputs
 from bothways.tasks.heads.splits import TrainingData, hold_out
+from bothways.tasks.heads.target_training import constant_logits
 from bothways.tasks.outputs import logits_of_all
 from bothways.tasks.spec import options_of
 from bothways.tasks.tagging.outputs import (
@@ -132,6 +133,10 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         if not self.calibrates:
             return self.outputs
         return with_temperature(self.outputs, scores, truth)
+
+    @override
+    def constant(self, stored: StoredInputs) -> tuple[float, ...]:
+        return constant_logits(self.outputs.row_target, np.concatenate(stored.truth))
 
     def data_facts(self, stored: StoredInputs) -> dict[str, object]:
         """Return the number of words, and the SHA-256 of their encoded tags."""
