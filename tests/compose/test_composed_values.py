@@ -90,13 +90,13 @@ def test_it_is_shown_by_what_it_is(folder, models):
         (
             "ensemble",
             lambda model: model.evaluate(rows(9), lable="x"),
-            "evaluate.. .*'lable'. Known: unlabelled, text, label",
+            "evaluate.. .*'lable'. Known: unlabelled, .*text, label",
         ),
         ("several tasks", lambda model: model.predict("w5", top=3), "predict.. .*'top'. Known: show_progress"),
         (
             "several tasks",
             lambda model: model.evaluate(rows(9), lable="x"),
-            "evaluate.. .*'lable'. Known: unlabelled, text, t",
+            "evaluate.. .*'lable'. Known: unlabelled, .*text, t",
         ),
         ("several tasks", lambda model: model.fit({}, epoch=3), "fit.. .*'epoch'. Known: sampling, epochs"),
     ],
