@@ -115,7 +115,7 @@ def test_one_answer_a_question_is_a_row_of_a_table_and_several_are_a_row_each(qa
     table = read_table(path)
     assert [(row["id"], row["answer"]) for row in table] == [(line["id"], line["answer"] or "") for line in lines]
     assert "answers" not in table[0]
-    outcome = call("predict", run, "--data", data[0], "--output", path, "--top", 2)
+    outcome = call("predict", run, "--data", data[0], "--output", path, "--top", 2, "--overwrite")
     assert "answers of 24 predictions in " in outcome.err
     lines = call("predict", run, "--data", data[0], "--top", 2).lines()
     found = [(number, row["id"], each) for number, row in enumerate(lines, 1) for each in row["answers"]]

@@ -39,7 +39,7 @@ def test_the_output_says_its_format(unsafe, tmp_path):
 
 
 def test_a_page_needs_a_file():
-    fails(2, "--output", "audit", MODEL, *FILES, "--format", "html")
+    fails(2, "--report", "audit", MODEL, *FILES, "--format", "html")
 
 
 @pytest.mark.parametrize(("fail_on", "clean"), [("critical", 0), ("high", 0), ("info", 1)])

@@ -84,7 +84,9 @@ def test_own_inputs_are_recorded(run, tmp_path):
     assert ok("check", run, "--against", file, "--device", "cpu", "--json").json()["source"] == "given"
     fails(2, "--data needs --record", "check", run, "--data", data)
     fails(2, "expected --record or --against", "check", run, "--record", file, "--against", file)
-    fails(1, "'text'", "check", run, "--record", file, "--data", write_jsonl(tmp_path / "bad.jsonl", [{"a": "b"}]))
+    fails(1, "already exists", "check", run, "--record", file)
+    words = ("check", run, "--record", file, "--overwrite")
+    fails(1, "'text'", *words, "--data", write_jsonl(tmp_path / "bad.jsonl", [{"a": "b"}]))
 
 
 @pytest.mark.parametrize("golden", ["neutral", "none"])
@@ -105,7 +107,7 @@ def test_who_publishes_a_model_is_told_of_quotes(changed):
         f"golden.json quotes up to 16 validation inputs; to publish the model without them: bothways check {changed}"
         in (outcome.err)
     )
-    ok("check", changed, "--record", changed / "golden.json", "--device", "cpu")
+    ok("check", changed, "--record", changed / "golden.json", "--overwrite", "--device", "cpu")
     assert "quotes" not in ok("sign", changed).err
 
 

@@ -99,7 +99,7 @@ def test_a_classifier_becomes_a_smaller_one(classifier, tmp_path):
     assert "copied layers" in outcome.out
     assert "calibration  " in outcome.out
     assert (
-        f"next         bothways evaluate {tmp_path / 'run'} --data test.csv  # your labelled test rows" in outcome.out
+        f"next         bothways evaluate {tmp_path / 'run'} --data test.jsonl  # your labelled test rows" in outcome.out
     )
     said = call("predict", tmp_path / "run", "w5 w20", "--coverage", 0.8)
     assert said.json()["label"] in "ab"

@@ -58,7 +58,7 @@ def test_columns_are_named_for_all_members_alike(files, run, second, tmp_path):
     assert [each["accuracy"] for each in found["members"]] == [each["accuracy"] for each in expected["members"]]
     said = "the members have no column argument 'tokens'. They have: text, label"
     fails(2, said, "ensemble", run, second, "--tokens", "w", "--output", tmp_path / "other")
-    fails(1, "no column 'text'", "ensemble", run, second, "--calibrate", renamed, "--output", tmp_path / "other")
+    fails(1, "no column 'label'", "ensemble", run, second, "--calibrate", renamed, "--output", tmp_path / "other")
 
 
 def test_an_ensemble_says_that_it_is_not_calibrated(files, run, second, tmp_path):

@@ -58,7 +58,7 @@ def test_what_comes_next_can_be_typed(files, task_files, multi, tmp_path):
     same = task_files / "s.jsonl.gz"
     words = ("train", "multitask", "--model", files / "tiny", "--task", f"a={same}", "--task", f"b={same}")
     outcome = call(*words, "--epochs", 1, "--device", "cpu", "--output", tmp_path / "run")
-    assert _next(outcome.out).endswith("--task a --data test.csv  # your labelled test rows")
+    assert _next(outcome.out).endswith("--task a --data test.jsonl  # your labelled test rows")
     ok("evaluate", tmp_path / "run", "--task", "a", "--data", same, "--resamples", 5)
 
 

@@ -47,12 +47,12 @@ def as_json(files, mislabelled, tmp_path_factory):
     return trained_on(files, mislabelled, tmp_path_factory.mktemp("notes") / "run", "--json")
 
 
-def test_the_labels_to_look_at_are_shown_and_the_next_step_is_the_last_line(in_words, as_json):
+def test_the_labels_to_look_at_are_shown_and_the_next_step_is_the_last_line(in_words, as_json, files):
     outcome, folder = in_words
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.splitlines()[-2:] == [
         f"saved in     {folder}",
-        f"next         bothways evaluate {folder} --data test.csv  # your labelled test rows",
+        f"next         bothways evaluate {folder} --data {files / 'test.jsonl.gz'}  # your labelled test rows",
     ]
     shown, found = starting(outcome.out, "look at"), as_json[0].json()["confident_mistakes"]
     assert len(shown) == 5 < len(found) == 10

@@ -250,8 +250,8 @@ def test_bad_usage_ends_with_2_and_says_where_to_look(words, said):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--model", "tiny", "--label", "lable"], "Did you mean 'label'?"),
-        (["--model", "tiny", "--text", "txt"], "Did you mean 'text'?"),
+        (["--model", "tiny", "--label", "lable"], "Did you mean --label label?"),
+        (["--model", "tiny", "--text", "txt"], "Did you mean --text text?"),
         (["--model", "tiyn"], "Did you mean 'tiny'?"),
         (["--model", "./tiyn"], "Did you mean 'tiny'?"),
         (["--model", "all-MiniLM-L6-v2"], "Did you mean 'sentence-transformers/all-MiniLM-L6-v2'?"),

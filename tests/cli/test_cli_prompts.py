@@ -86,7 +86,7 @@ def test_embed_puts_a_prompt_before_each_text(made, embedder, tmp_path, words, p
 
 
 def test_embed_says_which_prompt_it_used_and_which_there_are(made, tmp_path):
-    words = embed_words(made, "prompted", tmp_path / "v.jsonl")
+    words = (*embed_words(made, "prompted", tmp_path / "v.jsonl"), "--overwrite")
     assert "prompt before each text: 'w20 w21 '" in ok(*words, "--prompt-name", "query").err
     none = ok(*words).err
     assert "no prompt before the texts; the model has prompts named query, document, other (--prompt-name)" in none
@@ -215,7 +215,7 @@ def test_embed_and_search_equal_sentence_transformers(made, files, tmp_path, sim
 
 
 def test_commands_note_the_prompts_of_a_card_that_are_left_out(made, tmp_path):
-    embed = embed_words(made, "e5-base", tmp_path / "v.npy")
+    embed = (*embed_words(made, "e5-base", tmp_path / "v.npy"), "--overwrite")
     for words in (embed, build_words(made, "e5-base", "bare")):
         said = ok(*words).err
         assert CARD in said
@@ -240,7 +240,7 @@ def test_embed_names_the_prompts_of_the_files_rather_than_those_of_the_card(made
 
 
 def test_no_note_when_the_prompts_of_the_card_are_given(made, tmp_path):
-    embed = embed_words(made, "e5-base", tmp_path / "v.npy")
+    embed = (*embed_words(made, "e5-base", tmp_path / "v.npy"), "--overwrite")
     build = build_words(made, "e5-base", "given-e5")
     for words in ((*embed, "--prompt", "query: "), (*build, "--prompt", "passage: ", "--query-prompt", "query: ")):
         assert "card" not in ok(*words).err

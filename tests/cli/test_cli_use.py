@@ -33,9 +33,9 @@ def as_stdin(monkeypatch, content):
 REFUSED = [
     (1, "held-out rows", "predict {run} w6 --coverage 0.999"),
     (1, "--on-overflow window", "predict {run} '" + "w6 " * 40 + "' --on-overflow error"),
-    (1, "a file exists where a folder is needed. Choose another path.", "predict {run} w6 --output {data}/out.jsonl"),
+    (1, "is a file, where a folder was expected. Choose another path.", "predict {run} w6 --output {data}/out.jsonl"),
     (1, "a folder is needed", "train classification --model {tiny} --train {data} --output {data}/run"),
-    (1, "Did you mean 'label'?", "evaluate {run} --data {data} --label lable"),
+    (1, "Did you mean --label label?", "evaluate {run} --data {data} --label lable"),
     (1, "evaluate it with the task 'similarity'", "evaluate {tiny} --data {data}"),
     (1, "On the command line: bothways train --help.", "evaluate {tiny} --data {data}"),
     (1, "nobody/nothing", "tokenize w6 --compare {tiny} nobody/nothing"),
@@ -234,7 +234,7 @@ def test_a_row_without_an_id_has_an_empty_cell_in_a_table(run, tmp_path, ids, ke
     for row in made:
         row.pop("id", None)
     write_jsonl(data, made)
-    ok("predict", run, "--data", data, "--output", output, *keep)
+    ok("predict", run, "--data", data, "--output", output, "--overwrite", *keep)
     with output.open(newline="") as stream:
         assert "id" not in next(csv.reader(stream))
 
@@ -270,7 +270,7 @@ def test_a_form_that_the_answers_do_not_have_is_bad_usage(run, monkeypatch, tmp_
 def test_a_bad_row_leaves_the_old_output_alone(run, tmp_path):
     data = write_jsonl(tmp_path / "d.jsonl", [{"text": "w5"}, {"text": 5}])
     (tmp_path / "out.jsonl").write_text("old\n")
-    fails(1, "line 2", "predict", run, "--data", data, "--output", tmp_path / "out.jsonl")
+    fails(1, "line 2", "predict", run, "--data", data, "--output", tmp_path / "out.jsonl", "--overwrite")
     assert (tmp_path / "out.jsonl").read_text() == "old\n"
 
 

@@ -278,10 +278,11 @@ def test_an_unknown_format_or_one_for_a_list_or_none_for_a_nameless_stream_is_re
 def test_a_missing_column_is_refused_with_the_columns_there_are_and_the_nearest(tmp_path):
     path = written(tmp_path, "a.csv", "Text,label\na,x\n")
     with pytest.raises(
-        InvalidInput, match=r"line 2 of .* has no column 'text'. It has: 'Text', 'label'. Did you mean 'Text'"
+        InvalidInput,
+        match=r"line 2 of .* has no column 'text'. It has: 'Text', 'label'. Did you mean text='Text' \(--text Text\)",
     ):
         read_texts(path)
-    with pytest.raises(InvalidInput, match=r"no column 'zzz'. It has: 'Text', 'label'\.$"):
+    with pytest.raises(InvalidInput, match=r"no column 'zzz'. It has: 'Text', 'label'. Did you mean label='label'"):
         read_examples(path, text="Text", label="zzz")
     with pytest.raises(InvalidInput, match="no columns at all"):
         read_texts([{}])

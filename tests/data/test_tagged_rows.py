@@ -78,7 +78,7 @@ def test_strings_that_only_look_like_lists_are_refused(spelled):
         ({"tokens": ["a"], "tags": ["B-\ud800"]}, r"tag 1 in 'tags' holds half of a surrogate pair \(U\+D800\)"),
         ({"tokens": "[]", "tags": "[]"}, "no words in 'tokens'"),
         ({"tokens": ["a"]}, "no column 'tags'"),
-        ({"token": ["a"], "tags": ["O"]}, "no column 'tokens'.*Did you mean 'token'"),
+        ({"token": ["a"], "tags": ["O"]}, "no column 'tokens'.*Did you mean tokens='token'"),
     ],
 )
 def test_rows_that_are_not_usable_are_refused_by_number(row, said):

@@ -2,6 +2,7 @@
 
 import random
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class FakeClassifier:
     """Says that a pair is good where both texts begin with the same word, with a share of seeded mistakes."""
 
     fitted = SimpleNamespace(outputs=SimpleNamespace(labels=("0", "1")))
+    card: ClassVar = {}
 
     def __init__(self, mistakes=0.1):
         self.mistakes = mistakes

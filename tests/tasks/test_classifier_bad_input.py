@@ -80,7 +80,7 @@ def test_a_name_in_place_of_an_opened_model_is_refused():
 
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(tiny_bert, tmp_path):
     path = write_rows(tmp_path / "a.jsonl", rows())
-    with pytest.raises(InvalidInput, match=r"no column 'labels'. It has: 'text', 'label'.* mean 'label'"):
+    with pytest.raises(InvalidInput, match=r"no column 'labels'. It has: 'text', 'label'.* mean label='label'"):
         fit(tiny_bert, path, label="labels")
 
 

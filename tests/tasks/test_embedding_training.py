@@ -618,7 +618,7 @@ def test_a_fit_that_names_no_column_learns_from_the_kind_of_rows_there_are(base,
     assert embedder.columns == Pairs()
     with pytest.raises(TypeError, match="negatives"):
         embedder.fit(tmp_path / "absent.jsonl", negatives="negative")
-    with pytest.raises(InvalidInput, match="no column 'text_a'"):
+    with pytest.raises(InvalidInput, match="no column 'anchor'"):  # as in the training before
         embedder.fit([{"first": "w5", "second": "w6"}])
 
 

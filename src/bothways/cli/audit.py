@@ -15,11 +15,12 @@ from bothways.audit.context import AuditSettings
 from bothways.audit.formats import as_sarif, as_text
 from bothways.audit.scanning import detectors_named
 from bothways.choices import AuditFormat, Format, SeverityName, Unlabelled
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, counted, note
 from bothways.data import Row, output_format, read_rows, write_rows
 from bothways.errors import InvalidInput
-from bothways.storage import check_file_writable, new_file
+from bothways.storage import new_file
 
 _EXAMPLE = """\
 Examples:
@@ -27,7 +28,7 @@ Examples:
   bothways audit runs/news --data test.jsonl.gz --format json
   bothways audit runs/news --data test.jsonl.gz \\
     --detectors BackdoorTriggerScanner \\
-    --format sarif --output audit.sarif --fail-on high
+    --format sarif --report audit.sarif --fail-on high
   bothways audit runs/news --data train.jsonl --non-members test.jsonl.gz \\
     --detectors MembershipInferenceAuditor
   bothways audit runs/news --data inbox.jsonl --clean-texts test.jsonl.gz \\
@@ -127,71 +128,70 @@ NOTHING_ELSE = AuditInputs()
 
 @opt.command(_EXAMPLE)
 def audit(
-    run: str,
-    /,
+    model: str,
     *,
-    inputs: AuditInputs = NOTHING_ELSE,
+    given: AuditInputs = NOTHING_ELSE,
     detectors: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     report_format: Annotated[AuditFormat | None, Parameter(name="--format")] = None,
-    output: Path | None = None,
+    report: opt.Report = None,
+    overwrite: opt.Overwrite = False,
     fail_on: SeverityName = "high",
     time_limit: opt.PositiveFloat = 600.0,
     seed: opt.WholeNumber = 0,
     quiet: opt.Quiet = False,
-    model: opt.ModelOptions = opt.ANY_MODEL,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> int:
     """Audit a model: files, backdoors, behaviour, confidence and leaks.
 
     Args:
-        run: Folder or name of a model.
+        model: Folder or name of a model.
         detectors: Names of the detectors to run (see below). Default: all that can run with these inputs.
-        report_format: text, json, sarif (2.1.0) or html. Default: by the ending of --output, else text.
-        output: Write the report to this file instead of standard output.
+        report_format: text, json, sarif (2.1.0) or html. Default: by the ending of --report, else text.
+        report: Write the report to this file instead of standard output.
         fail_on: Exit with code 1 if a finding has at least this severity.
         time_limit: Maximum time of each detector, in seconds.
         seed: Seed of all random choices.
     """
-    chosen_format = _format(report_format, output)
+    inputs.check_output(report, overwrite, option="--report")
+    chosen_format = _format(report_format, report)
     names = None if detectors is None else [name for each in detectors for name in each.split(",") if name]
     with opt.as_usage_error():
         detectors_named(names)
-    inputs.check()
-    report = scan(
-        run,
-        None if inputs.data is None else inputs.rows(inputs.data, inputs.data_format),
-        inputs.reference,
+    given.check()
+    found = scan(
+        model,
+        None if given.data is None else given.rows(given.data, given.data_format),
+        given.reference,
         names,
         seed=seed,
         time_limit=time_limit,
-        columns=inputs.columns,
-        unlabelled=inputs.unlabelled,
-        settings=inputs.settings(),
-        open_options=model.in_full.arguments(),
+        columns=given.columns,
+        unlabelled=given.unlabelled,
+        settings=given.settings(),
+        open_options=opening.in_full.arguments(),
         show_progress=False if quiet else None,
     )
-    given: dict[str, object] = {**asdict(inputs), "detectors": names and ",".join(names)}
-    given["unlabelled"] = None if inputs.unlabelled == "error" else inputs.unlabelled
-    given |= {"seed": seed, "time_limit": f"{time_limit:g}"}
-    options = [part for key, value in given.items() if value is not None for part in (opt.spelled(key), str(value))]
-    _write(report, chosen_format, output, shlex.join(["bothways", "audit", run, *options]))
-    if report.at_least(Severity[fail_on.upper()]):
+    typed: dict[str, object] = {**asdict(given), "detectors": names and ",".join(names)}
+    typed["unlabelled"] = None if given.unlabelled == "error" else given.unlabelled
+    typed |= {"seed": seed, "time_limit": f"{time_limit:g}"}
+    options = [part for key, value in typed.items() if value is not None for part in (opt.spelled(key), str(value))]
+    _write(found, chosen_format, report, shlex.join(["bothways", "audit", model, *options]))
+    if found.at_least(Severity[fail_on.upper()]):
         return FAILED
-    return _NO_VERDICT if report.verdict == "error" else 0
+    return _NO_VERDICT if found.verdict == "error" else 0
 
 
-def _format(given: AuditFormat | None, output: Path | None) -> AuditFormat:
+def _format(given: AuditFormat | None, file: Path | None) -> AuditFormat:
     """Return the format of the report, checked before the audit."""
-    chosen = given or ("text" if output is None else _SUFFIXES.get(output.suffix.lower(), "text"))
+    chosen = given or ("text" if file is None else _SUFFIXES.get(file.suffix.lower(), "text"))
     if chosen == "html":
-        if output is None:
-            raise opt.usage_error("an HTML page needs a file: name it with --output.")
+        if file is None:
+            raise opt.usage_error("an HTML page needs a file: name it with --report.")
         pages.require_extra("a report")
-    if output is not None:
-        check_file_writable(output)
     return chosen
 
 
-def _write(report: AuditReport, chosen: AuditFormat, output: Path | None, command: str) -> None:
+def _write(report: AuditReport, chosen: AuditFormat, file: Path | None, command: str) -> None:
     if chosen == "json":
         written = json_format.dumps(report.to_dict(), ensure_ascii=False, indent=2)
     elif chosen == "sarif":
@@ -200,12 +200,12 @@ def _write(report: AuditReport, chosen: AuditFormat, output: Path | None, comman
         written = pages.render(pages.audit_page(report, command)).rstrip("\n")
     else:
         written = as_text(report)
-    if output is None:
+    if file is None:
         print(written)
         return
-    with new_file(output) as file:
-        file.write(written + "\n")
-    note(f"wrote {output}")
+    with new_file(file) as stream:
+        stream.write(written + "\n")
+    note(f"wrote {file}")
     note(f"verdict: {report.verdict}; {report.ran}, see there what each checked and could not tell")
 
 
@@ -228,6 +228,7 @@ def audit_data(
     *,
     model: str | None = None,
     output: opt.File = "-",
+    overwrite: opt.Overwrite = False,
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2",
     text: tuple[str, ...] | None = None,
     label: str | None = None,
@@ -254,6 +255,7 @@ def audit_data(
     """
     del json
     output_format(output)
+    inputs.check_output(output, overwrite, data)
     result = auditing.audit_data(
         _rows(data, data_format, encoding),
         model,

@@ -16,7 +16,6 @@ from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, print_json, print_table, shortened
 from bothways.data import Row, Source
 from bothways.errors import nearest
-from bothways.storage import check_file_writable
 from bothways.tasks.classification.spec import LabelPrediction
 from bothways.tasks.registry import SPECS, models
 
@@ -87,12 +86,12 @@ _Baseline = Annotated[
     opened=opt.opening_options(also="threshold"),
 )
 def evaluate(
-    run: str,
-    /,
+    model: str,
     *,
     data: opt.File,
     out_of_domain: opt.File | None = None,
-    report: Path | None = None,
+    report: opt.Report = None,
+    overwrite: opt.Overwrite = False,
     file: opt.FileOptions = opt.ANY_FILE,
     resamples: opt.Resamples = 1000,
     seed: opt.BootstrapSeed = 0,
@@ -106,12 +105,12 @@ def evaluate(
     columns: object = None,
     opened: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
-    model: opt.ModelOptions = opt.ANY_MODEL,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Evaluate a trained model on labelled data.
 
     Args:
-        run: Folder of a trained model.
+        model: Folder of a trained model.
         data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
         out_of_domain: File of out-of-domain rows without labels, to report also how well the model detects them.
@@ -126,26 +125,26 @@ def evaluate(
     _check_together(task, relevant, points, pages=bool(out_of_domain or report))
     if report is not None:
         pages.require_extra("the page of an evaluation")
-        check_file_writable(report)
+        inputs.check_output(report, overwrite, option="--report")
     show, saved, given = False if quiet else None, opt.given_of(opened), opt.given_of(own)
     common = {"seed": seed, "show_progress": show, **given}
     if task == RANKING:
         with opt.as_usage_error(*saved):
-            opening = inputs.open_options(reading, model)
-            ranking = retrieval.CandidateRanking.open(run, relevant=relevant, **saved, **opening)
+            opened_by = inputs.open_options(reading, opening)
+            ranking = retrieval.CandidateRanking.open(model, relevant=relevant, **saved, **opened_by)
         opt.check_known(SPECS["pairs"], "data_options", given)
         rows = inputs.labelled_source(data, file)
         _rank(inputs.with_columns(ranking, opt.given_of(columns)), rows, {"resamples": resamples, **common}, json=json)
         return
     with _suggested_task(task):
-        trained = inputs.with_columns(inputs.open_task(run, saved, reading, model, task), opt.given_of(columns))
+        trained = inputs.with_columns(inputs.open_task(model, saved, reading, opening, task), opt.given_of(columns))
     opt.check_known(trained.spec, "data_options", given)
     if points:
         with opt.as_usage_error():
             tasks.check_class(trained, points.at_label)
     others = None if out_of_domain is None else _other_rows(trained, out_of_domain, file)
     rows = trained.score(inputs.labelled_source(data, file), baseline=baseline, **common)
-    _evaluate(trained, rows, others, points, resamples, seed, show, (Path(run).name, report), json=json)
+    _evaluate(trained, rows, others, points, resamples, seed, show, (Path(model).name, report), json=json)
 
 
 def _rank(ranking: "CandidateRanking", data: Source, options: dict[str, Any], *, json: bool) -> None:
@@ -297,9 +296,7 @@ or if its p-value is above 0.05."""
     opened=opt.opening_options(),
 )
 def compare(
-    first: str,
-    second: str,
-    /,
+    models: opt.Models,
     *,
     data: opt.File,
     task: str | None = None,
@@ -312,7 +309,7 @@ def compare(
     columns: object = None,
     opened: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
-    model: opt.ModelOptions = opt.ANY_MODEL,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Compare two trained models on the same labelled data.
 
@@ -320,13 +317,16 @@ def compare(
     --json, names of metrics end in _a for the first model, _b for the second, and _difference.
 
     Args:
-        first: Folder of a trained model of any task except masked LM.
-        second: Folder of another model or ensemble with the same task and labels; differences are second minus first.
+        models: Folders of two trained models or ensembles with the same task and labels, of any task except masked LM;
+            differences are second minus first.
         data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         task: Name of one task of multi-task models, or 'similarity' to compare any two encoders as embedders.
         seed: Seed of the bootstrap and the permutation tests.
     """
-    both = _opened((first, second), task, opt.given_of(opened), reading, model.in_full)
+    if len(models) != 2:
+        raise opt.usage_error(f"expected two models to compare, got {len(models)}.")
+    first, second = models
+    both = _opened((first, second), task, opt.given_of(opened), reading, opening.in_full)
     one, other = (inputs.with_columns(each, opt.given_of(columns)) for each in both)
     given = opt.given_of(own)
     opt.check_known(one.spec, "data_options", given)

@@ -17,7 +17,8 @@ from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, print_json, print_table, rounded
 from bothways.data import read_rows
 from bothways.errors import NotFitted
-from bothways.storage import check_file_writable, new_file
+from bothways.storage import new_file
+from bothways.tasks.tagging.spec import TagColumns
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
@@ -28,11 +29,11 @@ _SUFFIXES = (".html", ".htm", ".png", ".svg", ".json", ".npz")
 
 _EXAMPLE = """\
 Examples:
-  bothways explain runs/news "Lakers win in overtime" --output page.html
+  bothways explain runs/news "Lakers win in overtime" --report page.html
   bothways explain runs/news "Lakers win in overtime" --label Sports --json
   bothways explain runs/qa "Who sat?" "A cat sat on a mat." --answer "A cat"
   bothways explain sentence-transformers/all-MiniLM-L6-v2 \\
-    "The cat sat on the mat because it was tired" --output attention.png"""
+    "The cat sat on the mat because it was tired" --report attention.png"""
 
 
 @Parameter(name="*")
@@ -76,9 +77,9 @@ PREDICTED = TargetOptions()
 @opt.command(_EXAMPLE, name="explain")
 def explain(
     model: str,
-    /,
     *texts: str,
-    output: Path | None = None,
+    report: opt.Report = None,
+    overwrite: opt.Overwrite = False,
     method: AttributionMethod = "integrated-gradients",
     target: TargetOptions = PREDICTED,
     steps: opt.PositiveInt = 32,
@@ -96,35 +97,35 @@ def explain(
     Args:
         model: A folder or name of a trained model, or of an encoder.
         texts: The input of the model: a text, two texts, a question and its context, or a context and choices.
-        output: Write a page (.html), picture (.png, .svg) or arrays (.npz, .json). Default: print the words.
+        report: Write a page (.html), picture (.png, .svg) or arrays (.npz, .json). Default: print the words.
         method: Attribution method; leave-one-out also works for ensembles and texts of several windows.
         steps: Number of steps of integrated gradients.
         task: Name of one task of a multi-task model.
     """
-    _check(texts, output, target)
-    if output is not None:
-        check_file_writable(output)
+    _check(texts, report, target)
+    inputs.check_output(report, overwrite, option="--report")
     explanation = _explained(model, texts, target, method, steps, task, reading, opening)
     for each in () if quiet else explanation.notes:
         note(f"not shown: {each}")
-    if output is not None:
-        _write(explanation, output)
+    if report is not None:
+        _write(explanation, report)
         if not quiet:
-            note(f"wrote {output}")
+            note(f"wrote {report}")
     if json:
         print_json(rounded(explanation.to_dict()))
-    elif output is None:
+    elif report is None:
         _print(explanation)
 
 
-def _check(texts: tuple[str, ...], output: Path | None, target: TargetOptions) -> None:
+def _check(texts: tuple[str, ...], report: Path | None, target: TargetOptions) -> None:
     if not texts:
         raise opt.usage_error("nothing to explain: give a text after the model, or several if the task takes several.")
+    inputs.check_typed(texts)
     if any(not each.strip() for each in texts):
         raise opt.usage_error("expected texts with visible characters, got an empty text.")
-    if output is not None and output.suffix.lower() not in _SUFFIXES:
-        raise opt.usage_error(f"--output must end in one of {', '.join(_SUFFIXES)}, got {output.name!r}.")
-    if output is not None and output.suffix.lower() not in (".json", ".npz"):
+    if report is not None and report.suffix.lower() not in _SUFFIXES:
+        raise opt.usage_error(f"--report must end in one of {', '.join(_SUFFIXES)}, got {report.name!r}.")
+    if report is not None and report.suffix.lower() not in (".json", ".npz"):
         pages.require_extra("a page or picture of an explanation")
     if target.tag is not None and target.word is None:
         raise opt.usage_error("--tag needs --word, the number of the word.")
@@ -207,7 +208,7 @@ def _picture(explanation: "Explanation", suffix: str) -> bytes:
 def _print(explanation: "Explanation") -> None:
     attribution = explanation.attribution
     if attribution is None:
-        print("Only attention is available: see it with --output page.html, or as numbers with --json.")
+        print("Only attention is available: see it with --report page.html, or as numbers with --json.")
         return
     print(f"{one_line(attribution.score_name)}: {attribution.score:.4f}")
     weighted = zip(attribution.words, attribution.weights_W.tolist(), strict=True)
@@ -229,9 +230,10 @@ Examples:
 @opt.command(_HEADS_EXAMPLE)
 def heads(
     model: str,
-    /,
     *,
     data: opt.File | None = None,
+    tokens: str | None = None,
+    text: opt.TrainedTextColumns = None,
     most: opt.PositiveInt = 1000,
     random: Annotated[bool, Parameter(negative="--no-random")] = True,
     seed: opt.WholeNumber = 0,
@@ -245,12 +247,18 @@ def heads(
         model: A folder or name of a model; only its encoder is used.
         data: Sentences: .conllu (also .gz) with dependency trees, or rows with tokens or a text. Default: the sentences
             with pronouns that come with this package.
+        tokens: Column of the words. Default: as in training, else tokens; rows without it have a text.
         most: Maximum number of sentences.
         random: Also score an encoder with the same architecture and random weights, as a baseline.
         seed: Seed of the random weights.
         json: Print one JSON object with the scores of all heads. Without it, only the best head of each role is shown.
     """
-    sentences, show = [] if data is None else explaining.read_sentences(data, limit=most), False if quiet else None
+    columns, show = inputs.trained_columns(model, opening), False if quiet else None
+    tokens, text = (
+        tokens or (columns.tokens if isinstance(columns, TagColumns) else "tokens"),
+        inputs.text_columns(text, columns),
+    )
+    sentences = [] if data is None else explaining.read_sentences(data, limit=most, tokens=tokens, text=text)
     roles = explaining.head_roles(_encoder(model, opening), sentences, random=random, seed=seed, show_progress=show)
     if sentences and not quiet and not any(each.heads for each in sentences):
         note("these sentences have no dependency trees, so relations are not scored: give a .conllu file with trees.")

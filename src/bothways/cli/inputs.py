@@ -1,13 +1,16 @@
 """Functions that open the models and read the rows that the options of a command name."""
 
+import os
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bothways.data
-from bothways import compose, tasks
+from bothways import checkpoints, compose, tasks
 from bothways.cli.options import (
     ANY_FILE,
+    TEXT,
     FileOptions,
     ModelOptions,
     WindowOptions,
@@ -15,12 +18,16 @@ from bothways.cli.options import (
     spelled,
     usage_error,
 )
-from bothways.tasks.columns import column_names
+from bothways.storage import check_file_writable
+from bothways.tasks.columns import RawTextColumns, column_names, typed_texts
+from bothways.tasks.embedding.spec import LabelledTexts, PlainTexts, RowColumns
+from bothways.tasks.registry import stored_columns_in
 
 if TYPE_CHECKING:
     from bothways.data import Row, Source
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.backend import OpenOptions
+    from bothways.tasks.columns import AnyColumns
     from bothways.tasks.task import AnyTask
 
 
@@ -64,6 +71,21 @@ def with_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401 (a
     return model.with_columns(**columns) if columns else model
 
 
+def trained_columns(name: str, model: ModelOptions) -> "AnyColumns | None":
+    """Return the columns that a model was trained on, without opening it; None for an encoder without a task."""
+    found = checkpoints.locate(name, revision=model.revision, download=model.download, allow_pickle=model.allow_pickle)
+    return stored_columns_in(found.folder)
+
+
+def text_columns(given: tuple[str, ...] | None, columns: object) -> tuple[str, ...]:
+    """Return the columns of ``--text``, else those of the texts that a model was trained on, else ``text``."""
+    match columns:
+        case RawTextColumns(text=text) | LabelledTexts(text=text) | PlainTexts(text=text):
+            return given or text
+        case _:
+            return given or TEXT
+
+
 def given_rows(
     texts: tuple[str, ...],
     data: str | None,
@@ -74,7 +96,7 @@ def given_rows(
     """Return the rows of ``--data``, with these columns (default: all), or a row for each text on the command line."""
     check_given(texts, data)
     if data is None:
-        return typed_rows({text[0]: each} for each in texts)
+        return typed_rows(typed_texts(text, texts))
     return file_rows(data, file, columns)
 
 
@@ -94,6 +116,25 @@ def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:
         yield bothways.data.text_at(row, text)
 
 
+def input_texts(rows: "Iterable[Row]", given: tuple[str, ...] | None, columns: "AnyColumns | None") -> Iterator[str]:
+    """Yield the text of each row: of ``--text``, else all that a model with these columns reads of it."""
+    if given or columns is None or isinstance(columns, RowColumns):
+        yield from texts_of(rows, text_columns(given, columns))
+    else:
+        yield from (_joined(columns.read(row)) for row in rows)
+
+
+def _joined(value: object) -> str:
+    """Return the texts of an input, joined by spaces."""
+    match value:
+        case object(text=str(text)):  # words
+            return text
+        case tuple() | list():
+            return " ".join(map(_joined, value))
+        case _:
+            return str(value)
+
+
 def labelled_source(data: str, file: FileOptions) -> "Source":
     """Return labelled data for the library: the file name, or the rows of the file if options for it are given."""
     return data if file == ANY_FILE else list(file_rows(data, file))
@@ -104,18 +145,56 @@ def optional_source(data: str | None, file: FileOptions) -> "Source | None":
     return None if data is None else labelled_source(data, file)
 
 
+def like(name: str, data: str | None, file: FileOptions) -> str:
+    """Return the name of a file of rows in the format of the data, with the options that its reading needs.
+
+    >>> like("test", "data/news.train.csv.gz", ANY_FILE), like("test", "-", ANY_FILE)
+    ('data/news.test.csv.gz', 'test.jsonl')
+    """
+    given = Path(data or "-")
+    ending = Path(given.name.removesuffix(".gz")).suffix
+    if not file.format and ending in ("", ".txt"):  # raw text and folders of texts have no labels
+        ending = ".jsonl"
+    beside = given.with_name(given.name.replace("train", name)) if "train" in given.name else None
+    named = f"{name}{ending}" if beside is None or beside == given else shlex.quote(str(beside))
+    options = {"format": file.format, "encoding": file.encoding}
+    return " ".join([named, *(f"--{option} {value}" for option, value in options.items() if value)])
+
+
+def check_typed(texts: tuple[str, ...], instead: str = "") -> None:
+    """Raise a usage error if one of the texts is the name of a file; ``instead`` is the option that reads files."""
+    for each in texts:
+        try:
+            named = bool(Path(each).suffix) and Path(each).is_file()
+        except (OSError, ValueError):  # too long, or with a null character
+            continue
+        if named:
+            advice = f"Did you mean {instead} {shlex.quote(each)}?" if instead else "Give the text itself."
+            raise usage_error(f"expected a text, got {each!r}, which is a file. {advice}")
+
+
 def check_given(texts: tuple[str, ...], data: str | None) -> None:
-    """Raise a usage error unless there are either texts on the command line or ``--data``."""
+    """Raise a usage error unless there are either texts on the command line, not names of files, or ``--data``."""
+    check_typed(texts, "--data")
     if texts and data is not None:
         raise usage_error("expected texts or --data, got both: drop one.")
     if not texts and data is None:
         raise usage_error("nothing to read: give texts, or --data with a file ('-' for standard input).")
 
 
-def check_output(data: str | None, output: str) -> None:
-    """Raise a usage error if ``--output`` would replace the file of ``--data``."""
-    if data is not None and "-" not in (data, output) and Path(data).resolve() == Path(output).resolve():
-        raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
+def check_output(
+    output: str | Path | None, overwrite: bool, data: str | None = None, *, option: str = "--output"
+) -> None:
+    """Raise an error before the work if an output cannot be written, or would replace a file that is not to be lost."""
+    if output is None or (str(output) == "-" and option == "--output"):
+        return
+    if str(output) == "-":
+        raise usage_error(f"{option} needs the name of a file, or /dev/stdout.")
+    if data not in (None, "-") and Path(data).resolve() == Path(output).resolve():
+        raise usage_error(f"{option} is the same file as --data, {data!r}: choose another.")
+    if str(output).endswith(("/", os.sep)) or (Path(output).is_dir() and not Path(output).suffix):
+        raise usage_error(f"{option}: {str(output)!r} is a folder: name a file in it.")
+    check_file_writable(output, overwrite=overwrite)
 
 
 def check_piped(files: Mapping[str, str | None]) -> None:

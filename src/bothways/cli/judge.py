@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from bothways.training.state import TrainingRecord
 
 _LONGEST_NAME = 32
-_SCORE_NEXT = "bothways judge score {} --data answers.jsonl --labels gold.jsonl"
 _COLUMNS = opt.group_of("Columns", opt.options_of(TripleColumns))
 _OWN = [
     option
@@ -39,6 +38,9 @@ _MERGE = opt.Option(
 )
 
 Dimension = Annotated[JudgeDimension | None, Parameter(help="Dimension to judge, if the folder has several judges.")]
+
+
+JudgeFolder = Annotated[Path, Parameter(name=("--judge", "--model"))]
 
 
 @Parameter(name="*")
@@ -56,8 +58,9 @@ class EstimateOptions:
     level: opt.Level = 0.95
     """Confidence level of the intervals."""
     seed: opt.BootstrapSeed = 0
-    report: Path | None = None
+    report: opt.Report = None
     """Also write an HTML page to this file."""
+    overwrite: opt.Overwrite = False
     json: opt.Json = False
     quiet: opt.Quiet = False
 
@@ -104,8 +107,8 @@ Examples:
     **opt.fitting_groups("Judge", _OWN, [_MERGE]),
 )
 def train(
-    *,
     model: runs.BaseModel,
+    *,
     train: opt.File,
     dimension: tuple[JudgeDimension | Literal["all"], ...],
     output: runs.OutputFolder,
@@ -150,12 +153,14 @@ def train(
     }
     every: tuple[JudgeDimension, ...] = get_args(JudgeDimension)
     dimensions = every if "all" in dimension else tuple(each for each in every if each in dimension)
+    answers, gold = inputs.like("answers", train, file), inputs.like("gold", train, opt.ANY_FILE)
+    score_next = f"bothways judge score {{}} --data {answers} --labels {gold}"
     for name in dimensions:
         several = len(dimensions) > 1
         if several and not run.json:
             print(f"{name}:")
         fit = partial(_fit, model, rows, name, words)
-        if code := runs.train_and_save(output / name if several else output, training, run, fit, _SCORE_NEXT):
+        if code := runs.train_and_save(output / name if several else output, training, run, fit, score_next):
             return code
     return 0
 
@@ -181,8 +186,7 @@ Example:
 
 @opt.command(_SCORE_EXAMPLE, columns=_COLUMNS)
 def score(
-    judge: Path,
-    /,
+    judge: JudgeFolder,
     *,
     data: opt.File,
     estimate: EstimateOptions = ESTIMATE,
@@ -200,8 +204,9 @@ def score(
         data: All answers of the system: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for standard input.
     """
     inputs.check_piped({"--data": data, "--labels": estimate.labels})
+    inputs.check_output(estimate.report, estimate.overwrite, option="--report")
     opened = judging.Judge.open(judge, estimate.dimension, **inputs.open_options(reading, model))
-    settings = estimate.settings(TripleColumns.named(opt.given_of(columns)))
+    settings = estimate.settings(TripleColumns.named(opt.given_of(columns), opened.columns))
     labels = inputs.optional_source(estimate.labels, file)
     result = judging.score_system(
         opened, inputs.labelled_source(data, file), labels, name=_system_name(data), **settings
@@ -221,7 +226,7 @@ Example:
 @opt.command(_RANK_EXAMPLE, columns=_COLUMNS)
 def rank(
     *data: opt.File,
-    judge: Path,
+    judge: JudgeFolder,
     estimate: EstimateOptions = ESTIMATE,
     truth: opt.File | None = None,
     next: Path | None = None,  # noqa: A002 (the option's name)
@@ -244,9 +249,12 @@ def rank(
             difference between the first two systems, or is least certain.
         next_rows: Number of rows to write with --next.
     """
-    names, systems = TripleColumns.named(opt.given_of(columns)), _named_files(data)
+    systems = _named_files(data)
     inputs.check_piped({**{f"the file {each!r}": each for each in data}, "--labels": estimate.labels, "--truth": truth})
+    inputs.check_output(estimate.report, estimate.overwrite, option="--report")
+    inputs.check_output(next, estimate.overwrite, option="--next")
     opened = judging.Judge.open(judge, estimate.dimension, **inputs.open_options(reading, model))
+    names = TripleColumns.named(opt.given_of(columns), opened.columns)
     sources: dict[str, Any] = {name: inputs.labelled_source(path, file) for name, path in systems.items()}
     rates: dict[str, float] | None = None
     if truth == "labels":
@@ -273,8 +281,7 @@ def rank(
 
 @opt.command("Example:\n  bothways judge evaluate runs/judge --data labelled.jsonl --json", columns=_COLUMNS)
 def evaluate(
-    judge: Path,
-    /,
+    judge: JudgeFolder,
     *,
     data: opt.File,
     dimension: Dimension = None,
@@ -298,7 +305,7 @@ def evaluate(
     opened = judging.Judge.open(judge, dimension, **inputs.open_options(reading, model))
     report = opened.evaluate(
         inputs.labelled_source(data, file),
-        columns=TripleColumns.named(opt.given_of(columns)),
+        columns=TripleColumns.named(opt.given_of(columns), opened.columns),
         resamples=resamples,
         seed=seed,
         show_progress=False if quiet else None,

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from bothways import advice, checkpoints
 from bothways.choices import Constraint, FamilyName, Language
@@ -26,8 +28,7 @@ Example:
 
 @opt.command(_MODELS_EXAMPLE)
 def models(
-    name: str | None = None,
-    /,
+    name: Annotated[str | None, Parameter(name="--model")] = None,
     *,
     family: FamilyName | None = None,
     download: opt.Flag = False,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token
@@ -70,6 +71,10 @@ Golden = Annotated[
     ),
 ]
 Quiet = Annotated[bool, Parameter(show_default=False, help="Show no progress and fewer notes.")]
+Overwrite = Annotated[bool, Parameter(show_default=False, help="Replace existing output files.")]
+# The second name is that of earlier versions, which the help leaves out.
+Report = Annotated[Path | None, Parameter(name=("--report", "--output"), allow_leading_hyphen=True)]
+Models = Annotated[tuple[str, ...], Parameter(name="--model", negative=())]
 Threads = Annotated[
     PositiveInt | None,
     Parameter(help="Number of CPU threads. Default: $OMP_NUM_THREADS, else one per core that the process may use."),
@@ -79,6 +84,10 @@ Revision = Annotated[
     Parameter(help="Commit of the model on the hub (40 hexadecimal digits). Default: the commit that was downloaded."),
 ]
 TextColumns = Annotated[Columns, Parameter(help="Column of the texts; repeat the option to join several columns.")]
+TrainedTextColumns = Annotated[
+    tuple[str, ...] | None,
+    Parameter(help="Column of the texts; repeat the option to join several. Default: as in training, else text."),
+]
 Resamples = Annotated[PositiveInt, Parameter(help="Number of bootstrap resamples for the intervals.")]
 BootstrapSeed = Annotated[WholeNumber, Parameter(help="Seed of the bootstrap.")]
 

@@ -59,11 +59,11 @@ training data: do not rely on the labels of such texts."""
     opened=opt.opening_options(),
 )
 def predict(
-    run: str,
-    /,
+    model: str,
     *texts: str,
     data: opt.File | None = None,
     output: opt.File = "-",
+    overwrite: opt.Overwrite = False,
     keep: opt.Flag = False,
     on_empty: OnEmpty = "error",
     file: opt.FileOptions = opt.ANY_FILE,
@@ -74,30 +74,30 @@ def predict(
     columns: object = None,
     opened: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
-    model: opt.ModelOptions = opt.ANY_MODEL,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Predict with a trained model.
 
     Prints one JSON object per line. Probabilities are calibrated if the model is.
 
     Args:
-        run: Folder of a trained model.
+        model: Folder of a trained model.
         texts: Texts, instead of --data; two for a model of text pairs, a question and a context for question answering.
         data: Rows: .jsonl, .json, .csv, .tsv, .txt, .conll (also .gz), .parquet, or '-' for JSON Lines on stdin.
-        output: Output file: .jsonl, .csv, .tsv or, for taggers, .conll (also .gz). An existing file is replaced. '-' is
-            standard output. Tables (.csv, .tsv) have columns for the texts, for the probability of each label (with
-            --top, of each rank), and for the id if the first row has one. Tables of spans, or of answers with --top,
-            have one row per span or answer; their column "row" is the number of the input row.
+        output: Output file: .jsonl, .csv, .tsv or, for taggers, .conll (also .gz); '-' is standard output. Tables
+            (.csv, .tsv) have columns for the texts, for the probability of each label (with --top, of each rank), and
+            for the id if the first row has one. Tables of spans, or of answers with --top, have one row per span or
+            answer; their column "row" is the number of the input row.
         keep: Copy all input columns to the output; those with the name of a result get the prefix 'input_'.
         on_empty: What to do with a row without a text: fail (error), leave it out (skip), or predict null.
         json: No effect: standard output is always JSON Lines.
         quiet: Show no progress, and no note on uncalibrated probabilities.
         task: Name of one task of a multi-task model. Default: all.
     """
-    inputs.check_output(data, output)
     inputs.check_given(texts, data)
+    inputs.check_output(output, overwrite, data)
     del json
-    trained = inputs.open_task(run, opt.given_of(opened), reading, model, task)
+    trained = inputs.open_task(model, opt.given_of(opened), reading, opening, task)
     trained = inputs.with_columns(trained, opt.given_of(columns))
     with opt.as_usage_error(*(given := opt.given_of(options))):
         table = prediction_table(trained, output, given, keep=keep, on_empty=on_empty)
@@ -168,7 +168,8 @@ def embed(
     *,
     data: opt.File,
     output: opt.File,
-    text: opt.TextColumns = opt.TEXT,
+    overwrite: opt.Overwrite = False,
+    text: opt.TrainedTextColumns = None,
     on_empty: OnEmpty = "error",
     file: opt.FileOptions = opt.ANY_FILE,
     json: opt.Json = False,
@@ -185,15 +186,16 @@ def embed(
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        output: A .npy file (float32, one row per text) or .jsonl (also .gz); an existing file is replaced.
+        output: A .npy file (float32, one row per text) or .jsonl (also .gz).
         on_empty: What to do with a row without a text: fail (error), leave it out (skip), or write null (in .npy, a row
             of NaN). A note counts such rows.
     """
     write = vector_writer(output)
-    inputs.check_output(data, output)
+    inputs.check_output(output, overwrite, data)
     embedder = inputs.open_embedder(model, opt.given_of(vectors), reading, opening)
     with opt.as_usage_error():
         prompt = embedder.fitted.settings.prompt_of(**opt.given_of(prompting))
+    text = inputs.text_columns(text, inputs.trained_columns(model, opening))
     rows, tally = inputs.given_rows((), data, text, file, columns=text), Counter[str]()
     show = False if quiet else None
     if on_empty == "error":
@@ -255,12 +257,12 @@ Examples:
 )
 def fill_mask(
     model: str,
-    /,
     *texts: str,
     data: opt.File | None = None,
-    text: opt.TextColumns = opt.TEXT,
+    text: opt.TrainedTextColumns = None,
     file: opt.FileOptions = opt.ANY_FILE,
     output: opt.File = "-",
+    overwrite: opt.Overwrite = False,
     words: opt.Names | None = None,
     filling: object = None,
     pseudo_likelihood: opt.Flag = False,
@@ -282,7 +284,7 @@ def fill_mask(
         texts: Texts with [MASK], or the tokenizer's own mask token, instead of --data.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input. Results are
             JSON Lines.
-        output: With --data: a .jsonl file (also .gz); an existing file is replaced. '-' is standard output.
+        output: With --data: a .jsonl file (also .gz); '-' is standard output.
         words: The only words that may fill a mask; each may have several tokens.
         pseudo_likelihood: Fill no masks; score each text by its pseudo-log-likelihood: mask one token at a time.
         whole_words: With --pseudo-likelihood, mask the later tokens of the same word along with each token.
@@ -292,11 +294,14 @@ def fill_mask(
         raise opt.usage_error("--whole-words needs --pseudo-likelihood.")
     if output != "-" and data is None:
         raise opt.usage_error("--output needs --data.")
-    inputs.check_output(data, output)
-    rows, again = itertools.tee(inputs.given_rows(texts, data, text, file))
-    show, given = progress_beside(output, quiet=quiet), inputs.texts_of(again, text)
+    inputs.check_output(output, overwrite, data)
+    inputs.check_given(texts, data)
+    show = progress_beside(output, quiet=quiet)
     with opt.as_usage_error():
         filler = tasks.FillMask.from_pretrained(model, **inputs.open_options(reading, opening))
+        text = inputs.text_columns(text, filler.columns)
+        rows, again = itertools.tee(inputs.given_rows(texts, data, text, file))
+        given = inputs.texts_of(again, text)
         answers: Iterator[Answer] = (
             filler.likelihood_stream(given, whole_words=whole_words, show_progress=show)
             if pseudo_likelihood
@@ -340,7 +345,7 @@ Examples:
 
 
 @opt.command(_SCHEMA_EXAMPLE)
-def schema(model: str, /, *, task: str | None = None, opening: opt.ModelOptions = opt.ANY_MODEL) -> None:
+def schema(model: str, *, task: str | None = None, opening: opt.ModelOptions = opt.ANY_MODEL) -> None:
     """Print JSON schemas of a model's inputs, options and predictions.
 
     Prints one JSON object with three schemas (draft 2020-12). "input" is the schema of a row of data, "prediction" that

@@ -173,7 +173,11 @@ class FilledParagraphs:
         """Print one box of options or commands."""
         from cyclopts.help import DefaultFormatter
 
-        entries = [entry.copy(description=_filled(_described(entry))) for entry in panel.entries]
+        # Further names are those of earlier versions.
+        entries = [
+            entry.copy(description=_filled(_described(entry)), positive_names=entry.positive_names[:1])
+            for entry in panel.entries
+        ]
         DefaultFormatter()(console, options, panel.copy(entries=entries))
 
     def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:  # noqa: ANN401 (a type of cyclopts)
@@ -229,6 +233,9 @@ _HINTS: tuple[tuple[type[BothwaysError], str, str], ...] = (
     (NotFitted, "", "bothways train --help."),
     (InvalidInput, "threads was", "--threads with the earlier number."),
 )
+
+# An argument of Python in a message, before the option in parentheses.
+_ARGUMENT = re.compile(r"\b[a-z_]+=(?:'[^']*'|\"[^\"]*\"|\([^()]*\)|\.\.\.) \((--[a-z-]+ [^()]+)\)")
 
 # Errors of writing to standard output: no space left, a closed terminal, or a read-only stream.
 _UNWRITABLE = (*OUT_OF_ROOM, errno.EIO, errno.EBADF)
@@ -309,7 +316,7 @@ def _run(arguments: list[str]) -> int:
         complain(str(dependency))
         return FAILED
     except BothwaysError as error:
-        message = str(error)
+        message = _ARGUMENT.sub(r"\1", str(error))
         hints = [
             text for kind, words, text in _HINTS if isinstance(error, kind) and words in message and "--" not in message
         ]
@@ -338,7 +345,7 @@ def _usage_message(app: App, arguments: list[str], error: CycloptsError) -> str:
     lines = [f"See: {' '.join(('bothways', *words))} --help"]
     unknown = _unknown_option(error, apps[-1])
     if not (unknown and isinstance(error, UnknownOptionError | UnknownCommandError)):
-        lines.insert(0, _missing_option(error) or str(error))
+        lines.insert(0, _missing_option(error) or _ARGUMENT.sub(r"\1", str(error)))
     return "\n".join([unknown] * bool(unknown) + lines)
 
 
@@ -365,10 +372,14 @@ def _unknown_option(error: CycloptsError, app: App) -> str:
 
 
 def _missing_option(error: CycloptsError) -> str:
-    """Return a line on a required option that was not given; empty for other errors."""
-    missing = isinstance(error, MissingArgumentError) and error.keyword is None and error.argument is not None
-    name = error.argument.name if missing and error.argument is not None else ""
-    return f"Missing option: {name}." if name.startswith("--") else ""
+    """Return a line on a required argument or option that was not given; empty for other errors."""
+    if not isinstance(error, MissingArgumentError) or error.keyword is not None or error.argument is None:
+        return ""
+    name = error.argument.name
+    if not name.startswith("--"):
+        return ""
+    first = error.argument.index is not None
+    return f"Missing: {name[2:].upper()}, as the first word or with {name}." if first else f"Missing option: {name}."
 
 
 def with_config(arguments: Sequence[str]) -> list[str]:

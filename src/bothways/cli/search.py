@@ -93,11 +93,11 @@ NO_RERANKER = RerankOptions()
 
 @opt.command(_BUILD_EXAMPLE, vectors=opt.vector_options(), prompting=_BUILD_PROMPTS)
 def build(
-    *,
     model: str,
+    *,
     data: opt.File,
     output: Path,
-    text: opt.TextColumns = opt.TEXT,
+    text: opt.TrainedTextColumns = None,
     id: str | None = None,  # noqa: A002 (the option's name)
     field: tuple[str, ...] = (),
     language: str = "english",
@@ -132,11 +132,13 @@ def build(
     with retrieval.locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
         embedder = inputs.open_embedder(model, opt.given_of(vectors), reading, opening)
         prompt, asking = _build_prompts(embedder, opt.given_of(prompting))
-        texts, ids, fields = _columns(inputs.given_rows((), data, text, file), text, id, field)
+        source = retrieval.SourceColumns(inputs.text_columns(text, inputs.trained_columns(model, opening)), id)
+        source, texts, ids, fields = _columns(inputs.given_rows((), data, source.text, file), source, field)
         with fewer_warnings(quiet=quiet):
             search = retrieval.SemanticSearch.build(
                 embedder, texts, ids=ids, fields=fields, language=stemmer, prompt=prompt, query_prompt=asking
             )
+        search.index.source = source
         search.save(output, overwrite=overwrite)
     if json:
         print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
@@ -151,7 +153,7 @@ def add(
     /,
     *,
     data: opt.File,
-    text: opt.TextColumns = opt.TEXT,
+    text: opt.TrainedTextColumns = None,
     id: str | None = None,  # noqa: A002 (the option's name)
     file: opt.FileOptions = opt.ANY_FILE,
     max_length: opt.PositiveInt | None = None,
@@ -177,8 +179,11 @@ def add(
         search = open_search(
             *(index, model, opening, prompting), role="document", max_length=max_length, on_overflow=on_overflow
         )
-        before = len(search.index)
-        texts, ids, fields = _columns(inputs.given_rows((), data, text, file), text, id, search.index.field_names)
+        before, known = len(search.index), search.index.source
+        usual = inputs.text_columns(text, search.embedder.columns) if known is None else text or known.text
+        source = retrieval.SourceColumns(usual, id if known is None else id or known.id)
+        rows = inputs.given_rows((), data, source.text, file)
+        _, texts, ids, fields = _columns(rows, source, search.index.field_names)
         search.add(texts, ids=ids, fields=fields)
         search.save(index, overwrite=True)
     _report_change("added", len(search.index) - before, search.index, json=json, quiet=quiet)
@@ -190,7 +195,7 @@ def delete(
     /,
     *ids: str,
     data: opt.File | None = None,
-    id: str = _ID,  # noqa: A002 (the option's name)
+    id: str | None = None,  # noqa: A002 (the option's name)
     file: opt.FileOptions = opt.ANY_FILE,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -203,13 +208,15 @@ def delete(
         index: Folder of the index.
         ids: Ids of the texts to delete.
         data: Rows with the ids, instead of IDS: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
-        id: Column of the ids in the data.
+        id: Column of the ids in the data. Default: as for search build, else 'id'.
     """
-    rows = inputs.given_rows(ids, data, (id,), file)
+    inputs.check_given(ids, data)
     with retrieval.updating(index), reporting(False if quiet else None):
         opened = retrieval.SearchIndex.open(index)
         before = len(opened)
-        opened.delete(bothways.data.class_label(bothways.data.value_at(row, id)) for row in rows)
+        column = id or (opened.source and opened.source.id) or _ID
+        rows = inputs.given_rows(ids, data, (column,), file)
+        opened.delete(bothways.data.class_label(bothways.data.value_at(row, column, "id")) for row in rows)
         opened.save(index, overwrite=True)
     _report_change("deleted", before - len(opened), opened, json=json, quiet=quiet)
 
@@ -246,6 +253,7 @@ def query(
     text = " ".join(words)
     if not text.strip():
         raise opt.usage_error('the query is empty. Give some words: bothways search query INDEX "some words".')
+    inputs.check_typed(words)
     if len(words) > 1:
         note(f'searching for "{text}"; put several words in quotes, to protect them from the shell.')
     with opt.as_usage_error():
@@ -356,25 +364,28 @@ def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | No
 
 
 def _columns(
-    rows: "Iterable[Row]", text: tuple[str, ...], id_: str | None, fields: Sequence[str]
-) -> "tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]":
-    """Return the texts, ids and fields of rows as three streams over the same rows."""
+    rows: "Iterable[Row]", source: "retrieval.SourceColumns", fields: Sequence[str]
+) -> "tuple[retrieval.SourceColumns, Iterator[str], Iterator[str] | None, Iterator[Fields] | None]":
+    """Return the columns that are read of rows, with the column ``id`` if there is one, and three streams of them.
+
+    The streams are the texts, the ids and the fields of the same rows.
+    """
     rows = iter(rows)
     first = list(itertools.islice(rows, 1))
-    if id_ is None and first and _ID in first[0].values:
-        id_ = _ID
+    if source.id is None and first and _ID in first[0].values:
+        source = replace(source, id=_ID)
     for_text, for_id, for_fields = itertools.tee(itertools.chain(first, rows), 3)
     # The index checks the values of fields.
     kept: Iterator[Fields] = ({name: bothways.data.value_at(row, name) for name in fields} for row in for_fields)  # type: ignore[misc]
-    ids = None if id_ is None else _different_ids(for_id, id_)
-    return inputs.texts_of(for_text, text), ids, kept if fields else None
+    ids = None if source.id is None else _different_ids(for_id, source.id)
+    return source, inputs.texts_of(for_text, source.text), ids, kept if fields else None
 
 
 def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:
     """Yield the ids of texts; a repeated id is an error."""
     seen: dict[str, int] = {}
     for row in rows:
-        name = bothways.data.class_label(bothways.data.value_at(row, column))
+        name = bothways.data.class_label(bothways.data.value_at(row, column, "id"))
         before = seen.setdefault(name, row.number)
         if before != row.number:
             unit = "line" if "line" in row.where else "row"

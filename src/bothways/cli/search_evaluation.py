@@ -17,6 +17,7 @@ from bothways.cli import search as indexing
 from bothways.cli.printing import counted, note, print_json, print_table, printable, progress_beside
 from bothways.data import read_judgments
 from bothways.errors import InvalidInput
+from bothways.tasks.embedding.spec import Pairs, Triplets
 
 if TYPE_CHECKING:
     from bothways.evaluation.intervals import Estimate
@@ -131,8 +132,9 @@ def mine(
     *,
     data: opt.File,
     output: opt.File = "-",
-    anchor: str = "anchor",
-    positive: str = "positive",
+    overwrite: opt.Overwrite = False,
+    anchor: str | None = None,
+    positive: str | None = None,
     rows: Literal["triplets", "pairs"] = "triplets",
     per_query: opt.PositiveInt = 3,
     depth: opt.PositiveInt = 100,
@@ -152,9 +154,9 @@ def mine(
     Args:
         index: Folder of the index of all passages.
         data: Rows of a query and a passage that answers it; several rows may share a query.
-        output: Output file: .jsonl, .csv or .tsv (also .gz), replaced if it exists; '-' is standard output.
-        anchor: Column of the queries.
-        positive: Column of the passages that answer the queries.
+        output: Output file: .jsonl, .csv or .tsv (also .gz); '-' is standard output.
+        anchor: Column of the queries. Default: as in the embedder's training, else anchor.
+        positive: Column of the passages that answer the queries. Default: as in the embedder's training, else positive.
         rows: Triplets (anchor, positive, negative_1, negative_2, ...; with --per-query 1, negative) to train an
             embedder, or pairs (text_a, text_b) labelled yes and no to train a reranker.
         per_query: Number of negatives per row. If fewer are found, triplets repeat them, and there are fewer pairs; a
@@ -164,15 +166,18 @@ def mine(
         json: No effect: standard output is always JSON Lines.
     """
     del json
-    inputs.check_output(data, output)
+    inputs.check_output(output, overwrite, data)
     with opt.as_usage_error():
         mining = retrieval.Mining(per_query, depth, share)
-    pairs = [
-        (bothways.data.text_at(row, anchor), bothways.data.text_at(row, positive))
-        for row in inputs.file_rows(data, file)
-    ]
     show = progress_beside(output, quiet=quiet)
     search = indexing.open_search(index, model, opening, prompting)
+    trained = search.embedder.columns
+    usual = trained if isinstance(trained, Pairs | Triplets) else Pairs()
+    query, answer = anchor or usual.anchor, positive or usual.positive
+    pairs = [
+        (bothways.data.text_at(row, query, "anchor"), bothways.data.text_at(row, answer, "positive"))
+        for row in inputs.file_rows(data, file)
+    ]
     mined = retrieval.mine_negatives(search, pairs, mining, show_progress=show)
     count = bothways.data.write_rows(output, _triplets(mined, per_query) if rows == "triplets" else _labelled(mined))
     if output != "-" and not quiet:
@@ -254,7 +259,7 @@ def _naming(*files: str | Path) -> Iterator[None]:
 def _queries(source: str, text: tuple[str, ...], id_: str, file: opt.FileOptions) -> dict[str, str]:
     texts: dict[str, str] = {}
     for row in inputs.given_rows((), source, text, file):
-        name = bothways.data.class_label(bothways.data.value_at(row, id_))
+        name = bothways.data.class_label(bothways.data.value_at(row, id_, "id"))
         if name in texts:
             raise InvalidInput(f"{row.where}: the query id {name!r} appears twice. Drop one.")
         texts[name] = bothways.data.text_at(row, text)

@@ -12,6 +12,7 @@ from bothways.choices import ExportFormat, HeadName
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, counted, note, print_json
+from bothways.storage import check_folder_free
 
 if TYPE_CHECKING:
     from bothways.checkpoints.golden_check import GoldenReport
@@ -98,7 +99,7 @@ def quantize(
     most_texts: opt.PositiveInt = 2000,
     seed: int = 0,
     portable: opt.Flag = False,
-    text: opt.TextColumns = opt.TEXT,
+    text: opt.TrainedTextColumns = None,
     file: opt.FileOptions = opt.ANY_FILE,
     overwrite: opt.Flag = False,
     golden: opt.Golden = "validation",
@@ -128,12 +129,13 @@ def quantize(
         raise opt.usage_error(f"a model is quantized from float32, not from {opening.dtype}: drop --dtype.")
     if opening.device not in ("auto", "cpu"):
         raise opt.usage_error(f"a model is quantized on the CPU, not on {opening.device}: drop --device.")
+    check_folder_free(output, overwrite=overwrite)
     from bothways.quantization import quantize as write
 
     result = write(
         model,
         output,
-        inputs.texts_of(inputs.file_rows(data, file, columns=text), text),
+        inputs.input_texts(inputs.file_rows(data, file), text, inputs.trained_columns(model, opening)),
         cosine=cosine,
         most_texts=most_texts,
         seed=seed,
@@ -176,10 +178,10 @@ settings or answers differ, or there is nothing to compare with."""
 @opt.command(_CHECK_EXAMPLE)
 def check(
     model: str,
-    /,
     *,
     against: Path | None = None,
     record: Path | None = None,
+    overwrite: opt.Overwrite = False,
     data: opt.File | None = None,
     file: opt.FileOptions = opt.ANY_FILE,
     json: opt.Json = False,
@@ -208,6 +210,7 @@ def check(
         return 0 if report.ok else FAILED
     if against is not None:
         raise opt.usage_error("expected --record or --against, got both: drop one.")
+    inputs.check_output(record, overwrite, data, option="--record")
     rows = None if data is None else list(inputs.file_rows(data, file))
     count = compose.record_answers(model, record, data=rows, **opening.arguments())
     if json:
@@ -250,20 +253,18 @@ Without --key, only the checksums are written. Everything works offline."""
 
 
 @opt.command(_SIGN_EXAMPLE)
-def sign(run: Path, /, *, key: Path | None = None) -> None:
+def sign(model: Path, *, key: Path | None = None) -> None:
     """Write the checksums of a model's files, and sign them.
 
     Args:
-        run: Folder of the model.
+        model: Folder of the model.
         key: File of a private elliptic-curve key, as PEM. Default: write no signature.
     """
-    print(f"manifest     {audit.write_manifest(run)}")
-    name = shlex.quote(str(run))
-    _note_quotes(
-        run, f"bothways check {name} --record {shlex.quote(str(run / checkpoints.GOLDEN_FILE))}, then sign again"
-    )
+    print(f"manifest     {audit.write_manifest(model)}")
+    name, golden = shlex.quote(str(model)), shlex.quote(str(model / checkpoints.GOLDEN_FILE))
+    _note_quotes(model, f"bothways check {name} --record {golden} --overwrite, then sign again")
     if key is not None:
-        print(f"signature    {audit.sign(run, key)}")
+        print(f"signature    {audit.sign(model, key)}")
         note(f"next: bothways verify {name} --public-key public.pem")
 
 
@@ -284,15 +285,15 @@ a signature is not valid, or there is nothing to verify."""
 
 
 @opt.command(_VERIFY_EXAMPLE)
-def verify(run: Path, /, *, public_key: Path | None = None, quiet: opt.Flag = False) -> int:
+def verify(model: Path, *, public_key: Path | None = None, quiet: opt.Flag = False) -> int:
     """Verify a model's files against their checksums and signature.
 
     Args:
-        run: Folder of the model.
+        model: Folder of the model.
         public_key: File of the signer's public key, as PEM. Without it, only checksums are compared.
         quiet: Print nothing; the exit code shows the result.
     """
-    findings = list(audit.verified(run, public_key))
+    findings = list(audit.verified(model, public_key))
     if not quiet:
         for finding in findings:
             place = f"{finding.location}: " if finding.location else ""

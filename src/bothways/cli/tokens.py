@@ -56,11 +56,10 @@ class Tokenized:
 @opt.command(_TOKENIZE_EXAMPLE)
 def tokenize(
     model: str | None = None,
-    /,
     *texts: str,
     compare: opt.Names | None = None,
     data: opt.File | None = None,
-    text: opt.TextColumns = opt.TEXT,
+    text: opt.TrainedTextColumns = None,
     file: opt.FileOptions = opt.ANY_FILE,
     max_length: opt.PositiveInt | None = None,
     json: opt.Flag = False,
@@ -86,15 +85,19 @@ def tokenize(
             raise opt.usage_error(
                 "--max-length and --revision cannot be used with --compare: pin a name as NAME@COMMIT."
             )
-        rows = inputs.given_rows(texts if model is None else (model, *texts), data, text, file)
-        _compare(compare, rows, text, in_full=data is None, download=download, json=json)
+        texts, columns = texts if model is None else (model, *texts), text or opt.TEXT
+        rows = inputs.given_rows(texts, data, columns, file)
+        _compare(compare, rows, columns, in_full=data is None, download=download, json=json)
         return
     if model is None:
         raise opt.usage_error("expected a model: a folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.")
-    rows = inputs.given_rows(texts, data, text, file)
+    inputs.check_given(texts, data)
     tokenizer, own_limit = checkpoints.open_tokenizer(model, revision=revision, download=download)
-    limit = max_length or own_limit
-    tokenized = _tokenized(tokenizer, inputs.texts_of(rows, text), limit)
+    limit, read = max_length or own_limit, iter(texts)
+    if data is not None:
+        trained = inputs.trained_columns(model, opt.ModelOptions(revision=revision, download=download))
+        read = inputs.input_texts(inputs.file_rows(data, file), text, trained)
+    tokenized = _tokenized(tokenizer, read, limit)
     if json:
         for each in tokenized:
             print_json(asdict(each))
@@ -304,10 +307,8 @@ _STYLES = {"masked": "bold red", "random": "bold yellow", "kept": "bold green"}
 
 @opt.command(_MASK_EXAMPLE)
 def mask(
-    text: str,
-    /,
-    *,
     model: str,
+    *texts: str,
     epochs: opt.PositiveInt = 3,
     unit: MaskUnit = "token",
     fraction: opt.Share = 0.15,
@@ -323,8 +324,8 @@ def mask(
     unchanged. Elsewhere, they are in asterisks.
 
     Args:
-        text: Text to mask.
         model: A folder of a model or of a tokenizer, or a name such as sentence-transformers/all-MiniLM-L6-v2.
+        texts: One text to mask.
         epochs: Number of epochs to show.
         unit: Unit that is masked as a whole: a token, a word, a span of words, or an n-gram.
         fraction: Share of the tokens to choose for masking.
@@ -335,8 +336,11 @@ def mask(
 
     from bothways.objectives.masking import MASKED_UNITS, Masker, Masking
 
+    if len(texts) != 1:
+        raise opt.usage_error(f"expected one text to mask, got {len(texts)}.")
+    inputs.check_typed(texts)
     tokenizer, _ = checkpoints.open_tokenizer(model, revision=revision, download=download)
-    (encoded,) = tokenizer.encode([text], max_length=sys.maxsize)
+    (encoded,) = tokenizer.encode(texts, max_length=sys.maxsize)
     ids = np.array(encoded.windows[0].ids, dtype=np.int32)
     with opt.as_usage_error():
         maskings = [Masking(fraction, unit=MASKED_UNITS[unit](), dynamic=dynamic) for dynamic in (False, True)]

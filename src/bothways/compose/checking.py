@@ -121,5 +121,5 @@ def _given(model: Answering, data: "Source") -> list[object]:
     rows = list(read_rows(data))
     if len(rows) > MOST_GIVEN:
         raise InvalidInput(f"expected at most {MOST_GIVEN:,} rows of inputs, got {len(rows):,}: give fewer.")
-    values = model.read(rows) if isinstance(model, AnsweringTask) else [text_at(row, ("text",)) for row in rows]
+    values = model.read(rows) if isinstance(model, AnsweringTask) else [text_at(row, "text", "") for row in rows]
     return [as_json(value) for value in values]

@@ -3,14 +3,15 @@
 import ast
 import json
 import re
+import shlex
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from bothways import text as tokenizing
-from bothways.errors import EmptyInput, InvalidInput, did_you_mean, read_with, shown
+from bothways.errors import EmptyInput, InvalidInput, nearest, read_with, shown
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -50,7 +51,6 @@ def first_duplicate(names: Iterable[T]) -> T:
     return name
 
 
-_COLUMNS_SHOWN = 20
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # A list of strings as JSON, Python or NumPy writes it; other text between brackets is no list.
 _LIKE_A_LIST = re.compile(r"""\s*\[\s*(\]|['"].*['"]\s*\])\s*""", re.DOTALL)
@@ -71,18 +71,53 @@ _SEPARATED = re.compile(r"[,;\t|:]")
 _JOINED = re.compile(r"[^\s,;|]+([,;|][^\s,;|]+)+")
 
 
-def value_at(row: Row, column: str) -> object:
-    """Return the value of a column, or raise InvalidInput with the columns of the row and the nearest name."""
+_COLUMNS_SHOWN = 20
+_CLOSE = 0.8  # similarity of a misspelt name
+_FIRST = "sentence1 premise question1 query question text1 first source a sentence"
+_SECOND = "sentence2 hypothesis question2 passage answer text2 second target b response document"
+_TEXTS = "text body content sentence review comment message document post tweet utterance description abstract question"
+_LABELS = "label labels class category target sentiment intent topic stars rating tag gold y"
+# Words in the names of columns that often hold what an argument reads, the most telling first.
+_USUAL = {
+    "text": f"{_TEXTS} query title",
+    "label": f"{_LABELS} score",
+    "score": "score similarity rating stars grade value target label y",
+    "tokens": "tokens words token sentence",
+    "tags": "tags ner pos labels label tag",
+    "text_a": _FIRST,
+    "text_b": _SECOND,
+    "anchor": _FIRST,
+    "positive": f"positive pos {_SECOND}",
+    "negative": "negative neg",
+    "question": "question query",
+    "query": "query question",
+    "passage": "passage context document text",
+    "context": "context passage paragraph document article text startphrase ctx",
+    "answer": "answer response output",
+    "answers": "answers answer",
+    "choices": "choices options endings answers",
+    "id": "id uid guid docid identifier key",
+}
+_IS_TEXT = {"text", "text_a", "text_b", "anchor", "positive", "negative", "question", "context", "passage", "answer"}
+
+
+def value_at(row: Row, column: str, parameter: str = "", named: Sequence[str] = ()) -> object:
+    """Return the value of a column, or raise InvalidInput with the columns of the row and the likely one.
+
+    ``parameter`` is the argument that names the column, or the columns ``named``.
+    """
     try:
         return row.values[column]
     except KeyError:
-        raise InvalidInput(f"{row.where} has no column {column!r}. {_columns_of(row, column)}") from None
+        there = columns_there(row.values, column, parameter, named, _other_kind(row, column))
+        raise InvalidInput(f"{row.where} has no column {column!r}. {there}") from None
 
 
-def text_at(row: Row, columns: str | tuple[str, ...]) -> str:
+def text_at(row: Row, columns: str | tuple[str, ...], parameter: str = "text") -> str:
     """Return the text in a column, or in several columns joined by a space.
 
-    Some of the columns may be empty (a document without a title), but not all.
+    Some of the columns may be empty (a document without a title), but not all. ``parameter`` is the argument that names
+    them.
 
     Raises:
         InvalidInput: A column is missing or holds no string, or there is nothing but white space.
@@ -90,7 +125,7 @@ def text_at(row: Row, columns: str | tuple[str, ...]) -> str:
     names = (columns,) if isinstance(columns, str) else columns
     if not names:
         raise InvalidInput("no text column was named: expected at least one.")
-    parts = [_string_at(row, name) for name in names]
+    parts = [_string_at(row, name, parameter, names) for name in names]
     text = " ".join(part for part in parts if part) if len(parts) > 1 else parts[0]
     if not text.strip():
         problem = "empty" if not text else "only white space"
@@ -99,8 +134,8 @@ def text_at(row: Row, columns: str | tuple[str, ...]) -> str:
     return text
 
 
-def _string_at(row: Row, column: str) -> str:
-    value = value_at(row, column)
+def _string_at(row: Row, column: str, parameter: str, named: Sequence[str]) -> str:
+    value = value_at(row, column, parameter, named)
     if value is None:
         raise EmptyInput(f"{row.where}: {column!r} is null. Expected a string: drop the row or fill it in.")
     if not isinstance(value, str):
@@ -179,20 +214,13 @@ def plain_scalar(value: object) -> object:
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
-def _columns_of(row: Row, missing: str) -> str:
-    names = [str(column) for column in row.values]
-    if not names:
-        return "The row has no columns at all."
-    shown = ", ".join(repr(name) for name in names[:_COLUMNS_SHOWN])
-    more = f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
-    return f"It has: {shown}{more}.{did_you_mean(missing, names)}{_other_kind(row, missing, names)}"
-
-
-def _other_kind(row: Row, missing: str, names: list[str]) -> str:
+def _other_kind(row: Row, missing: str) -> str:
     """Return advice if the file of a row with a single column seems to be of another format than was read."""
-    value = row.values.get("text")
-    header = value if len(names) == 1 and isinstance(value, str) else names[0]
-    if len(names) > 1 or missing not in (part.strip(' "') for part in _SEPARATED.split(header)):
+    if len(row.values) != 1:
+        return ""
+    ((name, value),) = row.values.items()
+    header = value if name == "text" and isinstance(value, str) else str(name)
+    if missing not in (part.strip(' "') for part in _SEPARATED.split(header)):
         return ""
     if ":" in header:
         return " If ':' separates the columns, put the line sep=: before them."
@@ -205,7 +233,7 @@ def words_at(row: Row, column: str) -> "Words":
 
     The string may also be a list in JSON or Python notation, as in a csv file.
     """
-    words = strings_at(row, column)
+    words = strings_at(row, column, "tokens")
     if not words:
         raise EmptyInput(f"{row.where}: there are no words in {column!r}. Drop the row or fill it in.")
     for number, word in enumerate(words, start=1):
@@ -222,7 +250,7 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
     if not any(name in row.values for name in text):
         raise InvalidInput(
             f"{row.where} has neither a column {tokens!r} of words nor a column {' or '.join(map(repr, text))} of "
-            f"text. It has: {', '.join(map(repr, row.values))}."
+            f"text. {columns_there(row.values, tokens, 'tokens')}"
         )
     words = tokenizing.Words.of_text(text_at(row, text))
     if not words.spans:
@@ -230,9 +258,9 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
     return words
 
 
-def list_at(row: Row, column: str, instead: str) -> object:
+def list_at(row: Row, column: str, instead: str, parameter: str = "") -> object:
     """Return the value of a column, parsed if it is a string that looks like a list; see `written_list`."""
-    value = value_at(row, column)
+    value = value_at(row, column, parameter)
     try:
         listed = written_list(value, instead) if isinstance(value, str) else None
     except InvalidInput as error:
@@ -240,9 +268,9 @@ def list_at(row: Row, column: str, instead: str) -> object:
     return value if listed is None else listed
 
 
-def strings_at(row: Row, column: str) -> list[str]:
+def strings_at(row: Row, column: str, parameter: str = "") -> list[str]:
     """Return the strings in a column: a list, a string in list notation, or a string to split at white space."""
-    value = list_at(row, column, "Put white space between the strings")
+    value = list_at(row, column, "Put white space between the strings", parameter)
     if isinstance(value, str):
         if _NUMBERS.fullmatch(value.strip()) or (_JOINED.fullmatch(value.strip()) and not value.strip()[0].isdigit()):
             raise InvalidInput(
@@ -286,3 +314,62 @@ def with_gaps(predictions: Iterable[T], has_text: deque[bool]) -> Iterator[T | N
             yield None
         yield each
     yield from (None for _ in has_text)
+
+
+# --- the column that a person may have meant ---
+
+
+def columns_there(
+    values: Mapping[str, object], missing: str, parameter: str = "", named: Sequence[str] = (), instead: str = ""
+) -> str:
+    """Return the columns of a row that lacks one, and advice.
+
+    >>> print(columns_there({"id": "7", "review_body": "It is good."}, "text", "text"))
+    It has: 'id', 'review_body'. Did you mean text='review_body' (--text review_body)?
+
+    Args:
+        values: The row.
+        missing: The column that it lacks.
+        parameter: The argument that names the column; empty if none does.
+        named: All columns that this argument names, if there are several.
+        instead: Other advice.
+    """
+    names = [str(column) for column in values]
+    if not names:
+        return "The row has no columns at all."
+    shown = ", ".join(repr(name) for name in names[:_COLUMNS_SHOWN])
+    more = f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
+    likely = _likely(values, missing, parameter)
+    if instead:
+        advice = instead
+    elif not parameter:
+        advice = "" if likely is None else f" Did you mean {likely!r}?"
+    elif likely is None:
+        advice = f" Name another: {parameter}=... ({_option(parameter)} COLUMN)."
+    else:
+        meant = tuple(likely if each == missing else each for each in named) or (likely,)
+        option = " ".join(f"{_option(parameter)} {shlex.quote(each)}" for each in meant)
+        value = repr(meant if len(meant) > 1 else meant[0])
+        advice = f" Did you mean {parameter}={value} ({option})?"
+    return f"It has: {shown}{more}.{advice}"
+
+
+def _option(parameter: str) -> str:
+    return f"--{parameter.replace('_', '-')}"
+
+
+def _likely(values: Mapping[str, object], missing: str, parameter: str) -> str | None:
+    """Return a column by its spelling, by a usual name, or because it has the longest text of the row; None if none."""
+    reads_text = parameter in _IS_TEXT
+    names = [name for name, value in values.items() if not reads_text or isinstance(value, str)]
+    near = nearest(missing, names, _CLOSE)
+    if near is not None:
+        return near
+    parts = {name: re.findall(r"[a-z]+\d?", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()) for name in names}
+    for word in _USUAL.get(parameter, "").split():
+        if found := next((name for name in names if word in parts[name]), None):
+            return found
+    longest = max((name for name in names if reads_text), key=lambda name: len(str(values[name])), default=None)
+    if longest is not None and len(str(values[longest]).split()) > 1:
+        return longest
+    return nearest(missing, names)

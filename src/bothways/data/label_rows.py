@@ -240,7 +240,7 @@ class RowsWithoutLabel:
             RowsLeftOut: Rows without a label were dropped.
         """
         if self.without_column is not None and not others:
-            value_at(self.without_column, self.column)  # raises
+            value_at(self.without_column, self.column, "label")  # raises
         if self.found and (self.unlabelled == "error" or not others):
             raise self._refusal(others)
         if self.found:
@@ -304,7 +304,7 @@ def check_spelling(examples: Iterable[LabelledRow], column: str) -> None:
 
 def converted(row: Row, column: str, convert: Callable[[object], object]) -> object:
     """Return the converted value of a label column; an InvalidInput then begins with the row and the column."""
-    value = value_at(row, column)
+    value = value_at(row, column, "label")
     try:
         return convert(value)
     except InvalidInput as error:

@@ -16,7 +16,7 @@ from typing import IO, Literal, get_args
 from bothways.data.columns import plain_scalar
 from bothways.data.formats import guess_format, is_gzip_name
 from bothways.errors import InvalidInput
-from bothways.storage import is_stream, new_file
+from bothways.storage import is_opened_by_caller, is_stream, new_file
 
 OutputFormat = Literal["jsonl", "csv", "tsv", "conll"]
 OUTPUT_FORMATS: tuple[OutputFormat, ...] = get_args(OutputFormat)
@@ -73,7 +73,7 @@ def output_format(target: str | Path) -> OutputFormat:
     try:
         chosen = guess_format(name)
     except InvalidInput as error:
-        if is_stream(target):
+        if is_stream(target) or is_opened_by_caller(target):
             return "jsonl"
         if str(target).endswith(("/", os.sep)) or Path(target).is_dir():
             inside = Path(target) / "output.jsonl"

@@ -260,7 +260,7 @@ def read_tagged(
     for row in read_rows(source):
         if without.holds(row):
             continue
-        words, labels = words_at(row, tokens), strings_at(row, tags)
+        words, labels = words_at(row, tokens), strings_at(row, tags, "tags")
         if all(_NO_WORD.fullmatch(words[place]) for place in range(len(words))):
             continue
         if not labels:

@@ -178,19 +178,23 @@ def pronoun_sentences() -> tuple[PronounSentence, ...]:
     return tuple(found)
 
 
-def read_sentences(source: Source, *, limit: int | None = None) -> list[Sentence]:
-    """Return the sentences of a source: CoNLL-U with trees, or rows with words (``tokens``) or a text (``text``).
+def read_sentences(
+    source: Source, *, limit: int | None = None, tokens: str = "tokens", text: tuple[str, ...] = ("text",)
+) -> list[Sentence]:
+    """Return the sentences of a source: CoNLL-U with trees, or rows with words or a text.
 
     Args:
         source: As for `bothways.data.read_rows`.
         limit: Maximum number of sentences. Default: all.
+        tokens: Column of words.
+        text: Columns of the text of rows without words.
 
     Raises:
         InvalidInput: The source cannot be read, or a row is invalid.
     """
     found = []
     for row in read_rows(source):
-        words = given_words(row, "tokens", ("text",)).listed()
+        words = given_words(row, tokens, text).listed()
         heads, relations = row.values.get("heads"), row.values.get("relations")
         if heads is None or relations is None:
             found.append(Sentence(tuple(words)))

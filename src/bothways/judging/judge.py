@@ -25,6 +25,7 @@ from bothways.judging.labels import JudgeReport, judge_report
 from bothways.judging.training_rows import prepare
 from bothways.judging.triples import DIMENSIONS, Dimension, Triple, TripleColumns, find_dimension, read_triples
 from bothways.tasks import PairClassifier
+from bothways.tasks.columns import column_settings, stored_columns
 from bothways.tasks.heads.targets import Prediction
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ class Judge:
         )
         if record.finished_no_epoch:
             return cls(classifier, found, record=record)
-        stored = {"dimension": found.name, "question": found.question, "made_negatives": data.made}
+        stored: dict[str, object] = {"dimension": found.name, "question": found.question, "made_negatives": data.made}
+        stored["columns"] = column_settings(columns or TripleColumns())
         notes = [*classifier.card.get("notes", []), *data.notes]
         fitted = replace(classifier.fitted, card={**classifier.card, CARD: stored, "notes": notes})
         return cls(PairClassifier(fitted.backend, fitted), found, record=record)
@@ -210,7 +212,7 @@ class Judge:
 
         Args:
             data: Labelled triples; rows without a label are left out.
-            columns: Names of the columns.
+            columns: Names of the columns. Default: as in training.
             resamples: Bootstrap resamples for the intervals.
             seed: Seed of the bootstrap.
             show_progress: Force the progress bar on or off.
@@ -218,7 +220,7 @@ class Judge:
         Raises:
             InvalidInput: No row has a label.
         """
-        named = columns or TripleColumns()
+        named = columns or self.columns
         labelled = read_triples(data, self.dimension, named).labelled
         if not labelled:
             raise InvalidInput(
@@ -226,6 +228,12 @@ class Judge:
             )
         probability_N = self.probabilities(labelled, show_progress=show_progress)
         return judge_report(labelled, probability_N, resamples=resamples, seed=seed)
+
+    @property
+    def columns(self) -> TripleColumns:
+        """The columns of the training, else the defaults."""
+        stored = self.classifier.card.get(CARD)
+        return stored_columns(stored if isinstance(stored, Mapping) else {}, TripleColumns())
 
     # --- for the commands that train ---
 

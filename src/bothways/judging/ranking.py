@@ -166,7 +166,7 @@ def rank_systems(
             matched by id, else by texts; if it names a system, only to the rows of that system. A label that matches no
             row is a labelled row of its own if it has all texts that the judge reads and names its system.
         truth: True success rates, if they are known.
-        columns: Names of the columns.
+        columns: Names of the columns. Default: as in the judge's training.
         method: Method of the intervals.
         level: Confidence level of the intervals.
         next_rows: Number of rows to suggest for labelling.
@@ -179,7 +179,7 @@ def rank_systems(
         InvalidInput: A system has fewer than two labels, a label matches no row and lacks a text or its system, or
             ``truth`` has other systems.
     """
-    read = _read_systems(systems, judge.dimension, columns, format, encoding)
+    read = _read_systems(systems, judge.dimension, columns := columns or judge.columns, format, encoding)
     _check_systems(truth, read)
     judged = judge_systems(judge, read, labels, columns, format=format, encoding=encoding, show_progress=show_progress)
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}

@@ -146,7 +146,7 @@ def score_system(
         labels: Human labels for a random sample of these rows, or labelled rows of the same system with texts of
             their own, which the judge reads too. Default: the labels in ``data``.
         name: Name of the system; if all rows name one, it has that name.
-        columns: Names of the columns.
+        columns: Names of the columns. Default: as in the judge's training.
         method: Method of the main interval: ``"ppi++"``, ``"ppi"`` or ``"classical"``.
         level: Confidence level of the intervals.
         seed: Seed of the bootstrap.
@@ -158,6 +158,7 @@ def score_system(
         InvalidInput: There are fewer than two labels, or a label matches no row and lacks a text that the judge reads;
             the message lists some such labels.
     """
+    columns = columns or judge.columns
     read = read_triples(data, judge.dimension, columns, format=format, encoding=encoding)
     own = {each.system for each in read.triples}
     if len(own) == 1:

@@ -5,7 +5,7 @@ The dimensions are those of ARES (Saad-Falcon et al. 2023, arXiv:2311.09476). Lo
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from bothways import data
@@ -107,8 +107,8 @@ class TripleColumns:
     document: str = "document"
 
     @classmethod
-    def named(cls, names: Mapping[str, str]) -> "TripleColumns":
-        """Return the default columns with other names for some of them.
+    def named(cls, names: Mapping[str, str], usual: "TripleColumns | None" = None) -> "TripleColumns":
+        """Return the columns ``usual`` (default: the default columns) with other names for some of them.
 
         Raises:
             UnreadColumn: A name is not an attribute of this class.
@@ -117,7 +117,7 @@ class TripleColumns:
         for name in names:
             if name not in known:
                 raise UnreadColumn(f"a judge has no column argument {name!r}. It has: {', '.join(known)}.")
-        return cls(**names)
+        return replace(usual or cls(), **names)
 
     def label(self, dimension: Dimension) -> str:
         """Return the column of a dimension's labels."""
@@ -196,7 +196,7 @@ def label_of(value: object) -> int | None:
 
 def read_triple(row: "Row", dimension: Dimension, columns: TripleColumns, *, needed: bool = False) -> Triple:
     """Return the triple of a row. With ``needed``, the columns that the dimension reads must exist."""
-    texts = [_text(row, columns.text(part), needed=needed and part in dimension.parts) for part in PARTS]
+    texts = [_text(row, columns.text(part), part, needed=needed and part in dimension.parts) for part in PARTS]
     column = columns.label(dimension)
     try:
         label = label_of(row.values.get(column))
@@ -211,8 +211,8 @@ def _name(row: "Row", column: str) -> str | None:
     return None if value is None or not str(value).strip() else str(value)
 
 
-def _text(row: "Row", column: str, *, needed: bool) -> str:
-    value = data.value_at(row, column) if needed else row.values.get(column)
+def _text(row: "Row", column: str, parameter: str, *, needed: bool) -> str:
+    value = data.value_at(row, column, parameter) if needed else row.values.get(column)
     if value is None:
         return ""
     if not isinstance(value, str):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
-    from bothways.retrieval.contents import EncoderIdentity, RowBatch
+    from bothways.retrieval.contents import EncoderIdentity, RowBatch, SourceColumns
     from bothways.retrieval.evaluation import (
         CandidateRanking,
         Candidates,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bothways.retrieval.search import SemanticSearch
 
 _MODULES = {
-    "contents": ("EncoderIdentity", "RowBatch"),
+    "contents": ("EncoderIdentity", "RowBatch", "SourceColumns"),
     "evaluation": (
         "CandidateRanking",
         "Candidates",
@@ -86,6 +86,7 @@ __all__ = [
     "RowBatch",
     "SearchIndex",
     "SemanticSearch",
+    "SourceColumns",
     "Weighted",
     "absent_documents",
     "check_available",

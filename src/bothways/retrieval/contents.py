@@ -59,6 +59,14 @@ class SearchPrompts:
         return f"{self.query!r} (queries) and {self.document!r} (documents)"
 
 
+@dataclass(frozen=True, slots=True)
+class SourceColumns:
+    """The columns of the rows that an index was built from, for rows that are added."""
+
+    text: tuple[str, ...]
+    id: str | None  # None if the texts were numbered
+
+
 # The similarities that an index can rank by; others are no inner product.
 INDEXED: tuple[SimilarityName, ...] = ("cosine", "dot")
 
@@ -135,6 +143,7 @@ class IndexContents(Generic[RepresentationT]):
     columns: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     language: str | None = DEFAULT_LANGUAGE  # the language of the stemmer of lexical search
     lexical: LexicalIndex | None = None  # the lexical index of the texts; None until a search needs it
+    source: SourceColumns | None = None  # None if unknown
 
     def next_number(self) -> int:
         """Return the highest numeric id plus 1, which is the id of the next row added without an id."""
@@ -262,7 +271,7 @@ def document_streams(
     for_text, for_id, for_fields = tee((_row(place, item) for place, item in enumerate(items)), 3)
     has_id = "id" in (first.values if isinstance(first, Row) else first)
     return (
-        (text_at(row, "text") for row in for_text),
+        (text_at(row, "text", "") for row in for_text),
         (_id(row) for row in for_id) if has_id else None,
         (_fields(row, has_id=has_id) for row in for_fields),
     )

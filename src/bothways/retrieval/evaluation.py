@@ -117,7 +117,12 @@ def read_candidates(
     """
     without = RowsWithoutLabel(label, unlabelled)
     rows = [
-        (row.where, text_at(row, query), text_at(row, passage), class_label(value_at(row, label)))
+        (
+            row.where,
+            text_at(row, query, "text_a"),
+            text_at(row, passage, "text_b"),
+            class_label(value_at(row, label, "label")),
+        )
         for row in read_rows(data)
         if not without.holds(row, BLANKS[number])
     ]

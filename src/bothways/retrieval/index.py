@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bothways.errors import InvalidInput
-from bothways.retrieval.contents import EncoderIdentity, IndexContents, RowBatch, collect, with_rows
+from bothways.retrieval.contents import EncoderIdentity, IndexContents, RowBatch, SourceColumns, collect, with_rows
 from bothways.retrieval.dense import DenseRetriever, Vectors, comparable_vectors
 from bothways.retrieval.index_files import read_index, write_index
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, Passage, check_available
@@ -132,6 +132,15 @@ class SearchIndex:
     def field_names(self) -> tuple[str, ...]:
         """The names of the fields that are stored with the texts."""
         return tuple(self._contents.columns)
+
+    @property
+    def source(self) -> SourceColumns | None:
+        """The columns of the rows that the texts were read from; None if unknown."""
+        return self._contents.source
+
+    @source.setter
+    def source(self, source: SourceColumns) -> None:
+        self._contents = replace(self._contents, source=source)
 
     @property
     def vectors_ND(self) -> npt.NDArray[np.floating]:

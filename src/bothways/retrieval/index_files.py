@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bothways.checkpoints.files import sha256_of
 from bothways.errors import CorruptCheckpoint, OutputExists, UnknownModel
 from bothways.reading import did_you_mean_path, parse_json, read_bytes
-from bothways.retrieval.contents import INDEXED, EncoderIdentity, IndexContents
+from bothways.retrieval.contents import INDEXED, EncoderIdentity, IndexContents, SourceColumns
 from bothways.retrieval.lexical import FILES, LexicalIndex, written_whole
 from bothways.retrieval.ranking import Scalar
 from bothways.storage import check_folder_free, held, new_file, new_folder, remove_leftovers
@@ -68,6 +68,7 @@ class Header(BaseModel):
     data: str
     files: dict[str, str]
     notes: tuple[str, ...] = ()  # for people who read the file; they follow from the other fields
+    source: SourceColumns | None = None
 
 
 def write_index(folder: Path, contents: IndexContents[DenseVectors], *, overwrite: bool) -> None:
@@ -198,7 +199,8 @@ def header_checksum(fields: Mapping[str, object]) -> str:
 
 
 def _header_text(header: Header) -> str:
-    fields = header.model_dump(mode="json")
+    # Earlier versions, which refuse unknown fields, read an index without this one.
+    fields = header.model_dump(mode="json", exclude={"source"} if header.source is None else None)
     return json.dumps({**fields, "checksum": header_checksum(fields)}, ensure_ascii=False, indent=2) + "\n"
 
 
@@ -231,6 +233,7 @@ def _write_data(folder: Path, data: str, contents: IndexContents[DenseVectors]) 
         data=data,
         files=files,
         notes=contents.encoder.notes(),
+        source=contents.source,
     )
 
 
@@ -252,7 +255,7 @@ def _read_contents(folder: Path, header: Header) -> IndexContents[DenseVectors]:
     documents = _read_vectors(data / VECTORS, (header.count, header.dimensions))
     ids, texts, columns = _read_records(data / RECORDS, header)
     lexical = _read_lexical(data / LEXICAL, header)
-    return IndexContents(documents, ids, texts, header.encoder, columns, header.language, lexical)
+    return IndexContents(documents, ids, texts, header.encoder, columns, header.language, lexical, header.source)
 
 
 def _write_records(path: Path, contents: IndexContents[DenseVectors]) -> None:

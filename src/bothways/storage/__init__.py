@@ -12,6 +12,7 @@ from bothways.storage.output import check_folder_free as check_folder_free
 from bothways.storage.output import check_folder_place as check_folder_place
 from bothways.storage.output import disk_errors as disk_errors
 from bothways.storage.output import give_usual_mode as give_usual_mode
+from bothways.storage.output import is_opened_by_caller as is_opened_by_caller
 from bothways.storage.output import is_stream as is_stream
 from bothways.storage.output import move_folder as move_folder
 from bothways.storage.output import new_file as new_file

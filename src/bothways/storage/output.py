@@ -49,7 +49,8 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
     named = Path(path)
     check_file_free(named, overwrite=overwrite)
     mode, encoding, newline = ("wb", None, None) if binary else ("w", "utf-8", "")
-    if is_stream(named):
+    if is_stream(named) or is_opened_by_caller(named):
+        mode = mode if is_stream(named) else mode.replace("w", "a")  # after ">> file" in a shell
         with disk_errors(named, named), named.open(mode, encoding=encoding, newline=newline) as direct:
             yield direct
         return
@@ -211,10 +212,10 @@ def check_folder_place(path: str | os.PathLike[str]) -> None:
         )
 
 
-def check_file_writable(path: str | os.PathLike[str]) -> None:
-    """Raise the errors that `new_file` would raise, before the output is computed; existing files are allowed."""
+def check_file_writable(path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+    """Raise the errors that `new_file` would raise, before the output is computed."""
     named = Path(path)
-    check_file_free(named, overwrite=True)
+    check_file_free(named, overwrite=overwrite)
     if is_stream(named):
         if not os.access(named, os.W_OK):
             raise not_permitted(named, os.strerror(errno.EACCES))
@@ -238,6 +239,11 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
+def is_opened_by_caller(path: str | os.PathLike[str]) -> bool:
+    """Return True for /dev/stdout and the like, which are files after ``> file`` in a shell."""
+    return re.match(r"/dev/(std(out|err)$|fd/)|/proc/(self|\d+)/fd/", str(path)) is not None
+
+
 def check_file_free(target: Path, *, overwrite: bool) -> None:
     """Raise OutputExists or InvalidInput if ``target`` is a folder, disk or socket, or a file not to be overwritten."""
     if target.is_dir():
@@ -249,7 +255,7 @@ def check_file_free(target: Path, *, overwrite: bool) -> None:
             f"the output {str(target)!r} is a disk or a socket: expected a file, a pipe or a device such as /dev/null. "
             "Choose another path."
         )
-    if target.exists() and not overwrite:
+    if target.exists() and not overwrite and not is_opened_by_caller(target):
         raise OutputExists(_already_there(target, "file"))
 
 

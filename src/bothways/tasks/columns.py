@@ -172,7 +172,8 @@ class TwoTextColumns:
     def read(self, row: Row) -> tuple[str, str]:
         """Return both texts of a row."""
         first, second = self.input_columns
-        return text_at(row, first), text_at(row, second)
+        names = (each.name for each in fields(self))
+        return text_at(row, first, next(names)), text_at(row, second, next(names))
 
     def check(self, number: int, value: object) -> tuple[str, str]:
         """Return a tuple or list of two texts as a tuple."""

@@ -14,7 +14,8 @@ from bothways.errors import BothwaysError, InvalidInput
 from bothways.lazy import imported
 from bothways.progress import phase
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
-from bothways.tasks.embedding.spec import EMBEDDING
+from bothways.tasks.columns import AnyColumns, stored_columns
+from bothways.tasks.embedding.spec import EMBEDDING, stored_kind
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
@@ -98,11 +99,27 @@ def task_of(folder: Path) -> str:
 
 def stored_task(folder: Path) -> str | None:
     """Return the task named in ``bothways.json``, if there is one."""
+    stored = _stored_in(folder).get("task")
+    return stored if isinstance(stored, str) else None
+
+
+def _stored_in(folder: Path) -> Mapping[str, object]:
     from bothways.checkpoints.files import read_json
     from bothways.checkpoints.schema import OURS
 
-    stored = read_json(folder / OURS).get("task") if (folder / OURS).is_file() else None
-    return stored if isinstance(stored, str) else None
+    return read_json(folder / OURS) if (folder / OURS).is_file() else {}
+
+
+def stored_columns_in(folder: Path) -> AnyColumns | None:
+    """Return the columns that the model in a folder, or its first task, was trained on; None if it names no task."""
+    match _stored_in(folder):
+        case {"heads": [{"task": str(name), "card": dict(card)}, *_]} | {"task": str(name), "card": dict(card)}:
+            pass
+        case _:
+            return None
+    if name == EMBEDDING.name:
+        return stored_kind(card)
+    return stored_columns(card, SPECS[name].columns) if name in SPECS else None
 
 
 def task_of_heads(folder: Path) -> str | None:

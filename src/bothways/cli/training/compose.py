@@ -9,6 +9,7 @@ from bothways.choices import Method, Unlabelled
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import print_json
+from bothways.cli.training.run import evaluate_next
 from bothways.errors import OutputExists, UnreadColumn
 from bothways.storage import check_folder_free
 
@@ -26,7 +27,8 @@ Examples:
 
 @opt.command(_EXAMPLE, columns=opt.column_options())
 def ensemble(
-    *runs: str,
+    models: opt.Models,
+    *,
     output: Path,
     method: Method = "mean",
     calibrate: opt.File | None = None,
@@ -38,7 +40,7 @@ def ensemble(
     quiet: opt.Quiet = False,
     columns: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
-    model: opt.ModelOptions = opt.ANY_MODEL,
+    opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Combine trained models of one task into an ensemble.
 
@@ -46,8 +48,8 @@ def ensemble(
     folders of the models, which must stay where they are. By default, each model reads texts as in its training.
 
     Args:
-        runs: Folders of at least two models that classify texts or pairs with the same labels, tag words with the same
-            tags, or answer questions.
+        models: Folders of models that classify texts or pairs with the same labels, tag words with the same tags, or
+            answer questions; at least two.
         output: Folder for the ensemble.
         method: How to combine predictions: mean of the models' probabilities, majority vote, or stacked, a small
             regression on their log-probabilities (not for question answering).
@@ -56,8 +58,8 @@ def ensemble(
         unlabelled: Refuse calibration rows that have no label (error), or leave them out (drop).
         overwrite: Replace an existing ensemble at the output.
     """
-    if len(runs) < 2:
-        raise opt.usage_error(f"expected the folders of at least 2 models, got {len(runs)}.")
+    if len(models) < 2:
+        raise opt.usage_error(f"expected the folders of at least 2 models, got {len(models)}.")
     if method == "stacked" and calibrate is None:
         raise opt.usage_error("--method stacked is fitted on held-out rows: give some with --calibrate.")
     check_folder_free(output, overwrite=overwrite)
@@ -67,13 +69,13 @@ def ensemble(
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
     try:
         made = compose.Ensemble.of(
-            runs,
+            models,
             method=method,
             calibrate=inputs.optional_source(calibrate, file),
             columns=opt.given_of(columns),
             unlabelled=unlabelled,
             show_progress=False if quiet else None,
-            **inputs.open_options(reading, model),
+            **inputs.open_options(reading, opening),
         )
     except UnreadColumn as error:
         raise opt.usage_error(str(error)) from error
@@ -82,14 +84,13 @@ def ensemble(
     if json:
         print_json({"output": str(output), **made.facts()})
         return
-    _describe(made, method, len(runs), output)
+    _describe(made, method, len(models), output, evaluate_next(calibrate, file))
 
 
-def _describe(ensemble: "Ensemble", method: Method, members: int, output: Path) -> None:
+def _describe(ensemble: "Ensemble", method: Method, members: int, output: Path, next_step: str) -> None:
     temperature = "none" if ensemble.temperature is None else f"{ensemble.temperature.value:.3f}"
     threshold = ensemble.facts().get("no_answer_threshold")
     print(f"members      {members}\nmethod       {method}\ntemperature  {temperature}")
     if isinstance(threshold, float):
         print(f"threshold    {threshold:.3f}")
-    print(f"saved in     {output}")
-    print(f"next         bothways evaluate {shlex.quote(str(output))} --data test.csv  # your labelled test rows")
+    print(f"saved in     {output}\nnext         {next_step.replace('{}', shlex.quote(str(output)))}")

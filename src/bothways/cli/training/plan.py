@@ -26,7 +26,6 @@ Example:
 @opt.command(_COST_EXAMPLE)
 def cost(
     model: str,
-    /,
     *,
     batch: opt.PositiveInt = 8,
     length: opt.PositiveInt = 128,
@@ -91,7 +90,8 @@ Example:
 
 @opt.command(_COMPARE_EXAMPLE)
 def compare_models(
-    *names: str,
+    names: opt.Models = (),
+    *,
     lengths: tuple[opt.PositiveInt, ...] = (32, 128, 512),
     batch: opt.PositiveInt = 8,
     seconds: opt.PositiveFloat = 0.5,

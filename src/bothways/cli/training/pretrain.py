@@ -2,10 +2,14 @@
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from bothways import checkpoints, pretraining, tasks
 from bothways.choices import RecipeName, RecipeScale, Unlabelled
@@ -42,12 +46,12 @@ Example:
 
 @opt.command(_ADAPT_EXAMPLE, training=runs.TRAINING)
 def adapt(
-    *,
     model: runs.BaseModel,
+    *,
     data: opt.File,
     output: runs.OutputFolder,
     validation: opt.File | None = None,
-    text: opt.TextColumns = opt.TEXT,
+    text: opt.TrainedTextColumns = None,
     file: opt.FileOptions = opt.ANY_FILE,
     run: runs.RunOptions = runs.DEFAULT_RUN,
     training: object = None,
@@ -72,9 +76,10 @@ def adapt(
         if not task.has_head:
             note(f"{model} has no masked LM head: a new one is initialised from its token embeddings.")
         held_out = inputs.optional_source(validation, file)
-        return task, task.fit(inputs.labelled_source(data, file), validation=held_out, text=text, **options)
+        columns = inputs.text_columns(text, inputs.trained_columns(model, opening))
+        return task, task.fit(inputs.labelled_source(data, file), validation=held_out, text=columns, **options)
 
-    return runs.train_and_save(output, training, run, fit, runs.TRAIN_NEXT)
+    return runs.train_and_save(output, training, run, fit, runs.train_next(data, file))
 
 
 _DISTILL_EXAMPLE = f"""\
@@ -105,8 +110,8 @@ _DISTILLING = runs.training_group(
 # --tokens is the length of the training here; taggers read the column of words that they were trained on.
 @opt.command(_DISTILL_EXAMPLE, columns=opt.column_options(without=runs.TOKENS.name), training=_DISTILLING)
 def distill(
+    teacher: Annotated[str, Parameter(name=("--teacher", "--model"))],
     *,
-    teacher: str,
     data: opt.Names,
     output: runs.OutputFolder,
     layers: opt.PositiveInt | None = None,
@@ -156,11 +161,12 @@ def distill(
         source: dict[str, Any] = {"revision": model.revision, "device": model.device, "download": model.download}
         source["allow_pickle"] = model.allow_pickle
         distiller = pretraining.Distiller.from_pretrained(teacher, layers=layers, length=length, **source)
-        tokenizer, text = distiller.student.model.tokenizer, names.get("text", opt.TEXT)
+        tokenizer = distiller.student.model.tokenizer
+        text = inputs.text_columns(names.get("text"), inputs.trained_columns(teacher, model))
         corpus = _corpus(data, output, tokenizer, text, file, quiet=run.quiet)
         return distiller, distiller.fit(corpus, batch_warmup=warmup, **options)
 
-    return runs.train_and_save(output, training, run, fit, _after_distilling)
+    return runs.train_and_save(output, training, run, fit, partial(_after_distilling, data[0], file))
 
 
 def _rows(data: opt.Names, file: opt.FileOptions) -> Source:
@@ -180,12 +186,12 @@ def _check_raw(teacher: str, columns: Mapping[str, object], validation: str | No
         )
 
 
-def _after_distilling(distiller: "Distiller | TaskDistiller") -> str:
+def _after_distilling(data: str, file: opt.FileOptions, distiller: "Distiller | TaskDistiller") -> str:
     if not isinstance(distiller, pretraining.Distiller):
-        return runs.EVALUATE_NEXT
+        return runs.evaluate_next(data, file)
     if distiller.embeds:
-        return "bothways search build --model {} --data texts.jsonl --output runs/index"
-    return runs.TRAIN_NEXT
+        return f"bothways search build --model {{}} --data {shlex.quote(data)} --output runs/index"
+    return runs.train_next(data, file)
 
 
 _PRETRAIN_EXAMPLE = f"""\
@@ -254,7 +260,7 @@ def pretrain(
         corpus = _corpus(data, output, opened, text, file, quiet=run.quiet)
         return pretrainer, pretrainer.fit(corpus, batch_warmup=warmup, **options)
 
-    return runs.train_and_save(output, training, run, fit, runs.TRAIN_NEXT)
+    return runs.train_and_save(output, training, run, fit, runs.train_next(data[0], file))
 
 
 def _corpus(
@@ -273,7 +279,7 @@ def _corpus(
     if len(data) == 1 and (Path(data[0]) / MANIFEST).is_file():
         return TokenCorpus.open(data[0])
     files = [(str(each.absolute()), each.stat().st_size, each.stat().st_mtime_ns) for each in corpus_files(data)]
-    identity = files, text, file, tokenizer.encoding_digest
+    identity = files, text, file.format, file.encoding, tokenizer.encoding_digest
     key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
     folder = output.with_name(f"{output.name}.shards") / key
     workers = current_workers()

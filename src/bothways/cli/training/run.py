@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from cyclopts import Parameter
 
 from bothways import compose, pretraining, tasks
+from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, complain, interrupted_code, note, print_json
 from bothways.cli.training.folders import RunFolders
@@ -111,9 +112,15 @@ class BatchOptions:
 
 FULL_BATCH = BatchOptions()
 
-# Commands to suggest after most trainings, and after a training on raw text.
-EVALUATE_NEXT = "bothways evaluate {} --data test.csv  # your labelled test rows"
-TRAIN_NEXT = "bothways train classification --model {} --train train.jsonl --output runs/new"
+
+def evaluate_next(data: str | None, file: opt.FileOptions, more: str = "") -> str:
+    """Return the command to suggest after most trainings: an evaluation on rows in the format of the data."""
+    return f"bothways evaluate {{}}{more} --data {inputs.like('test', data, file)}  # your labelled test rows"
+
+
+def train_next(data: str | None, file: opt.FileOptions) -> str:
+    """Return the command to suggest after a training on raw text."""
+    return f"bothways train classification --model {{}} --train {inputs.like('train', data, file)} --output runs/new"
 
 
 def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", next_step: "NextStep") -> int:
@@ -264,7 +271,7 @@ def _print_summary(
     lines += [f"note         {each}" for each in notes]
     lines += [f"look at      {each}" for each in record.look_at]
     command = next_step if isinstance(next_step, str) else next_step(task)
-    lines += [f"saved in     {saved}", f"next         {command.format(shlex.quote(str(saved)))}"]
+    lines += [f"saved in     {saved}", f"next         {command.replace('{}', shlex.quote(str(saved)))}"]
     print("\n".join(lines))
 
 

@@ -1,8 +1,10 @@
 """``bothways train``: a command for each task, made from its declaration, and one for multi-task training."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import App, Parameter
@@ -17,7 +19,7 @@ from bothways.confidence.confidence import ConfidenceOptions
 from bothways.data import Row, Source
 from bothways.tasks import embedding
 from bothways.tasks.columns import renamed
-from bothways.tasks.embedding.spec import NAMES, EmbeddingColumns, kind_of
+from bothways.tasks.embedding.spec import NAMES, EmbeddingColumns, PlainTexts, kind_of
 from bothways.tasks.registry import SPECS, task_class
 from bothways.tasks.spec import NamedLabelData, TaskSpec
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from bothways.compose.multitask.data import Sampling as Sampler
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.embedding import PlainLoss
+    from bothways.tasks.task import AnyTask
     from bothways.training.options import TrainingArguments
     from bothways.training.state import TrainingRecord
 
@@ -63,8 +66,8 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
     embeds = spec.name == "embedding"
 
     def train(
-        *,
         model: runs.BaseModel,
+        *,
         train: opt.File,
         output: runs.OutputFolder,
         validation: Annotated[opt.File | None, Parameter(help=f"Held-out rows. Default: {spec.held_out}.")] = None,
@@ -104,7 +107,12 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
                     task.fit_threshold(others)
             return task, record
 
-        return runs.train_and_save(output, training, run, fit, runs.EVALUATE_NEXT)
+        def next_step(task: "AnyTask") -> str:
+            if isinstance(task.columns, PlainTexts):  # without labels
+                return f"bothways search build --model {{}} --data {shlex.quote(train)} --output runs/index"
+            return runs.evaluate_next(train, file)
+
+        return runs.train_and_save(output, training, run, fit, next_step)
 
     train.__doc__ = _help(spec)
     made = opt.command(_example(spec), name=name or spec.name.replace("_", "-"), **_groups(spec))(train)
@@ -197,7 +205,7 @@ def _with_loss(
     dimensions = settings.pop("matryoshka", None)
     named = {name: value for name, value in fitting.items() if name in NAMES}
     if "teacher" not in settings and not named:
-        source, columns = embedding.with_usual_kind(source)
+        source, columns = embedding.with_usual_kind(source, embedder.columns)
         fitting = {**fitting, "columns": columns}
     with opt.as_usage_error(*fitting):
         kind = fitting.get("columns") or kind_of(**named, teacher="teacher" in settings)
@@ -261,8 +269,8 @@ class _TaskWords:
 
 @opt.command(_MULTITASK_EXAMPLE, training=runs.TRAINING)
 def multitask(
-    *,
     model: runs.BaseModel,
+    *,
     task: Annotated[tuple[str, ...], Parameter(negative=())],
     output: runs.OutputFolder,
     validation: tuple[str, ...] = (),
@@ -317,13 +325,13 @@ def multitask(
         data = {name: _task_data(each, held_out.get(name), file, labelled) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
-    return runs.train_and_save(output, training, run, fit, _next_step)
+    return runs.train_and_save(output, training, run, fit, partial(_next_step, words, file))
 
 
-def _next_step(model: "MultiTask") -> str:
+def _next_step(words: Mapping[str, _TaskWords], file: opt.FileOptions, model: "MultiTask") -> str:
     # Tasks that read the same column of labels cannot be evaluated on the same rows.
-    one = "{}" if model.fitted.columns.has_own_label_columns else f"{{}} --task {next(iter(model.parts))}"
-    return runs.EVALUATE_NEXT.format(one)
+    (name, first), *_ = words.items()
+    return runs.evaluate_next(first.file, file, "" if model.fitted.columns.has_own_label_columns else f" --task {name}")
 
 
 def _split_name(word: str, option: str) -> tuple[str, str]:

@@ -101,14 +101,16 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
 
         If no columns are named, the columns of the first row determine the kind of rows to train on: ``text_a``,
         ``text_b`` and ``score``; ``anchor`` and ``positive``, optionally with ``negative`` or ``negative_1``,
-        ``negative_2``, ...; or ``text`` and ``label``.
+        ``negative_2``, ...; or ``text`` and ``label``; else those of the training before.
         """
         named = any(options.get(name) is not None for name in ("columns", *NAMES))
         if labels is None and not named and not _has_teacher(options.get("loss")):
             from bothways.tasks.heads.splits import split_fit_options
 
             split_fit_options(self, options)  # refuse unknown options before the data are read
-            data, options["columns"] = with_usual_kind(data)
+            data, options["columns"] = with_usual_kind(data, self.columns)
+        elif labels is not None and not named:
+            options["columns"] = self.spec.columns
         return super().fit(data, labels, validation=validation, **options)
 
     def _columns_of(
@@ -286,8 +288,12 @@ class AnsweringEmbedder(AnsweringTask):
 
     @override
     def read(self, rows: Iterable[Row]) -> list[object]:
-        """Return the texts in the column ``text`` of rows."""
-        return [text_at(row, ("text",)) for row in rows]
+        """Return the texts of rows, in the columns of labelled or plain texts of the training, else in ``text``."""
+        match self.fitted.columns:
+            case LabelledTexts(text=columns) | PlainTexts(text=columns):
+                return [text_at(row, columns, "") for row in rows]
+            case _:
+                return [text_at(row, "text", "") for row in rows]
 
     @override
     def neutral(self, texts: Sequence[str]) -> list[object]:

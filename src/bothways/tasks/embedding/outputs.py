@@ -53,8 +53,10 @@ class EmbeddingRow:
     given: object = None  # the label before the conversion
 
 
-def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source, EmbeddingColumns]:
-    """Return a source and the kind of its rows, which the columns of the first row determine.
+def with_usual_kind(
+    source: Source | Iterable[Any], otherwise: EmbeddingColumns | None = None
+) -> tuple[Source, EmbeddingColumns]:
+    """Return a source and the kind of its rows, which the columns of the first row determine, or else ``otherwise``.
 
     Standard input and open streams can be read only once, so they are returned as lists of rows.
     """
@@ -64,7 +66,7 @@ def with_usual_kind(source: Source | Iterable[Any]) -> tuple[Source, EmbeddingCo
             kept = list(data.read_rows(source))
         case _ if hasattr(source, "readline"):
             kept = list(data.read_rows(source))
-    return kept, usual_kind(next(data.read_rows(kept)).values)
+    return kept, usual_kind(next(data.read_rows(kept)).values, otherwise)
 
 
 def read_embedding_rows(
@@ -78,8 +80,8 @@ def read_embedding_rows(
     for row in data.read_rows(source):
         if name and without.holds(row, BLANKS.get(columns.converter, BLANK)):
             continue
-        texts = tuple(data.text_at(row, column) for column in columns.texts)
-        given = data.value_at(row, name) if name else None
+        texts = tuple(data.text_at(row, column, columns.argument_of(column)) for column in columns.texts)
+        given = data.value_at(row, name, columns.part) if name else None
         try:
             label = columns.convert(given)
         except InvalidInput as error:

@@ -65,10 +65,15 @@ class RowColumns:
         first, second = self.texts[:2]
         return str(first), str(second)
 
+    def argument_of(self, column: str | tuple[str, ...]) -> str:
+        """Return the name of the argument that names a column."""
+        named = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return next(name for name, value in named if column == value or (type(value) is tuple and column in value))
+
     def read(self, row: Row) -> tuple[str, str]:
         """Return the two texts of a row that are compared."""
         first, second = self.input_columns
-        return text_at(row, first), text_at(row, second)
+        return text_at(row, first, self.argument_of(first)), text_at(row, second, self.argument_of(second))
 
     def check(self, number: int, value: object) -> tuple[str, str]:
         """Validate a tuple or list of two texts; return it as a pair."""
@@ -223,8 +228,8 @@ def kind_of(*, teacher: bool = False, **names: object) -> EmbeddingColumns:
     return columns
 
 
-def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
-    """Return the kind of rows whose default columns are among these names; scored pairs if no kind fits.
+def usual_kind(there: Iterable[str], otherwise: EmbeddingColumns | None = None) -> EmbeddingColumns:
+    """Return the kind of rows whose default columns are among these names; if no kind fits, ``otherwise``.
 
     >>> usual_kind(["anchor", "positive", "negative_1", "negative_2"])
     Triplets(anchor='anchor', positive='positive', negative=('negative_1', 'negative_2'))
@@ -236,7 +241,7 @@ def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
         numbered = {name: int(found[1] or 0) for name in names if (found := _NEGATIVE.fullmatch(name))}
         negatives = tuple(sorted(numbered, key=lambda name: (numbered[name], name)))
         return Triplets(negative=negatives) if negatives else Pairs()
-    return LabelledTexts() if {"text", "label"} <= names else ScoredPairs()
+    return LabelledTexts() if {"text", "label"} <= names else otherwise or ScoredPairs()
 
 
 def stored_kind(card: Mapping[str, object]) -> EmbeddingColumns:

@@ -47,13 +47,17 @@ class Fittable(Protocol):
     spec: TaskSpec
 
     @property
+    def columns(self) -> AnyColumns:
+        """The columns that it reads by default."""
+
+    @property
     def _columns_of(self) -> Callable[..., tuple[AnyColumns, dict[str, object]]]:
         """The function that returns the columns of a call and its other options."""
 
 
 def split_fit_options(task: Fittable, options: Mapping[str, object]) -> tuple[AnyColumns, object, TrainingOptions]:
     """Split the arguments of ``task.fit`` into columns, the task's own options, and training options."""
-    columns, rest = task._columns_of(task.spec.columns, as_regression(task.spec, options))
+    columns, rest = task._columns_of(task.columns, as_regression(task.spec, options))
     own, training = training_options(task.spec, columns, rest, f"{type(task).__name__}.fit()")
     return columns, own, training
 

@@ -168,7 +168,7 @@ class ChoiceLabel:
     @classmethod
     def of(cls, row: Row, columns: ChoiceColumns) -> Self:
         """Read a row, and find the choices that its label may name."""
-        value, label = columns.read(row), value_at(row, columns.label)
+        value, label = columns.read(row), value_at(row, columns.label, "label")
         found: dict[LabelRule, int] = {}
         match label:
             case bool():

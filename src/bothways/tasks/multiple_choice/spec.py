@@ -32,12 +32,12 @@ class ChoiceColumns:
 
     def read(self, row: Row) -> tuple[str, tuple[str, ...]]:
         """Return context and choices of a row."""
-        context = text_at(row, self.context)
+        context = text_at(row, self.context, "context")
         if len(self.choices) > 1:
-            return context, tuple(text_at(row, column) for column in self.choices)
+            return context, tuple(text_at(row, column, "choices") for column in self.choices)
         return self._checked(
             context,
-            list_at(row, self.choices[0], "Write the choices as a JSON list"),
+            list_at(row, self.choices[0], "Write the choices as a JSON list", "choices"),
             f"{row.where}: {self.choices[0]!r}",
         )
 

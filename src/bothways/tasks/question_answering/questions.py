@@ -48,7 +48,7 @@ def read_questions(source: Source, columns: QuestionColumns, unlabelled: Unlabel
         if without.holds(named):
             continue
         text = columns.read(named)
-        answers = _answers(value_at(named, columns.answers), f"{where}: {columns.answers!r}")
+        answers = _answers(value_at(named, columns.answers, "answers"), f"{where}: {columns.answers!r}")
         for answer in answers:
             _check(answer, text[1], where)
         questions.append(Example(text, answers, row.number, where))
