@@ -21,8 +21,8 @@ from bothways import (
     open_trained,
 )
 from bothways.errors import CorruptCheckpoint
+from bothways.tasks.card import CONSTANTS
 from bothways.tasks.heads import training as head_training
-from bothways.tasks.heads.baseline import CONSTANTS
 from bothways.tasks.heads.training import APART, CONTINUED, LINEAR
 from bothways.training.objective import Baseline
 from contract_cases import pair_rows, rows, write_embedder
@@ -134,7 +134,7 @@ def test_the_base_model_is_found_beside_the_model_and_only_if_it_is_unchanged(
     moved, saved, work, tmp_path, monkeypatch
 ):
     folder, data = moved("single"), rows("single")
-    monkeypatch.setattr("bothways.tasks.heads.baseline.locate", None)  # a folder is no name of the hub
+    monkeypatch.setattr("bothways.tasks.card.locate", None)  # a folder is no name of the hub
     stored = json.loads((folder / "bothways.json").read_text())["baseline"]
     edit_stored(folder, {**stored, "base": {**stored["base"], "name": "base"}})  # relative to a folder above the model
     hidden = work / "base hidden"
@@ -154,7 +154,7 @@ def test_the_base_model_is_found_beside_the_model_and_only_if_it_is_unchanged(
 
 @pytest.mark.parametrize("case", ["single", "multi", "regression", "tags"])
 def test_without_the_base_model_the_baseline_is_the_best_constant(moved, saved, monkeypatch, case):
-    monkeypatch.setattr("bothways.tasks.heads.baseline.BaseModel.located", lambda _: None)
+    monkeypatch.setattr("bothways.tasks.card.BaseModel.located", lambda _: None)
     data = CASES[case][1]
     report = open_trained(saved(case)[0], device="cpu").evaluate(data, resamples=5)
     found = {name: each.first.value for name, each in report.baseline.metrics.items()}

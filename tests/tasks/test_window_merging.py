@@ -11,7 +11,8 @@ from hypothesis.extra.numpy import arrays
 from bothways.errors import InvalidInput
 from bothways.tasks import TextClassifier
 from bothways.tasks.backend import stored_windows
-from bothways.tasks.scores import MERGES, check_merge, merge_windows
+from bothways.tasks.classification.outputs import merge_windows
+from bothways.tasks.scores import MERGES, check_merge
 from classifier_cases import rows
 
 QUICK = {"epochs": 1, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}

@@ -21,7 +21,7 @@ from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import OperatingPoint, Report
 from bothways.evaluation.thresholds import operating_point
 from bothways.lazy import imported
-from bothways.tasks.heads.baseline import CONSTANTS
+from bothways.tasks.card import CONSTANTS
 from bothways.tasks.heads.targets import without_thresholds
 from bothways.tasks.outputs import AnyOutputs, TrainedHead, logits_of_all, score_inputs, scores_of_others
 from bothways.tasks.scores import BaselineScores, ScoredRows, Scores, texts_read
@@ -30,8 +30,6 @@ from bothways.tasks.task import AnyTask, InputT, PredictionT, Task, TrainedT
 
 if TYPE_CHECKING:
     from bothways.evaluation.comparison import ComparisonReport
-
-_MEASURED = "bothways.tasks.heads.measured_baseline"
 
 
 def baseline_scores(
@@ -47,7 +45,7 @@ def baseline_scores(
     if saved.base is not None:
         if (located := saved.base.located()) is not None:
             # Only this needs torch.
-            opened: TrainedHead = imported(f"{_MEASURED}:open_baseline")(saved, located, model)
+            opened: TrainedHead = imported("bothways.tasks.heads.linear_start:open_baseline")(saved, located, model)
             of = "evaluating the baseline"
             scores = score_inputs(opened, rows.inputs, description=of, show_progress=show_progress)
             return {"": BaselineScores(saved.name, partial(opened.outputs.outcomes, scores, rows.truth))}

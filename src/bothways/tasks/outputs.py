@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bothways.choices import HeadName
     from bothways.data import Example, Row, Source
     from bothways.evaluation.outcomes import Outcomes
-    from bothways.tasks.heads.baseline import SavedBaseline
+    from bothways.tasks.card import SavedBaseline
     from bothways.tasks.heads.diagnostics import LabelIssue
     from bothways.tasks.heads.targets import Target
     from bothways.text import EncodedText, TextTokenizer
@@ -312,7 +312,7 @@ def stored_baseline(stored: Stored, folder: Path) -> SavedBaseline | None:
     """Return the baseline of the model in a folder; None for a model that was saved without one."""
     if stored.baseline is None:
         return None
-    found: SavedBaseline = imported("bothways.tasks.heads.baseline:SavedBaseline").read(stored.baseline, folder)
+    found: SavedBaseline = imported("bothways.tasks.card:SavedBaseline").read(stored.baseline, folder)
     return found
 
 

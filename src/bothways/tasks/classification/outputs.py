@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from bothways.checkpoints.schema import (
@@ -52,7 +53,7 @@ from bothways.tasks.heads.targets import (
     uncalibrated_target,
 )
 from bothways.tasks.outputs import Outputs, logits_of_all
-from bothways.tasks.scores import Scores, TokensRead, check_merge, merge_windows, texts_read
+from bothways.tasks.scores import Scores, TokensRead, check_merge, texts_read
 from bothways.tasks.spec import NamedLabelData, options_of
 from bothways.text.windows import Text
 
@@ -223,6 +224,38 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         own |= {"vector_labels": list(reading.vector_labels)} if reading.vector_labels else {}
         own |= {"normalise_labels": True} if reading.normalise else {}
         return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
+
+
+def merge_windows(
+    rows_WK: NDArray[np.floating], lengths_W: NDArray[np.int64], merge: Merge, outputs: int
+) -> NDArray[np.float64]:
+    """Merge the rows of a text's windows (W, K) into one (K); a row has ``outputs`` logits, then hidden states."""
+    rows = rows_WK.astype(np.float64)
+    merged_K: NDArray[np.float64]
+    match merge:
+        case "first":
+            merged_K = rows[0]
+        case "max":
+            merged_K = rows.max(axis=0)
+        case "maxp":
+            merged_K = rows[_most_probable(rows[:, :outputs])]
+        case "mean":
+            merged_K = rows.sum(axis=0) / len(rows)
+        case "weighted_mean":
+            merged_K = (rows * lengths_W[:, None]).sum(axis=0) / lengths_W.sum()
+    return merged_K
+
+
+def _most_probable(logits_WC: NDArray[np.float64]) -> int:
+    """Return the window in which the last output has the highest odds.
+
+    MaxP of Dai and Callan (2019), "Deeper text understanding for IR with contextual neural language modeling": a
+    document is as relevant as its most relevant passage.
+    """
+    odds_W = logits_WC[:, -1]
+    if logits_WC.shape[1] > 1:
+        odds_W = odds_W - np.logaddexp.reduce(logits_WC[:, :-1], axis=1)
+    return int(odds_W.argmax())
 
 
 def read_labelled(

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bothways.checkpoints import PretrainedEncoder
+    from bothways.tasks.card import SavedBaseline
     from bothways.tasks.embedding.vector_model import VectorModel
-    from bothways.tasks.heads.baseline import SavedBaseline
     from bothways.tasks.torch_backend import TorchBackend
 
 Vectors: TypeAlias = NDArray[np.float32]

@@ -17,7 +17,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.regression import agreement_outcomes, undefined_correlation
 from bothways.progress import stage
 from bothways.tasks.backend import stored_windows
-from bothways.tasks.card import CardMetrics, DataUsed, optimistic, unmeasured, written_card
+from bothways.tasks.card import BaseModel, CardMetrics, DataUsed, SavedBaseline, optimistic, unmeasured, written_card
 from bothways.tasks.embedding.losses import (
     CoSENT,
     Distillation,
@@ -59,7 +59,6 @@ from bothways.tasks.embedding.spec import (
     Triplets,
 )
 from bothways.tasks.embedding.trained import TrainedEmbedder
-from bothways.tasks.heads.baseline import BaseModel, SavedBaseline
 from bothways.tasks.heads.diagnostics import notes_on_training
 from bothways.tasks.heads.splits import TrainingData, hold_out, hold_out_pairs
 from bothways.tasks.opening import with_weights

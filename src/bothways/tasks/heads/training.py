@@ -28,8 +28,14 @@ from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
 from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contrastive_warmup
 from bothways.tasks.heads.diagnostics import FEW_UPDATES, notes_on_training
 from bothways.tasks.heads.learner import AnyLearner
-from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
-from bothways.tasks.heads.measured_baseline import MeasuredBaseline, saved_baseline
+from bothways.tasks.heads.linear_start import (
+    STRENGTH,
+    LinearStart,
+    MeasuredBaseline,
+    held_out_scores,
+    saved_baseline,
+    start_head,
+)
 from bothways.tasks.heads.objective import (
     MIN_TOKENS,
     MIN_UPDATES,
