@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from bothways.progress import phase, progress, reporting
+from bothways.progress import figure, phase, progress, reporting
 
 
 class Terminal(io.StringIO):
@@ -116,3 +116,17 @@ def test_a_full_log_does_not_end_the_work(stderr):
     stderr(Full)
     with reporting(lines=True):
         phase("calibrating")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        *[(0.91234, "0.9123"), (0.0, "0.0000"), (0.00123, "0.0012"), (0.000123456, "0.000123"), (1.5e-7, "1.5e-07")],
+        *[(-2e-9, "-2e-09"), (123456.7, "123456.7000"), (3.25e12, "3.25e+12"), (float("nan"), "nan")],
+    ],
+)
+def test_small_and_large_figures_keep_their_digits(value, shown):
+    assert figure(value) == shown
+    assert figure(value, sign=True) == (shown if shown.startswith("-") else f"+{shown}")
+    assert figure(0.0123, 3) == "0.012"
+    assert figure(0.00123, 3) == "0.00123"

@@ -32,6 +32,18 @@ class Progress(Protocol):
         """Print a permanent line, such as the result of an epoch."""
 
 
+def figure(value: float, places: int = 4, *, sign: bool = False) -> str:
+    """Format a number with this many decimal places; with three significant digits if it is small or very large.
+
+    >>> figure(0.91234), figure(1.5e-7), figure(0.5, 3, sign=True), figure(0.0)
+    ('0.9123', '1.5e-07', '+0.500', '0.0000')
+    """
+    plus = "+" if sign else ""
+    if value and not 10 ** (1 - places) <= abs(value) < 1e7:
+        return f"{value:{plus}.3g}"
+    return f"{value:{plus}.{places}f}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Reporting:
     show: bool | None = None

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bothways.data import read_rows
-from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
+from bothways.data import Row, read_rows
+from bothways.errors import EmptyInput, InvalidInput, NotFitted, TrainingDiverged
 from bothways.explain import attribute, input_gradients
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.heads import training as head_training
@@ -201,11 +201,26 @@ def test_a_table_is_read_by_its_columns(trained, name, library):
 @every_task
 def test_what_is_no_input_is_refused(trained, name):
     model = trained(name)
-    for bad in (5, None, b"w5"):
+    for bad in (5, None, b"w5", {"w5"}):
         with pytest.raises(
             InvalidInput, match=rf"^expected {model.columns.one}, or a list of (such|them).*{type(bad).__name__}"
         ):
             model.predict(bad)
+
+
+@every_task
+def test_a_text_without_a_visible_character_is_an_empty_one(trained, name):
+    columns, asked = trained(name).columns, CASES[name].questions()[0]
+    texts = [column for column in columns.input_columns if isinstance(asked.get(column), str)]
+    for column in texts:
+        for unseen in ("", " \u00a0", "\u200b\ufeff", "\x00\ufe0f"):
+            with pytest.raises(EmptyInput):
+                columns.read(Row(1, {**asked, column: unseen}))
+    value = columns.read(Row(1, asked))
+    blank = "\u200b\ufeff" if isinstance(value, str) else (value[0], "\u200b\ufeff")
+    if name != "masked_lm" and all(isinstance(part, str) for part in value):
+        with pytest.raises(InvalidInput, match="empty or only white space and invisible characters"):
+            trained(name).predict(blank)
 
 
 @every_task

@@ -1,12 +1,13 @@
 """Arguments of calls in Python: one input or many, and inputs with their labels."""
 
+import enum
 from collections import deque
 
 import numpy as np
 import pytest
 from table_samples import COLUMNS, ROWS, TABLES, labelled_dataset
 
-from bothways.data import as_batch, class_label, label_set, labelled_rows, read_examples, read_tagged
+from bothways.data import as_batch, class_label, label_set, labelled_rows, read_examples, read_rows, read_tagged
 from bothways.errors import InvalidInput
 
 TEXTS = COLUMNS["text"]
@@ -31,6 +32,33 @@ def refused_labels(inputs, labels, **options):
 def test_a_string_is_one_input_alone(value):
     (text,), alone = as_batch(value)
     assert (text, type(text), alone) == ("a", str, True)
+
+
+@pytest.mark.parametrize("chance", [{"a", "b"}, frozenset("ab")])
+def test_a_set_is_refused_since_its_order_is_chance(chance):
+    assert "has no order" in refusal(chance)
+    assert "has no order" in refused_labels(chance, ["x", "y"])
+    assert "has no order" in refused_labels(["a", "b"], chance)
+    with pytest.raises(InvalidInput, match=r"got (frozen)?set. A set has no order"):
+        list(read_rows(chance))
+
+
+class Kind(str, enum.Enum):  # noqa: UP042 (as users write it)
+    GOOD = "good"
+
+
+class Level(enum.Enum):
+    HIGH = 2
+
+
+def test_a_member_of_an_enum_is_its_value():
+    assert [class_label(each) for each in (Kind.GOOD, Level.HIGH)] == ["good", "2"]
+    (row,) = labelled_rows([Kind.GOOD], [Level.HIGH])
+    assert row.values == {"text": "good", "label": 2}
+    assert type(row.values["text"]) is str
+    (example,) = read_examples([{"text": Kind.GOOD, "label": Kind.GOOD}])
+    assert (example.text, example.label, type(example.label)) == ("good", "good", str)
+    assert label_set([Kind.GOOD, Level.HIGH]) == ("good", "2")
 
 
 def test_a_mapping_is_one_row_alone():

@@ -1,4 +1,5 @@
 import math
+import unicodedata
 from decimal import Decimal
 
 import numpy as np
@@ -7,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.data import Row, class_label, label_set, number, read_examples
-from bothways.data.columns import list_at, strings_at, unwrapped, words_at, written_list, written_objects
-from bothways.errors import InvalidInput, LabelsAmbiguous
+from bothways.data.columns import list_at, strings_at, text_at, unwrapped, words_at, written_list, written_objects
+from bothways.errors import EmptyInput, InvalidInput, LabelsAmbiguous
+from bothways.text.characters import VISIBLE
 
 
 @pytest.mark.parametrize(
@@ -213,3 +215,25 @@ def test_long_text_that_begins_as_an_array_is_read_in_no_time():
         "array([" + "'a'" * 50_000,
     ):
         assert written_objects(text) is None
+
+
+UNSEEN = ["\u200b", "\ufeff", "\u00a0", "\x00\x1b", "\ufe0f\U000e0101", "\u2800\u3164", "\u200d\u00ad"]
+
+
+@pytest.mark.parametrize("seen", UNSEEN, ids=ascii)
+def test_a_text_without_a_visible_character_is_empty(seen):
+    with pytest.raises(EmptyInput, match=r"is only (invisible characters|white space)"):
+        text_at(Row(1, {"text": f" {seen}\n"}), "text")
+    with pytest.raises(EmptyInput, match="no words"):
+        words_at(Row(1, {"tokens": [seen, seen]}), "tokens")
+    assert text_at(Row(1, {"text": f"{seen}a"}), "text") == f"{seen}a"
+
+
+@given(st.text())
+def test_letters_digits_and_signs_are_visible(text):
+    fillers = "\u115f\u1160\u3164\uffa0\u2800"
+    drawn = [each for each in text if unicodedata.category(each)[0] in "LNPS" and each not in fillers]
+    if drawn:
+        assert VISIBLE.search(text)
+    elif all(unicodedata.category(each) in ("Zs", "Zl", "Zp", "Cc") for each in text):
+        assert not VISIBLE.search(text)

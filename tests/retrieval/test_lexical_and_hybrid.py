@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from index_samples import ENCODER, built, random_vectors
 
 from bothways.errors import InvalidInput, MissingDependency
-from bothways.retrieval import Among, Between, Hit, Hybrid, ReciprocalRank, Rerank, SearchIndex, Weighted, reranked
+from bothways.retrieval import (
+    Among,
+    Between,
+    Hit,
+    Hybrid,
+    ReciprocalRank,
+    Rerank,
+    SearchIndex,
+    Weighted,
+    parse_filters,
+    reranked,
+)
 
 TEXTS = [
     "The wing of a slender body in supersonic flow",
@@ -119,7 +130,7 @@ def reference_hybrid(index, query, vector, fusion, depth):
 
     def scaled(scores, id_):
         low, high = (end(scores.get(each, 0.0) for each in candidates) for end in (min, max))
-        return (scores.get(id_, 0.0) - low) / (high - low) if high > low else 0.0
+        return (scores.get(id_, 0.0) - low) / (high - low) if high > low else float(scores is dense or high > 0)
 
     fused = {}
     for id_ in candidates:
@@ -170,11 +181,27 @@ def test_settings_that_make_no_sense_are_refused(make, problem):
 # Filters
 
 FIELDS = [
-    {"lang": "en", "year": 2001, "written": "2001", "open": True, "note": None, "nothing": None},
-    {"lang": "en", "year": 2005.5, "written": " 2005.5", "open": False, "note": "x", "nothing": None},
-    {"lang": "fr", "year": 2010, "written": "2010", "open": True, "note": None, "nothing": None},
-    {"lang": "de", "year": None, "written": "unknown", "open": True, "note": "1", "nothing": None},
-    {"lang": "de", "year": 1, "written": "1", "open": False, "note": None, "nothing": None},
+    {
+        "lang": "en",
+        "year": 2001,
+        "written": "2001",
+        "open": True,
+        "note": None,
+        "nothing": None,
+        "thousands": "1,234,567.5",
+    },
+    {
+        "lang": "en",
+        "year": 2005.5,
+        "written": " 2005.5",
+        "open": False,
+        "note": "x",
+        "nothing": None,
+        "thousands": "2\u202f010",
+    },
+    {"lang": "fr", "year": 2010, "written": "2010", "open": True, "note": None, "nothing": None, "thousands": "1'999"},
+    {"lang": "de", "year": None, "written": "unknown", "open": True, "note": "1", "nothing": None, "thousands": "n/a"},
+    {"lang": "de", "year": 1, "written": "1", "open": False, "note": None, "nothing": None, "thousands": "-1,000"},
 ]
 
 
@@ -194,7 +221,9 @@ FIELDS = [
         ([Between("year", low=2001)], "012"),
         ([Between("year", high=2005.5)], "014"),
         ([Between("year", 2002, 2009)], "1"),
-        ([Between("year", 5, 4)], ""),
+        ([Between("year", 2005.5, 2005.5)], "1"),
+        ([Between("thousands", 1500)], "012"),
+        ([Between("thousands", high=-999.5)], "4"),
         ([Between("written", 2001)], "012"),  # as a csv file has them
         ([Between("written", high=3)], "4"),
         ([Between("nothing", 0)], ""),
@@ -215,6 +244,19 @@ def test_filters_leave_the_rows_whose_fields_fit_in_every_mode(filters, expected
         assert all(hit.fields == FIELDS[int(hit.id)] for hit in hits)
     # The best of the rows that pass, not those of the best rows that pass.
     assert index.search(vector, 1, filters=filters)[0] == answers[0][0][:1]
+
+
+def test_a_number_in_another_notation_is_refused_and_not_passed_over():
+    for odd in ("1,5", "1.234,5", "12 kg", "$5", "1,23,456"):
+        index = index_of(["same words"] * 2, fields=[{"n": "2"}, {"n": odd}])
+        with pytest.raises(InvalidInput, match=rf"one of its values is '{re.escape(odd)}': write it as 1234.5"):
+            index.search(random_vectors(1), 1, filters=[Between("n", 1)])
+
+
+def test_a_hit_without_a_rival_has_the_highest_scores():
+    index, vector = index_of(["same words"]), random_vectors(1, seed=4)
+    assert [hit.score for hit in index.search_hybrid(["words"], vector, 5)[0]] == [1.0]
+    assert [hit.score for hit in index.search_hybrid(["other"], vector, 5)[0]] == [0.5]  # no word of the query
 
 
 @pytest.mark.parametrize(
@@ -238,6 +280,8 @@ def test_a_filter_on_an_unknown_field_names_those_there_are(fields, name, proble
         (lambda: [Between("year", high=math.nan)], "got nan"),
         (lambda: [Among("lang", "en")], r"expects a tuple of values, got 'en': write Among\('lang', \('en',\)\)"),
         (lambda: [Among("year", 2001)], "got 2001"),
+        (lambda: [Between("year", 5, 4)], "low end that is not above the high end, got 5 and 4, which no value passes"),
+        (lambda: parse_filters(["year>=5", "year<=9", "year<=4"]), "got 5 and 4"),
         (lambda: Among("lang", ("en",)), "expected a list of filters"),
         (lambda: ["lang"], "expected a list of filters"),
     ],

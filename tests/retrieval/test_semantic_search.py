@@ -116,7 +116,10 @@ def test_an_empty_query_is_refused_in_every_mode(search, mode):
         with pytest.raises(InvalidInput, match="query 1 is empty or only white space"):
             search.search(query, mode=mode)
     with pytest.raises(InvalidInput, match="query 2 is empty"):
-        search.search(["wool", ""], mode=mode)
+        search.search(["wool", "\u200b\ufeff"], mode=mode)
+    for other in (None, 3, {"wool"}):
+        with pytest.raises(InvalidInput, match=r"expected a query, or a list of queries, got (NoneType|int|set)"):
+            search.search(other, mode=mode)
     with pytest.raises(InvalidInput, match="expected a string for query 2, got NoneType: None"):
         search.search(["wool", None], mode=mode)
 

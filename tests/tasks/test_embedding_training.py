@@ -22,7 +22,7 @@ from bothways.tasks.embedding.objective import (
     GivenRows,
     StoredRows,
 )
-from bothways.tasks.embedding.outputs import EmbeddingRow, RowTexts
+from bothways.tasks.embedding.outputs import EmbeddingRow, RowTexts, read_embedding_rows, with_usual_kind
 from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets, kind_of, usual_kind
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.embedding.vector_model import VectorModel
@@ -594,6 +594,9 @@ def test_the_columns_tell_the_kind_of_data(given, kind):
         (["anchor", "positive", "negative", "text", "label"], Triplets()),
         (["negative_10", "anchor", "negative_2", "positive"], Triplets(negative=("negative_2", "negative_10"))),
         (["anchor", "positive", "negatives", "negative_x"], Pairs()),
+        (["anchor", "positive", "score"], ScoredPairs("anchor", "positive")),
+        (["anchor", "positive", "label"], ScoredPairs("anchor", "positive", "label")),
+        (["anchor", "positive", "negative", "score"], Triplets()),
         (["label", "text"], LabelledTexts()),
         (["text"], ScoredPairs()),
     ],
@@ -601,6 +604,14 @@ def test_the_columns_tell_the_kind_of_data(given, kind):
 )
 def test_the_columns_that_are_there_tell_the_kind_of_data(there, kind):
     assert usual_kind(there) == kind
+
+
+def test_a_pair_with_a_score_is_no_pair_that_belongs_together():
+    source, kind = with_usual_kind([{"anchor": "a", "positive": "b", "score": "0"}])
+    assert [row.label for row in read_embedding_rows(source, kind)] == [0.0]
+    rows = [{"anchor": "a", "positive": "b", "label": "contradiction"}]
+    with pytest.raises(InvalidInput, match=r"'label': expected .* number.* Drop 'label' to read all rows as pairs"):
+        read_embedding_rows(*with_usual_kind(rows))
 
 
 def test_a_fit_that_names_no_column_learns_from_the_kind_of_rows_there_are(base, tmp_path):

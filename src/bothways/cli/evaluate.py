@@ -16,6 +16,7 @@ from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, print_json, print_table, shortened
 from bothways.data import Row, Source
 from bothways.errors import nearest
+from bothways.progress import figure
 from bothways.tasks.classification.spec import LabelPrediction
 from bothways.tasks.registry import SPECS, models
 
@@ -257,9 +258,9 @@ def _print_classes(report: "Report") -> None:
     own = (">threshold",) if any(row.threshold is not None for row in shown) else ()
     rows = []
     for row in shown:
-        scores = (f"{each.value:.4f}" for each in (row.precision, row.recall, row.f1))
+        scores = (figure(each.value) for each in (row.precision, row.recall, row.f1))
         counts = (f"{row.support:,}", f"{row.predicted:,}")
-        threshold = () if row.threshold is None else (f"{row.threshold:.4f}",)
+        threshold = () if row.threshold is None else (figure(row.threshold),)
         rows.append((shortened(one_line(row.label), _LONGEST_LABEL), *scores, *counts, *threshold))
     print_table(("~", ">precision", ">recall", ">f1", ">support", ">predicted", *own), rows)
     if left_out := len(report.per_class) - len(shown):
@@ -360,12 +361,20 @@ def _print_comparison(report: "ComparisonReport") -> None:
     rows = []
     for name, each in report.metrics.items():
         difference = each.difference
-        interval = f"{difference.low:+.4f} to {difference.high:+.4f}"
-        rows.append((name, f"{each.first.value:.4f}", f"{each.second.value:.4f}", f"{difference.value:+.4f}", interval))
+        interval = f"{figure(difference.low, sign=True)} to {figure(difference.high, sign=True)}"
+        rows.append(
+            (
+                name,
+                figure(each.first.value),
+                figure(each.second.value),
+                figure(difference.value, sign=True),
+                interval,
+            )
+        )
     print_table((f"<{report.n} rows", ">first", ">second", ">difference", ">95 % interval"), rows)
     for test in report.tests:
         alone = f"; only the first is right on {test.only_first} rows, only the second on {test.only_second}"
-        print(f"{test.name} ({test.of}): p = {test.p_value:.4f}{'' if test.only_first is None else alone}")
+        print(f"{test.name} ({test.of}): p = {figure(test.p_value)}{'' if test.only_first is None else alone}")
     for name, read in zip(("first", "second"), report.tokens_read, strict=True):
         if read is not None and (remark := read.summary()):
             print(f"{name}: {remark}")

@@ -17,8 +17,10 @@ from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, print_json, print_table, rounded
 from bothways.data import read_rows
 from bothways.errors import NotFitted
+from bothways.progress import figure
 from bothways.storage import new_file
 from bothways.tasks.tagging.spec import TagColumns
+from bothways.text.characters import VISIBLE
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
@@ -121,7 +123,7 @@ def _check(texts: tuple[str, ...], report: Path | None, target: TargetOptions) -
     if not texts:
         raise opt.usage_error("nothing to explain: give a text after the model, or several if the task takes several.")
     inputs.check_typed(texts)
-    if any(not each.strip() for each in texts):
+    if not all(map(VISIBLE.search, texts)):
         raise opt.usage_error("expected texts with visible characters, got an empty text.")
     if report is not None and report.suffix.lower() not in _SUFFIXES:
         raise opt.usage_error(f"--report must end in one of {', '.join(_SUFFIXES)}, got {report.name!r}.")
@@ -210,9 +212,9 @@ def _print(explanation: "Explanation") -> None:
     if attribution is None:
         print("Only attention is available: see it with --report page.html, or as numbers with --json.")
         return
-    print(f"{one_line(attribution.score_name)}: {attribution.score:.4f}")
+    print(f"{one_line(attribution.score_name)}: {figure(attribution.score)}")
     weighted = zip(attribution.words, attribution.weights_W.tolist(), strict=True)
-    rows = (("-" if weight != weight else f"{weight:+.4f}", one_line(word.text)) for word, weight in weighted)
+    rows = (("-" if weight != weight else figure(weight, sign=True), one_line(word.text)) for word, weight in weighted)
     print_table((">contribution", "word"), rows)
     if attribution.completeness_error is not None:
         print(f"error of the integral: {attribution.completeness_error:.2g}")
@@ -267,8 +269,8 @@ def heads(
         return
     rows = []
     for each in roles:
-        null = "-" if each.random is None else f"{each.random:.3f}"
-        numbers = (f"{each.score:.3f}", null, f"{each.without:.3f}", each.kind, f"{each.count:,}")
+        null = "-" if each.random is None else figure(each.random, 3)
+        numbers = (figure(each.score, 3), null, figure(each.without, 3), each.kind, f"{each.count:,}")
         rows.append((one_line(each.role), str(each.best.layer), str(each.best.head), *numbers))
     print_table(("<role", ">layer", ">head", ">score", ">random encoder", ">without a model", ">of", ">count"), rows)
 

@@ -19,6 +19,7 @@ from bothways.cli.printing import counted, note, print_json, print_table, shorte
 from bothways.cli.training import run as runs
 from bothways.data import Row, write_rows
 from bothways.judging.triples import TripleColumns
+from bothways.progress import figure
 from bothways.tasks.classification.spec import PAIRS
 
 if TYPE_CHECKING:
@@ -316,7 +317,7 @@ def evaluate(
     print(f"{opened.dimension.question} {report.report.title}")
     print(report.summary())
     for each in report.disagreements[:3]:
-        note(f"look at {each.triple.where}: label {each.triple.label}, judge {each.probability:.3f}")
+        note(f"look at {each.triple.where}: label {each.triple.label}, judge {figure(each.probability, 3)}")
 
 
 def _system_name(path: str) -> str:
@@ -376,10 +377,10 @@ def _print_score(result: "SystemScore", judge: "Judge") -> None:
     print(f"{judge.dimension.question} {result.rows:,} rows of {result.system}; labels: {result.labelled}")
     rows = []
     for name, each in result.estimates.items():
-        bounds = f"{each.low:.4f} to {each.high:.4f}"
-        rows.append((name, f"{each.value:.4f}", bounds, f"{each.high - each.low:.4f}", judging.equivalent_labels(each)))
+        bounds = f"{figure(each.low)} to {figure(each.high)}"
+        rows.append((name, figure(each.value), bounds, figure(each.high - each.low), judging.equivalent_labels(each)))
     print_table(("<method", ">rate", f">{result.estimate.level:.0%} interval", ">width", ">equivalent labels"), rows)
-    print(f"mean of the judge alone: {result.judge_mean:.4f}. The judge on the labelled rows:")
+    print(f"mean of the judge alone: {figure(result.judge_mean)}. The judge on the labelled rows:")
     print(result.quality.summary())
 
 
@@ -389,19 +390,20 @@ def _print_ranking(result: "SystemRanking", judge: "Judge") -> None:
     headings = (">rate", ">interval", *truth, ">labels", ">equivalent labels", ">judge alone", ">better than the next")
     for at, each in enumerate(result.systems):
         estimate, below = each.estimate, result.systems[at + 1 : at + 2]
-        certainty = f"{result.probability(each.system, below[0].system):.3f}" if below else ""
-        cells = [f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}"]
-        cells += [f"{result.truth[each.system]:.4f}"] if result.truth else []
-        cells += [str(estimate.labels), judging.equivalent_labels(estimate), f"{each.judge_mean:.4f}", certainty]
+        certainty = figure(result.probability(each.system, below[0].system), 3) if below else ""
+        cells = [figure(estimate.value), f"{figure(estimate.low)} to {figure(estimate.high)}"]
+        cells += [figure(result.truth[each.system])] if result.truth else []
+        cells += [str(estimate.labels), judging.equivalent_labels(estimate), figure(each.judge_mean), certainty]
         rows.append((shortened(each.system, _LONGEST_NAME), *cells))
     print_table(("<system", *headings), rows)
     if len(result.systems) > 1:
         first = result.comparisons[0]
-        gap = f"{first.difference.value:+.4f}, from {first.difference.low:+.4f} to {first.difference.high:+.4f}"
-        better = f"{first.first} is better than {first.second} with probability {first.probability:.3f}"
-        print(f"{better}: difference {gap} ({first.pairing}).\n{result.separation}")
+        found = first.difference
+        gap, low, high = (figure(each, sign=True) for each in (found.value, found.low, found.high))
+        better = f"{first.first} is better than {first.second} with probability {figure(first.probability, 3)}"
+        print(f"{better}: difference {gap}, from {low} to {high} ({first.pairing}).\n{result.separation}")
     if result.tau is not None:
-        print(f"Kendall's tau with the truth: {result.tau:.3f}")
+        print(f"Kendall's tau with the truth: {figure(result.tau, 3)}")
 
 
 for _command in (train, score, rank, evaluate):

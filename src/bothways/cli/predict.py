@@ -25,6 +25,7 @@ from bothways.cli.printing import (
 )
 from bothways.data import Row, text_at, with_gaps, with_text, write_rows
 from bothways.errors import EmptyInput, UnknownModel, did_you_mean
+from bothways.progress import figure
 from bothways.tasks import embedding
 from bothways.tasks.columns import column_names
 from bothways.tasks.embedding.spec import PromptOptions
@@ -325,12 +326,12 @@ def _with_ids(rows: Iterable[Row], answers: "Iterable[Answer]") -> Iterator[Mapp
 
 def _print_filled(row: Row, column: str, answer: "Answer") -> None:
     if isinstance(answer, tasks.PseudoLikelihood):
-        perplexity = "-" if answer.perplexity is None else f"{answer.perplexity:.4f}"
-        cells = (f"{answer.log_likelihood:.4f}", str(answer.tokens), perplexity, printable(str(row.values[column])))
+        perplexity = "-" if answer.perplexity is None else figure(answer.perplexity)
+        cells = (figure(answer.log_likelihood), str(answer.tokens), perplexity, printable(str(row.values[column])))
         print_table((">log-likelihood", ">tokens", ">perplexity", "text"), [cells])
     else:
         rows = (
-            (f"{filling.probability:.4f}", printable(" ".join(filling.words)), printable(filling.text))
+            (figure(filling.probability), printable(" ".join(filling.words)), printable(filling.text))
             for filling in answer.fillings
         )
         print_table((">probability", "words" if len(answer.masks) > 1 else "word", "text"), rows)

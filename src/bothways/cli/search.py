@@ -23,6 +23,7 @@ from bothways.errors import InvalidInput, PromptsDiffer
 from bothways.progress import reporting
 from bothways.tasks.embedding.spec import PromptOptions, QueryPromptOptions
 from bothways.tasks.registry import stored_task
+from bothways.text.characters import VISIBLE
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -251,7 +252,7 @@ def query(
         json: Print a JSON list with the rank, id, score, text and fields of each hit.
     """
     text = " ".join(words)
-    if not text.strip():
+    if not VISIBLE.search(text):
         raise opt.usage_error('the query is empty. Give some words: bothways search query INDEX "some words".')
     inputs.check_typed(words)
     if len(words) > 1:

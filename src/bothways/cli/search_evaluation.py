@@ -17,6 +17,7 @@ from bothways.cli import search as indexing
 from bothways.cli.printing import counted, note, print_json, print_table, printable, progress_beside
 from bothways.data import read_judgments
 from bothways.errors import InvalidInput
+from bothways.progress import figure
 from bothways.tasks.embedding.spec import Pairs, Triplets
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ def _print_table(
     for measure, estimate in report.estimates.items():
         cells = [estimate, *(other.estimates[measure] for other in others.values())]
         cells += [difference[measure] for difference in differences.values()]
-        rows.append((measure, *(f"{each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for each in cells)))
+        rows.append((measure, *(f"{figure(each.value)} [{figure(each.low)}, {figure(each.high)}]" for each in cells)))
     headings = (name, *others, *(f"{name} - {each}" for each in others))
     print_table((f"{report.n} queries; 95 % intervals", *headings), rows)
 

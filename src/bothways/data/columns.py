@@ -8,10 +8,12 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from bothways import text as tokenizing
 from bothways.errors import EmptyInput, InvalidInput, nearest, read_with, shown
+from bothways.text.characters import VISIBLE
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -127,8 +129,8 @@ def text_at(row: Row, columns: str | tuple[str, ...], parameter: str = "text") -
         raise InvalidInput("no text column was named: expected at least one.")
     parts = [_string_at(row, name, parameter, names) for name in names]
     text = " ".join(part for part in parts if part) if len(parts) > 1 else parts[0]
-    if not text.strip():
-        problem = "empty" if not text else "only white space"
+    if not VISIBLE.search(text):
+        problem = "empty" if not text else "only white space" if text.isspace() else "only invisible characters"
         where = " and ".join(repr(name) for name in names)
         raise EmptyInput(f"{row.where}: the text in {where} is {problem}. Drop the row or fill the text in.")
     return text
@@ -209,7 +211,9 @@ def written_objects(text: str) -> object:
 
 
 def plain_scalar(value: object) -> object:
-    """Convert a NumPy scalar to a Python value; return anything else as it is."""
+    """Convert a NumPy scalar or a member of an Enum to a Python value; return anything else as it is."""
+    if isinstance(value, Enum):
+        value = value.value
     numpy = sys.modules.get("numpy")  # there are no NumPy scalars before NumPy is loaded
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
@@ -234,7 +238,7 @@ def words_at(row: Row, column: str) -> "Words":
     The string may also be a list in JSON or Python notation, as in a csv file.
     """
     words = strings_at(row, column, "tokens")
-    if not words:
+    if not any(map(VISIBLE.search, words)):
         raise EmptyInput(f"{row.where}: there are no words in {column!r}. Drop the row or fill it in.")
     for number, word in enumerate(words, start=1):
         if not word:

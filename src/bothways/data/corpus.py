@@ -15,6 +15,7 @@ from bothways.data.columns import Row, text_at
 from bothways.data.formats import guess_format, has_format
 from bothways.data.sources import read_rows
 from bothways.errors import EmptyInput, InvalidInput
+from bothways.text.characters import VISIBLE
 
 # If there is no empty line among the first lines, up to this number, each line is a document.
 _MAX_LINES = 10_000
@@ -97,7 +98,7 @@ def _documents_of_lines(rows: Iterator[Row]) -> Iterator[Document]:
     begin = ""
     for row in chain(first, rows):
         line = str(row.values["text"]).strip()
-        if line:
+        if VISIBLE.search(line):
             begin = begin if paragraphs else row.where
             paragraphs.append(line)
         if paragraphs and not (line and parted):

@@ -6,6 +6,7 @@ become None. Integers of a ``ClassLabel`` feature become class names; -1, which 
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from operator import methodcaller
 from typing import Any, Protocol, TypeVar
 
@@ -41,9 +42,9 @@ def is_column(source: object) -> bool:
 def items_of(source: object) -> Iterator[object] | None:
     """Return the items of a container as a stream of Python values; the rows of a table are dicts.
 
-    Return None for strings, bytes, mappings, zero-dimensional arrays, and objects that are not iterable.
+    Return None for strings, bytes, mappings, sets, zero-dimensional arrays, and objects that are not iterable.
     """
-    if _axes(source) == 0 or isinstance(source, str | bytes | bytearray | Mapping):
+    if _axes(source) == 0 or isinstance(source, str | bytes | bytearray | Mapping | set | frozenset):
         return None
     items: Iterable[object] | None = table_rows(source, f"the given {type(source).__name__}")
     if items is None and (read := _known(source, _COLUMNS)):
@@ -114,6 +115,8 @@ def plain(value: object, depth: int = 0) -> object:
         return {key: plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, float):
         return None if math.isnan(value) else value
+    if isinstance(value, Enum):
+        return plain(value.value, depth + 1)
     return None if _known(value, _MISSING) else value
 
 
@@ -217,7 +220,10 @@ _CATEGORIES: Mapping[str, Callable[[Any], Iterable[object]]] = {
     "datasets.LargeList": lambda feature: _categories(feature.feature),
     "datasets.Sequence": lambda feature: _categories(feature.feature),
 }
+_NO_ORDER = "A set has no order, so its items could not be told apart in the results: give a list, such as sorted(...)."
 _REMEDIES = {
+    "builtins.set": _NO_ORDER,
+    "builtins.frozenset": _NO_ORDER,
     "datasets.DatasetDict": "Choose one of its splits, such as data['train'].",
     "datasets.IterableDatasetDict": "Choose one of its splits, such as data['train'].",
     "polars.LazyFrame": "Collect it first: frame.collect().",

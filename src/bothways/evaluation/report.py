@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from bothways.progress import figure
+
 if TYPE_CHECKING:
     from bothways.evaluation.differences import BaselineReport
     from bothways.evaluation.intervals import Estimate
@@ -99,12 +101,12 @@ class OperatingPoint:
     def summary(self) -> str:
         """Return one sentence with the threshold, precision and recall."""
         if self.threshold is None or self.precision is None or self.recall is None:
-            highest = f"the highest is {self.highest:.4f}"
+            highest = f"the highest is {figure(self.highest)}"
             return f"No threshold has a {self.target} of {self.minimum:g} for {self.label!r}; {highest}."
         both = {"recall": self.recall, "precision": self.precision}
         # The optimised metric first.
         ordered = sorted(both.items(), key=lambda each: each[0] == self.target)
-        scores = (f"{name} {each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for name, each in ordered)
+        scores = (f"{name} {figure(each.value)} [{figure(each.low)}, {figure(each.high)}]" for name, each in ordered)
         return (
             f"{self.label!r} with a {self.target} of at least {self.minimum:g}: {', '.join(scores)}, at the threshold "
             f"{self.threshold:.4g}. The threshold was chosen on these rows; on other rows, precision and recall "
@@ -261,7 +263,8 @@ class Report:
 
     def _rows(self) -> list[tuple[str, str, str]]:
         return [
-            (name, f"{each.value:8.4f}", f"[{each.low:.4f}, {each.high:.4f}]") for name, each in self.estimates.items()
+            (name, f"{figure(each.value):>8}", f"[{figure(each.low)}, {figure(each.high)}]")
+            for name, each in self.estimates.items()
         ]
 
     def _remarks(self) -> list[str]:
@@ -296,4 +299,4 @@ def remarks_of(tokens_read: TextsRead | None) -> list[str]:
 
 
 def _listed(numbers: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
+    return ", ".join(f"{name} {figure(value)}" for name, value in numbers.items())

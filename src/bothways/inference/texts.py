@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from bothways.errors import InvalidInput
 from bothways.progress import progress
 from bothways.text import Cut, EncodedText, Overflow, Places, TextTokenizer, read_as_words
+from bothways.text.characters import VISIBLE
 from bothways.text.windows import Text, check_text
 
 if TYPE_CHECKING:
@@ -163,8 +164,10 @@ class TextRunner:
         """
         for number, text in enumerate(texts, start=first):
             check_text(number, text)
-            if not (text.strip() if isinstance(text, str) else all(part.strip() for part in text)):
-                raise InvalidInput(f"text {number + 1} is empty or only white space: drop it or fill it in.")
+            if not all(map(VISIBLE.search, (text,) if isinstance(text, str) else text)):
+                raise InvalidInput(
+                    f"text {number + 1} is empty or only white space and invisible characters: drop it or fill it in."
+                )
         return self.options.encode(self.tokenizer, texts, offsets=self.per_token, first=first)
 
     def rows(self, encoded: Sequence[EncodedText]) -> list[Rows]:

@@ -18,6 +18,7 @@ from bothways.evaluation.metrics.classification import class_outcomes
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.report import Report
 from bothways.judging.triples import PARTS, Dimension, Part, Triple, TripleColumns, read_triple
+from bothways.progress import figure
 
 if TYPE_CHECKING:
     from bothways.data import Format
@@ -229,8 +230,11 @@ class JudgeReport:
     def summary(self) -> str:
         """Return the metrics, one per line."""
         named = {**self.report.estimates, **({} if self.auroc is None else {"auroc": self.auroc})}
-        lines = [f"{name:<12} {each.value:.4f}  [{each.low:.4f}, {each.high:.4f}]" for name, each in named.items()]
-        lines += [f"kendall_tau  {self.tau:.4f}  over {len(self.systems)} systems"] if self.tau is not None else []
+        lines = [
+            f"{name:<12} {figure(each.value)}  [{figure(each.low)}, {figure(each.high)}]"
+            for name, each in named.items()
+        ]
+        lines += [f"kendall_tau  {figure(self.tau)}  over {len(self.systems)} systems"] if self.tau is not None else []
         return "\n".join(lines)
 
 

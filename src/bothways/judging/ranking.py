@@ -24,6 +24,7 @@ from bothways.evaluation.prediction_powered import (
 from bothways.judging.labels import JudgeReport, judge_report, tau_of
 from bothways.judging.scoring import DEFAULT, JudgedSystem, SystemScore, judge_systems, scored
 from bothways.judging.triples import Dimension, ReadTriples, Triple, TripleColumns, read_triples
+from bothways.progress import figure
 
 if TYPE_CHECKING:
     from bothways.data import Format, Source
@@ -112,8 +113,9 @@ class SystemRanking:
         if not first.difference.unlabelled:
             return f"All rows have labels, and the {level} contains 0: only more rows can separate {names}."
         return (
-            f"With labels of all rows, the {level} between {names} would be about {found.low:+.4f} to "
-            f"{found.high:+.4f}. If the difference is as estimated, such an interval excludes 0 with a probability of "
+            f"With labels of all rows, the {level} between {names} would be about {figure(found.low, sign=True)} to "
+            f"{figure(found.high, sign=True)}. "
+            f"If the difference is as estimated, such an interval excludes 0 with a probability of "
             f"{found.power_of_all:.0%} (the power; {found.power:.0%} is usual)."
         )
 

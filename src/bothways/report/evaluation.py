@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from bothways.evaluation.differences import LOWER_IS_BETTER, BaselineReport
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.report import Report, remarks_of
+from bothways.progress import figure
 from bothways.report.charts import MAX_POINTS, confusion_matrix, reliability_diagram, reliability_panel, scatter
 from bothways.report.drawing import short_label
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
@@ -85,10 +86,10 @@ def _sections(task: str, part: Evaluated) -> Iterator[Section]:
 def reliability_figure(report: Report, uncalibrated: Report | None) -> Figure:
     """Return reliability diagrams before and after calibration, or one diagram for an uncalibrated model."""
     drawn: str | tuple[str, str] = reliability_panel(report.reliability, "Uncalibrated")
-    errors = f"is {report.ece.value:.3f}"
+    errors = f"is {figure(report.ece.value, 3)}"
     if uncalibrated is not None:
         drawn = reliability_diagram(uncalibrated.reliability, report.reliability)
-        errors = f"before and after it is {uncalibrated.ece.value:.3f} and {report.ece.value:.3f}"
+        errors = f"before and after it is {figure(uncalibrated.ece.value, 3)} and {figure(report.ece.value, 3)}"
     return Figure(
         drawn,
         "Accuracy (vertical) by confidence (horizontal). On the dashed line they are equal; predictions above it "
@@ -106,8 +107,8 @@ def confusion_figure(report: Report, remark: str = "") -> Figure:
 
 def key_figure(name: str, estimate: Estimate) -> KeyFigure:
     """Return an estimate with its 95 % interval as a key figure."""
-    interval = f"95\u00a0% interval {estimate.low:.3f} to {estimate.high:.3f}"
-    return KeyFigure(name, f"{estimate.value:.3f}", interval)
+    interval = f"95\u00a0% interval {figure(estimate.low, 3)} to {figure(estimate.high, 3)}"
+    return KeyFigure(name, figure(estimate.value, 3), interval)
 
 
 def _headline(estimates: Mapping[str, Estimate]) -> KeyFigures:
@@ -119,13 +120,13 @@ def _headline(estimates: Mapping[str, Estimate]) -> KeyFigures:
 def _metrics(report: Report, uncalibrated: Report | None) -> Table:
     columns: tuple[str, ...] = ("Metric", "Value", "95\u00a0% interval")
     rows: list[tuple[str, ...]] = [
-        (_word(name), f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}")
+        (_word(name), figure(each.value), f"{figure(each.low)} to {figure(each.high)}")
         for name, each in report.estimates.items()
     ]
     if uncalibrated is not None:
         columns = (*columns, "Without calibration")
         before = uncalibrated.estimates.values()
-        rows = [(*row, f"{each.value:.4f}") for row, each in zip(rows, before, strict=True)]
+        rows = [(*row, figure(each.value)) for row, each in zip(rows, before, strict=True)]
     lower = ", ".join(_word(name) for name in report.estimates if name in LOWER_IS_BETTER)
     return Table(columns, tuple(rows), f"Metrics.{f' Lower is better for: {lower}.' if lower else ''}", columns[1:])
 
@@ -143,7 +144,7 @@ def _baseline(found: BaselineReport) -> Iterator[Block]:
         yield Paragraph(found.verdict)
     columns = ("Metric", "Model", "Baseline", "Difference, 95\u00a0% interval")
     rows = tuple(
-        (_word(name), f"{each.second.value:.4f}", f"{each.first.value:.4f}", each.summary())
+        (_word(name), figure(each.second.value), figure(each.first.value), each.summary())
         for name, each in found.metrics.items()
     )
     yield Table(columns, rows, f"The model and its baseline on the same rows. Baseline: {found.name}.", columns[1:])
@@ -160,16 +161,18 @@ def _numbers(points: Sequence[tuple[float, float]]) -> Figure:
 
 def _reliability(report: Report, uncalibrated: Report | None) -> list[Block]:
     ece = report.ece.value
-    words = f"The expected calibration error is {ece:.3f}; the model is not calibrated."
+    words = f"The expected calibration error is {figure(ece, 3)}; the model is not calibrated."
     if uncalibrated is not None:
-        words = f"The expected calibration error is {uncalibrated.ece.value:.3f} before, {ece:.3f} after calibration."
+        before = figure(uncalibrated.ece.value, 3)
+        words = f"The expected calibration error is {before} before, {figure(ece, 3)} after calibration."
     blocks: list[Block] = [reliability_figure(report, uncalibrated), Paragraph(words)]
     if report.kind == "classification":
+        noise, sweep = report.values["ece_noise"], report.values["ece_sweep"]
         blocks.append(
             Paragraph(
                 f"With this number of texts, perfectly calibrated probabilities have an error of "
-                f"{report.values['ece_noise']:.3f} on average; the rest is lack of calibration. With as many bins as "
-                f"the number of texts allows, the error is {report.values['ece_sweep']:.3f}."
+                f"{figure(noise or 0.0, 3)} on average; the rest is lack of calibration. With as many bins as the "
+                f"number of texts allows, the error is {figure(sweep or 0.0, 3)}."
             )
         )
     return blocks
@@ -209,10 +212,10 @@ def _classes(report: Report) -> Iterator[Block]:
     rows = tuple(
         (
             row.label,
-            *(f"{each.value:.3f}" for each in (row.precision, row.recall, row.f1)),
+            *(figure(each.value, 3) for each in (row.precision, row.recall, row.f1)),
             f"{row.support:,}",
             f"{row.predicted:,}",
-            *(() if row.threshold is None else (f"{row.threshold:.3f}",)),
+            *(() if row.threshold is None else (figure(row.threshold, 3),)),
         )
         for row in report.per_class
     )
@@ -222,12 +225,12 @@ def _classes(report: Report) -> Iterator[Block]:
 def _members(report: Report) -> Iterator[Block]:
     names = list(dict.fromkeys(name for _, metrics in report.members for name in metrics))
     rows = tuple(
-        (member, *(f"{metrics[name]:.4f}" if name in metrics else "" for name in names))
+        (member, *(figure(metrics[name]) if name in metrics else "" for name in names))
         for member, metrics in report.members
     )
     columns = ("Member", *map(_word, names))
     yield Table(columns, rows, "Each member of the ensemble alone, with its metrics on the same rows.", columns[1:])
-    shown = ", ".join(f"{_word(name).lower()} {value:.4f}" for name, value in report.disagreement.items())
+    shown = ", ".join(f"{_word(name).lower()} {figure(value)}" for name, value in report.disagreement.items())
     if shown:
         yield Paragraph(f"Average disagreement of the members: {shown}.")
 

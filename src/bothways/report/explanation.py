@@ -4,6 +4,7 @@ import numpy as np
 
 from bothways.explain import Attribution, Explanation, TextAttention, causal, rollout
 from bothways.explain.attention import Weights
+from bothways.progress import figure
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
 from bothways.report.token_maps import head_grid, stacked, token_map, word_weights
 
@@ -45,18 +46,18 @@ def explanation_picture(found: Explanation) -> str:
 def _drawn(found: Attribution) -> str:
     parts = [word.part for word in found.words]
     breaks = [at for at in range(1, len(parts)) if parts[at] != parts[at - 1]]
-    title = f"{found.score_name}: {found.score:.3f}"
+    title = f"{found.score_name}: {figure(found.score, 3)}"
     return word_weights([word.text for word in found.words], found.weights_W, title, breaks=breaks)
 
 
 def _words(found: Attribution) -> Section:
-    figures = [KeyFigure("Score", f"{found.score:.3f}", found.score_name)]
+    figures = [KeyFigure("Score", figure(found.score, 3), found.score_name)]
     if found.completeness_error is not None and found.baseline_score is not None:
-        figures.append(KeyFigure("Baseline", f"{found.baseline_score:.3f}", "the score of a text of padding"))
+        figures.append(KeyFigure("Baseline", figure(found.baseline_score, 3), "the score of a text of padding"))
         figures.append(KeyFigure("Error of the integral", f"{found.completeness_error:.2g}", "0 if computed exactly"))
     order: list[int] = np.argsort(-np.abs(np.nan_to_num(found.weights_W)), kind="stable").tolist()
     known = [at for at in order if not np.isnan(found.weights_W[at])][:_MOST_ROWS]
-    rows = tuple((found.words[at].text, str(at), f"{found.weights_W[at]:+.3f}") for at in known)
+    rows = tuple((found.words[at].text, str(at), figure(found.weights_W[at], 3, sign=True)) for at in known)
     blocks: list[Block] = [
         KeyFigures(tuple(figures)),
         Figure(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from bothways.judging import JudgeReport, SystemRanking, SystemScore
 from bothways.judging.scoring import equivalent_labels
+from bothways.progress import figure
 from bothways.report.charts import Bar, bars, reliability_panel
 from bothways.report.drawing import short_label
 from bothways.report.page import (
@@ -38,14 +39,20 @@ def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) ->
     """
     estimate = score.estimate
     figures = (
-        KeyFigure("Success rate", f"{estimate.value:.3f}", _interval(estimate.low, estimate.high, estimate.level)),
+        KeyFigure("Success rate", figure(estimate.value, 3), _interval(estimate.low, estimate.high, estimate.level)),
         KeyFigure("Human labels", f"{estimate.labels:,}", score.labelled),
         KeyFigure("Equivalent labels", equivalent_labels(estimate), "for an interval from labels alone"),
-        KeyFigure("Judge alone", f"{score.judge_mean:.3f}", "uncorrected"),
+        KeyFigure("Judge alone", figure(score.judge_mean, 3), "uncorrected"),
     )
     drawn = [Bar(name, each.value, (each.low, each.high)) for name, each in score.estimates.items()]
     rows = tuple(
-        (name, _METHODS[name], f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}", f"{each.high - each.low:.4f}")
+        (
+            name,
+            _METHODS[name],
+            figure(each.value),
+            f"{figure(each.low)} to {figure(each.high)}",
+            figure(each.high - each.low),
+        )
         for name, each in score.estimates.items()
     )
     columns = ("Method", "What it uses", "Rate", "Interval", "Width")
@@ -96,7 +103,9 @@ def _systems(ranking: SystemRanking) -> list[Block]:
     estimate = best.estimate
     figures = [
         KeyFigure("First", short_label(best.system), f"of {len(ranking.systems)} systems"),
-        KeyFigure("Its success rate", f"{estimate.value:.3f}", _interval(estimate.low, estimate.high, estimate.level)),
+        KeyFigure(
+            "Its success rate", figure(estimate.value, 3), _interval(estimate.low, estimate.high, estimate.level)
+        ),
     ]
     if ranking.comparisons:
         first = ranking.comparisons[0]
@@ -109,12 +118,12 @@ def _systems(ranking: SystemRanking) -> list[Block]:
     rows = tuple(
         (
             each.system,
-            f"{each.estimate.value:.4f}",
-            f"{each.estimate.low:.4f} to {each.estimate.high:.4f}",
-            *((f"{ranking.truth[each.system]:.4f}",) if ranking.truth else ()),
+            figure(each.estimate.value),
+            f"{figure(each.estimate.low)} to {figure(each.estimate.high)}",
+            *((figure(ranking.truth[each.system]),) if ranking.truth else ()),
             each.labelled,
             equivalent_labels(each.estimate),
-            f"{each.judge_mean:.4f}",
+            figure(each.judge_mean),
         )
         for each in ranking.systems
     )
@@ -132,9 +141,9 @@ def _order(ranking: SystemRanking) -> list[Block]:
     rows = tuple(
         (
             f"{each.first} before {each.second}",
-            f"{each.probability:.3f}",
-            f"{each.difference.value:+.4f}",
-            f"{each.difference.low:+.4f} to {each.difference.high:+.4f}",
+            figure(each.probability, 3),
+            figure(each.difference.value, sign=True),
+            f"{figure(each.difference.low, sign=True)} to {figure(each.difference.high, sign=True)}",
             each.pairing,
         )
         for each in ranking.comparisons
@@ -150,7 +159,7 @@ def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
     """Return the sections on the judge's agreement with the labels, and on its confident mistakes."""
     estimates = quality.report.estimates
     figures = [
-        KeyFigure(title, f"{each.value:.3f}", _interval(each.low, each.high, 0.95))
+        KeyFigure(title, figure(each.value, 3), _interval(each.low, each.high, 0.95))
         for title, each in (
             ("Accuracy", estimates["accuracy"]),
             ("AUROC", quality.auroc),
@@ -167,7 +176,7 @@ def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
             " | ".join(text for text in (each.triple.query, each.triple.answer, each.triple.passage) if text),
             {
                 "label": str(each.triple.label),
-                "judge": f"{each.probability:.3f}",
+                "judge": figure(each.probability, 3),
                 "system": each.triple.system or "",
                 "row": each.triple.where,
             },
@@ -210,4 +219,4 @@ def _warnings(warnings: Sequence[str]) -> list[Block]:
 
 
 def _interval(low: float, high: float, level: float) -> str:
-    return f"{level:.0%} interval {low:.3f} to {high:.3f}"
+    return f"{level:.0%} interval {figure(low, 3)} to {figure(high, 3)}"

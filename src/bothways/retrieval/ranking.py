@@ -180,7 +180,8 @@ def fused(fusion: Fusion, dense_F: Scores, lexical_F: Scores, depth: int) -> Sco
             lexical_rank_F = np.where(lexical_F > 0, _reciprocal_ranks(lexical_F, constant, depth), 0.0)
             return dense_rank_F + lexical_rank_F
         case Weighted(weight):
-            return weight * _zero_to_one(dense_F) + (1 - weight) * _zero_to_one(lexical_F)
+            matched = float(lexical_F.max(initial=0.0) > 0)
+            return weight * _zero_to_one(dense_F, 1.0) + (1 - weight) * _zero_to_one(lexical_F, matched)
 
 
 def _reciprocal_ranks(scores_F: Scores, constant: int, depth: int) -> Scores:
@@ -189,10 +190,10 @@ def _reciprocal_ranks(scores_F: Scores, constant: int, depth: int) -> Scores:
     return np.where(ranks_F <= depth, 1 / (constant + ranks_F), 0.0)
 
 
-def _zero_to_one(scores_F: Scores) -> Scores:
-    """Scale scores to a minimum of 0 and a maximum of 1; all become 0 if they are equal."""
+def _zero_to_one(scores_F: Scores, equal: float) -> Scores:
+    """Scale scores to a minimum of 0 and a maximum of 1; if there is but one, or all are the same, return ``equal``."""
     low, high = scores_F.min(initial=np.inf), scores_F.max(initial=-np.inf)
-    return (scores_F - low) / (high - low) if high > low else np.zeros(len(scores_F))
+    return (scores_F - low) / (high - low) if high > low else np.full(len(scores_F), equal)
 
 
 # --- filters ---
@@ -221,7 +222,9 @@ class Among:
 class Between:
     """Rows whose field is a number from ``low`` to ``high``, both included; None stands for no limit.
 
-    A string that spells a number counts as that number: all values of a csv file are strings.
+    A string that spells a number counts as that number, since all values of a csv file are strings; also with marks
+    between thousands, such as ``1,234``. Words such as ``n/a`` are no numbers and do not pass. Other strings with
+    digits are refused when the filter is used.
     """
 
     field: str
@@ -232,10 +235,20 @@ class Between:
         for end in (self.low, self.high):
             if end is not None and (isinstance(end, bool) or not isinstance(end, int | float) or math.isnan(end)):
                 raise InvalidInput(f"the filter on {self.field!r} expects numbers as low and high, got {end!r:.60}.")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise InvalidInput(
+                f"the filter on {self.field!r} expects a low end that is not above the high end, got {self.low:g} and "
+                f"{self.high:g}, which no value passes. Swap the two."
+            )
 
 
 Filter = Among | Between
 
+# A number with the same mark between all thousands: a comma, an apostrophe or a space.
+_GROUPED = re.compile(
+    r"[+-]?[0-9]{1,3}(?:(?P<mark>[,'\u2019 \u00a0\u202f])[0-9]{3})(?:(?P=mark)[0-9]{3})*(?:\.[0-9]*)?"
+)
+_DIGIT = re.compile("[0-9]")
 _EXPRESSION = re.compile(r"(.+?)(>=|<=|=(?!=))(.*)", re.DOTALL)
 
 
@@ -245,10 +258,10 @@ def parse_filters(expressions: Sequence[str]) -> list[Filter]:
     A value matches a field with this text, or with the number, boolean or null that the text spells.
 
     Raises:
-        InvalidInput: An expression has none of these forms.
+        InvalidInput: An expression has none of these forms, or no number can meet all conditions on a field.
     """
     values: dict[str, tuple[Scalar, ...]] = {}
-    ranges: list[Filter] = []
+    ends: dict[str, tuple[float | None, float | None]] = {}
     for expression in expressions:
         parts = _EXPRESSION.fullmatch(expression)
         if parts is None:
@@ -265,7 +278,13 @@ def parse_filters(expressions: Sequence[str]) -> list[Filter]:
         number = _number(text)
         if number is None or not math.isfinite(number):
             raise InvalidInput(f"the filter {expression!r} must have a number after {sign}.")
-        ranges.append(Between(name, low=number) if sign == ">=" else Between(name, high=number))
+        low, high = ends.get(name, (None, None))
+        if sign == ">=":
+            low = number if low is None else max(low, number)
+        else:
+            high = number if high is None else min(high, number)
+        ends[name] = low, high
+    ranges = (Between(name, low, high) for name, (low, high) in ends.items())
     return [*(Among(name, accepted) for name, accepted in values.items()), *ranges]
 
 
@@ -293,13 +312,29 @@ def _passes(filter_: Filter, column: Sequence[Scalar]) -> Iterator[bool]:
                     f"the filter on {filter_.field!r} needs numbers, but that field has none: one of its values is "
                     f"{other!r:.60}."
                 )
+            odd = next(
+                (
+                    value
+                    for value, number in zip(column, numbers, strict=True)
+                    if number is None and isinstance(value, str) and _DIGIT.search(value)
+                ),
+                None,
+            )
+            if odd is not None:
+                raise InvalidInput(
+                    f"the filter on {filter_.field!r} needs numbers, but one of its values is {odd!r:.60}: write it as "
+                    "1234.5 or 1,234.5 and build the index again."
+                )
             lowest, highest = -math.inf if low is None else low, math.inf if high is None else high
             return (number is not None and lowest <= number <= highest for number in numbers)
 
 
 def _number(value: Scalar) -> float | None:
     if isinstance(value, str):
-        return float(value) if DECIMAL.fullmatch(value.strip()) else None
+        spelled = value.strip()
+        if grouped := _GROUPED.fullmatch(spelled):
+            spelled = spelled.replace(grouped["mark"], "")
+        return float(spelled) if DECIMAL.fullmatch(spelled) else None
     return None if value is None or isinstance(value, bool) else value
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, overload
 
 from bothways import checkpoints
 from bothways.checkpoints.hub import locate
+from bothways.data.tables import as_batch
 from bothways.errors import InvalidInput, PromptsDiffer
 from bothways.retrieval.contents import (
     Documents,
@@ -26,6 +27,7 @@ from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.representation import DenseVectors, Role
 from bothways.tasks.embedding.settings import check_pooling
 from bothways.text import Overflow
+from bothways.text.characters import VISIBLE
 
 if TYPE_CHECKING:
     import torch
@@ -276,8 +278,8 @@ class SemanticSearch:
                 index was built.
             MissingDependency: The extra ``search`` is not installed.
         """
-        queries = [query] if isinstance(query, str) else list(query)
-        _check_queries(queries)
+        given, is_single = as_batch(query, "a query", "queries")
+        queries = _checked_queries(given)
         self.check_prompt(prompt, prompt_name, role="query")
         chosen = Hybrid() if mode is None else mode
 
@@ -290,7 +292,7 @@ class SemanticSearch:
             from bothways.retrieval.reranking import search_reranked  # loads classifiers
 
             answers = search_reranked(find, queries, k, rerank, show_progress=show_progress)
-        return answers[0] if isinstance(query, str) else answers
+        return answers[0] if is_single else answers
 
     def _find(
         self, queries: Sequence[str], k: int, mode: Mode, filters: Sequence[Filter], show_progress: bool | None
@@ -396,12 +398,17 @@ def _warn_of_other_prompts(built: EncoderIdentity, embedder: SentenceEmbedder) -
         )
 
 
-def _check_queries(queries: Sequence[object]) -> None:
+def _checked_queries(queries: Sequence[object]) -> list[str]:
+    checked = []
     for number, query in enumerate(queries, start=1):
         if not isinstance(query, str):
             raise InvalidInput(f"expected a string for query {number}, got {type(query).__name__}: {query!r:.80}.")
-        if not query.strip():
-            raise InvalidInput(f"query {number} is empty or only white space: drop it or fill it in.")
+        if not VISIBLE.search(query):
+            raise InvalidInput(
+                f"query {number} is empty or only white space and invisible characters: drop it or fill it in."
+            )
+        checked.append(query)
+    return checked
 
 
 def _batches(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 from bothways.data import Row, as_batch, text_at
 from bothways.errors import InvalidInput, UnreadColumn, shown
+from bothways.text.characters import VISIBLE
 
 InputT = TypeVar("InputT")
 
@@ -146,9 +147,11 @@ def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
         case _:
             raise InvalidInput(f"{name} must be {kind.form}, got {_shown(value)}.")
     for part, text in zip(kind.parts, (first, second), strict=True):
-        if not text.strip():
+        if not VISIBLE.search(text):
             whose = name if part == kind.whole else f"the {part} of {name}"
-            raise InvalidInput(f"{whose} is empty or only white space: drop the {kind.whole} or fill it in.")
+            raise InvalidInput(
+                f"{whose} is empty or only white space and invisible characters: drop the {kind.whole} or fill it in."
+            )
     return first, second
 
 

@@ -15,6 +15,7 @@ from bothways.checkpoints.files import read_json
 from bothways.checkpoints.golden import stored_inputs
 from bothways.checkpoints.schema import OURS
 from bothways.families.family import HEAD_POOLING, PAIR
+from bothways.progress import figure
 from bothways.tasks.card import training_baseline
 from bothways.tasks.registry import SPECS
 from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
@@ -240,12 +241,12 @@ def _metrics(metrics: Mapping[str, object]) -> Iterator[str]:
     for name, value in metrics.items():
         low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
         if _is_number(value) and _is_number(low) and _is_number(high):
-            yield f"| {_named(name)} | {value:.4f} | {low:.4f} to {high:.4f} |"
+            yield f"| {_named(name)} | {figure(value)} | {figure(low)} to {figure(high)} |"
 
 
 def _member(member: Mapping[str, object]) -> str:
     """Return a member and its metrics on the rows that calibrated the ensemble."""
-    numbers = [f"{_named(name)} {value:.4f}" for name, value in member.items() if _is_number(value)]
+    numbers = [f"{_named(name)} {figure(value)}" for name, value in member.items() if _is_number(value)]
     return f"- {', '.join([_code(str(member.get('member'))), *numbers])}"
 
 
@@ -279,7 +280,7 @@ def _training(card: Mapping[str, object]) -> Iterator[str]:
         kept = "the last" if kept is None else kept
         yield f"- {training.get('updates')} updates, {training.get('epochs')} epochs; kept epoch: {kept}"
         if baseline := training_baseline(card):
-            listed = ", ".join(f"{_named(name)} {value:.4f}" for name, value in baseline.metrics.items())
+            listed = ", ".join(f"{_named(name)} {figure(value)}" for name, value in baseline.metrics.items())
             yield f"- baseline, {_line(baseline.name)}: {listed}"
         settings = _mapping(training.get("settings"))
         shown = [f"{_named(name)} {settings[name]}" for name in _SETTINGS if settings.get(name) is not None]

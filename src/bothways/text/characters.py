@@ -48,6 +48,11 @@ aabe-aabf aac1 aaeb-aaef aaf5-aaf6 abe3-abea abec-abed fb1e fe00-fe0f fe20-fe2f 
 UNSEEN = re.compile(f"[{SEPARATOR}{_UNSEEN}]")
 """The zero-width space and invisible format characters (Cf) other than joiners, such as soft hyphens."""
 
+# White space and controls are added below; the others are fillers, selectors of variants, tags and annotations.
+_UNDRAWN = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200c\u200d\u2800\u3164\ufe00-\ufe0f\uffa0\ufff9-\ufffb"
+VISIBLE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f{SEPARATOR}{_UNSEEN}{_UNDRAWN}\U000e0000-\U000e0fff]")
+"""A character that can be seen: a text without one is as good as empty."""
+
 
 def is_mark(character: str) -> bool:
     r"""Test whether a character combines with the preceding one: accent, vowel sign, variation selector or joiner.

@@ -21,7 +21,7 @@ from bothways.encoder.encoder import activation_checkpointing
 from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.evaluation.report import Validation
 from bothways.interrupts import Interrupts, interruption
-from bothways.progress import Progress, add_time, duration, shown, stage
+from bothways.progress import Progress, add_time, duration, figure, shown, stage
 from bothways.training.checkpoints import (
     CheckpointFolder,
     TrainingCheckpoint,
@@ -355,7 +355,7 @@ class _Run(Generic[Payload]):
         summary = self._meter.summary()
         if summary is not None:
             self.log.write("update", epoch=self.state.epoch + 1, **summary)
-            self.bar.advance(0, f"loss {summary['loss']:.4f} · {summary['tokens_per_second']:,.0f} tokens/s")
+            self.bar.advance(0, f"loss {figure(summary['loss'])} · {summary['tokens_per_second']:,.0f} tokens/s")
 
     def _validate_start(self, baseline: Baseline) -> None:
         validation = self._validation(baseline.validate)
@@ -406,7 +406,7 @@ class _Run(Generic[Payload]):
         self.log.write("epoch", **entry.to_dict())
 
     def _say(self, what: str, metrics: Mapping[str, float]) -> None:
-        self.bar.say(f"{what}: {', '.join(f'{name} {value:.4f}' for name, value in metrics.items())}")
+        self.bar.say(f"{what}: {', '.join(f'{name} {figure(value)}' for name, value in metrics.items())}")
 
     def _checkpoint(self) -> None:
         if self.folder is None:

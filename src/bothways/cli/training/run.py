@@ -17,7 +17,7 @@ from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, complain, interrupted_code, note, print_json
 from bothways.cli.training.folders import RunFolders
-from bothways.progress import elapsed, reporting, stage, stage_seconds, timed
+from bothways.progress import elapsed, figure, reporting, stage, stage_seconds, timed
 from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS
 from bothways.training.options import TrainingOptions
 
@@ -310,7 +310,7 @@ def _baselines(cards: "Cards") -> dict[str, dict[str, float]]:
 
 
 def _listed(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    return ", ".join(f"{name} {figure(value)}" for name, value in metrics.items())
 
 
 def _printable_facts(facts: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -320,12 +320,14 @@ def _printable_facts(facts: Mapping[str, object]) -> list[tuple[str, str]]:
         if isinstance(value, bool):
             continue
         if isinstance(value, float):
-            spoken.append((name, f"{value:.3f}"))
+            spoken.append((name, figure(value, 3)))
         elif isinstance(value, str | int):
             spoken.append((name, str(value)))
         elif isinstance(value, Mapping):
             listed = ", ".join(
-                f"{part} {each:.3f}" if isinstance(each, float) else str(each) for part, each in value.items() if each
+                f"{part} {figure(each, 3)}" if isinstance(each, float) else str(each)
+                for part, each in value.items()
+                if each
             )
             spoken.append((name, f"{listed}{_temperature_remark(name, value)}"))
     return spoken

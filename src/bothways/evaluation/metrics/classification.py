@@ -33,6 +33,7 @@ from bothways.evaluation.outcomes import (
     sweep_calibration_error,
 )
 from bothways.evaluation.report import MULTI_LABEL, Report
+from bothways.progress import figure
 
 MAX_CONFUSION_CLASSES = 1_000
 """Maximum number of classes for a confusion matrix in a report."""
@@ -177,7 +178,7 @@ def _majority_of_classes(labels: Sequence[str], rows_C: IntArray) -> tuple[dict[
     f1_of_classes = 2 * share / (1 + share) / int((rows_C > 0).sum())
     note = (
         f"{labels[most]!r} is the label of {share:.1%} of the rows: always predicting it has an accuracy of "
-        f"{share:.4f} and a macro F1 of {f1_of_classes:.4f}."
+        f"{figure(share)} and a macro F1 of {figure(f1_of_classes)}."
     )
     return {"majority_accuracy": share, "majority_macro_f1": f1_of_classes}, (note,)
 
@@ -189,7 +190,9 @@ def _majority_of_sets(labels: Sequence[str], rows_C: IntArray, rows: int) -> tup
     if share <= MAJORITY:
         return {}, ()
     f1_of_label = 2 * float(rows_C[most]) / (rows + float(rows_C.sum()))
-    note = f"{share:.1%} of the rows have {labels[most]!r}: always predicting it alone has micro F1 {f1_of_label:.4f}."
+    note = (
+        f"{share:.1%} of the rows have {labels[most]!r}: always predicting it alone has micro F1 {figure(f1_of_label)}."
+    )
     return {"majority_micro_f1": f1_of_label}, (note,)
 
 

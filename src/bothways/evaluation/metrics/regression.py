@@ -18,6 +18,7 @@ from bothways.evaluation.intervals import CHUNK_CELLS
 from bothways.evaluation.metrics.classification import group_sums
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.report import Report
+from bothways.progress import figure
 
 _CONSTANT = 1e-13
 """A standard deviation below this share of the largest magnitude counts as rounding error."""
@@ -200,7 +201,7 @@ def _weighted_rmse(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: Floa
 
 def _against_the_mean(truth_N: FloatArray, squares_N: FloatArray, answered_N: FloatArray) -> str:
     baseline = mean_squared_error(truth_N, answered_N)
-    share = f"; relative to that, R2 is {1 - squares_N.mean() / baseline:.4f}" if baseline else ""
+    share = f"; relative to that, R2 is {figure(1 - squares_N.mean() / baseline)}" if baseline else ""
     return (
         f"Always predicting {answered_N[0]:.6g}, the mean of the training rows, has an RMSE of "
         f"{math.sqrt(baseline):.6g} here{share}. The metric r2 is relative to the mean of these rows."

@@ -85,7 +85,10 @@ def read_embedding_rows(
         try:
             label = columns.convert(given)
         except InvalidInput as error:
-            raise InvalidInput(f"{row.where}: {name!r}: {error}") from error
+            advice = ""
+            if columns.texts == ("anchor", "positive"):
+                advice = f" Drop {name!r} to read all rows as pairs of texts that belong together."
+            raise InvalidInput(f"{row.where}: {name!r}: {error}{advice}") from error
         rows.append(EmbeddingRow(texts, label, row.where, columns, given))
     return without.settle(rows)
 

@@ -203,6 +203,10 @@ _NEGATIVE = re.compile(r"negative(?:_(\d{1,9}))?", re.ASCII)
 NAMES = tuple(dict.fromkeys(name for kind in KINDS for name in names_of(kind)))
 
 
+# Columns beside ``anchor`` and ``positive`` that say whether the texts belong together at all.
+_SCORES = frozenset(("label", "score", "similarity"))
+
+
 def kind_of(*, teacher: bool = False, **names: object) -> EmbeddingColumns:
     """Return the kind of rows that has these columns; other columns keep their default names.
 
@@ -240,6 +244,8 @@ def usual_kind(there: Iterable[str], otherwise: EmbeddingColumns | None = None) 
     if {"anchor", "positive"} <= names:
         numbered = {name: int(found[1] or 0) for name in names if (found := _NEGATIVE.fullmatch(name))}
         negatives = tuple(sorted(numbered, key=lambda name: (numbered[name], name)))
+        if not negatives and (scores := names & _SCORES):
+            return ScoredPairs("anchor", "positive", max(scores))
         return Triplets(negative=negatives) if negatives else Pairs()
     return LabelledTexts() if {"text", "label"} <= names else otherwise or ScoredPairs()
 

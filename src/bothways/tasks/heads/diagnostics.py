@@ -13,6 +13,7 @@ from bothways.data.label_rows import DECIMAL
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.metrics.tagging import TaggedWords
 from bothways.evaluation.temperature import Temperature
+from bothways.progress import figure
 from bothways.tasks.heads.targets import AnyExample, Logits, MultiLabel, Regression, SingleLabel, Target, Truth
 from bothways.training.state import TrainingRecord
 
@@ -99,7 +100,7 @@ def _notes_on_classes(labels: Sequence[str], predicted_N: Truth, truth: Truth, u
         only = labels[int(predicted_N[0])]
         return [f"The model predicts the same {name}, {only!r}, for every held-out {unit}: it is a constant."]
     if accuracy <= most:
-        note = f"always predicting {usual!r} has accuracy {most:.4f}, the model {accuracy:.4f}."
+        note = f"always predicting {usual!r} has accuracy {figure(most)}, the model {figure(accuracy)}."
         return [f"The model is not better than the most frequent {name}: {note}"]
     return []
 

@@ -45,6 +45,7 @@ from bothways.tasks.scores import (
     texts_read,
 )
 from bothways.tasks.spec import options_of
+from bothways.text.characters import VISIBLE
 from bothways.text.windows import Text
 
 if TYPE_CHECKING:
@@ -333,7 +334,7 @@ def raw_texts(source: Source | Iterable[str], columns: MaskedTextColumns) -> lis
     examples: list[Example[None]] = []
     for row in read_rows(rows):
         values = [row.values.get(name) for name in columns.text]
-        if not all(isinstance(value, str) and not value.strip() for value in values):
+        if not all(isinstance(value, str) and not VISIBLE.search(value) for value in values):
             examples.append(Example(columns.read(row), None, row.number, row.where))
     if not examples:
         raise InvalidInput("there is no text in the given data: every row is empty. Check the column name.")

@@ -20,7 +20,7 @@ from bothways.inference import TextOptions
 from bothways.inference.queries import Named, Query, Search
 from bothways.tasks.scores import Count, TaskPrediction
 from bothways.text import EncodedText, TextTokenizer, Window
-from bothways.text.characters import letter_run, marks
+from bothways.text.characters import VISIBLE, letter_run, marks
 
 # Maximum tokens of all queries of a text that run in one batch.
 MOST_TOKENS = 16_384
@@ -52,8 +52,10 @@ def pseudo_likelihood(
 
     With ``whole_words``, the later tokens of the same word are masked together with each token.
     """
-    if not isinstance(text, str) or not text.strip():
-        raise InvalidInput(f"text {index + 1} is empty or not a string: drop it or fill it in.")
+    if not isinstance(text, str) or not VISIBLE.search(text):
+        raise InvalidInput(
+            f"text {index + 1} is empty, has no visible character or is no string: drop it or fill it in."
+        )
     (encoded,) = tokenizer.encode(
         [text],
         max_length=reading.max_length,

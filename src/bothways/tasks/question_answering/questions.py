@@ -16,6 +16,7 @@ from bothways.data import Example, Row, RowsWithoutLabel, Source, read_rows, val
 from bothways.data.columns import written_objects
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.question_answering.spec import QuestionColumns
+from bothways.text.characters import VISIBLE
 
 _FORM = 'a list of {"text": ..., "start": ...}, empty if the context has no answer'
 # Maximum characters of an answer or a part of a context in a message.
@@ -103,7 +104,7 @@ def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:
 def _answer(text: object, start: object, where: str) -> GoldAnswer:
     match text, start:
         case str(), int() if start is not True and start is not False:
-            if not text.strip():
+            if not VISIBLE.search(text):
                 raise InvalidInput(
                     f"{where} has an answer without text. Give an empty list if the context has no answer."
                 )
