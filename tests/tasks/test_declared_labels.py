@@ -87,6 +87,9 @@ def test_numbers_may_be_names_of_labels():
     assert label_set([0, 1], ("0", "1", "2")) == ("0", "1")
     assert label_set([0, 1, 1], ("0", "1", "2")) == ("1", "2")
     assert label_set("[3 7]") == ("3", "7")
+    assert label_set("[12345678901234567891, -2.]") == ("12345678901234567891", "-2")
+    assert label_set("[007]") == ("[007]",)
+    assert label_set("[1" + " " * 100_000 + "x]") == ("[1" + " " * 100_000 + "x]",)
     assert label_set([0, 1], ("1", "0")) == ("0", "1")
 
 

@@ -63,7 +63,7 @@ _TUPLE = re.compile(rf"\(\s*{_STRING}\s*(,\s*{_STRING}\s*)*,?\s*\)", re.DOTALL)
 _NUMPY_LIST = re.compile(rf"\[\s*({_STRING}\s+)*{_STRING}\s*\]", re.DOTALL)
 # The list in NumPy's ``array([...], dtype=object)`` or in ``tensor([...])``; brackets in its strings do not end it.
 _ARRAY = re.compile(
-    r"""(?:\w+\.)?(?:array|tensor)\(\s*(\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"\[\]])*\])\s*"""
+    r"""(?<![\w.])(?:\w+\.)?(?:array|tensor)\(\s*(\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"\[\]])*\])\s*"""
     r"(?:,\s*\w+=[^(),]*(?:\([^()]*\))?)*\)",
     re.DOTALL,
 )

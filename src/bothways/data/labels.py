@@ -14,9 +14,10 @@ from bothways.errors import InvalidInput, LabelsAmbiguous, shown
 
 _SEPARATOR = "|"
 _BITS = {"0", "1", "False", "True"}
-_NUMBER = r"(?:[+-]?\d+(?:\.0*)?|True|False)"
-_NUMBERS = re.compile(rf"[\[(]\s*{_NUMBER}(?:\s*[\s,;|]\s*{_NUMBER})*\s*,?\s*[\])]", re.ASCII)
-_ZEROS_AND_ONES = re.compile(r"[01](?:\.0*)?(?:\s*[\s,;|]\s*[01](?:\.0*)?)+", re.ASCII)
+_NUMBER = r"(?:[+-]?(?:0|[1-9]\d*)(?:\.0*)?|True|False)"
+_BETWEEN = r"(?:\s*[,;|]\s*|\s+)"
+_NUMBERS = re.compile(rf"[\[(]\s*{_NUMBER}(?:{_BETWEEN}{_NUMBER})*(?:\s*,)?\s*[\])]", re.ASCII)
+_ZEROS_AND_ONES = re.compile(rf"[01](?:\.0*)?(?:{_BETWEEN}[01](?:\.0*)?)+", re.ASCII)
 
 
 def declared(labels: Sequence[LabelValue]) -> tuple[LabelValue, ...]:
@@ -99,7 +100,7 @@ def _written_labels(value: str) -> Sequence[object]:
     spelled = unwrapped(value)
     if _NUMBERS.fullmatch(spelled) or (_ZEROS_AND_ONES.fullmatch(spelled) and _SEPARATOR not in spelled):
         found = re.findall(_NUMBER, spelled, re.ASCII)
-        return [each == "True" if each in ("True", "False") else int(float(each)) for each in found]
+        return [each == "True" if each in ("True", "False") else int(each.partition(".")[0]) for each in found]
     parts = written_list(value, f"Put {_SEPARATOR!r} between the labels")
     if parts is None:
         _check_separator(value)
