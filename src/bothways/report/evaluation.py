@@ -7,7 +7,14 @@ from bothways.evaluation.differences import LOWER_IS_BETTER, BaselineReport
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.report import Report, remarks_of
 from bothways.progress import figure
-from bothways.report.charts import MAX_POINTS, confusion_matrix, reliability_diagram, reliability_panel, scatter
+from bothways.report.charts import (
+    MAX_POINTS,
+    confusion_matrix,
+    learning_curve,
+    reliability_diagram,
+    reliability_panel,
+    scatter,
+)
 from bothways.report.drawing import short_label
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
 
@@ -54,7 +61,12 @@ def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain:
     sections = [section for task, part in parts.items() for section in _sections(task, part)]
     if out_of_domain is not None:
         sections.append(_out_of_domain(out_of_domain))
-    sections += [_card(task, part.card) for task, part in parts.items() if part.card]
+    for task, part in parts.items():
+        named = f"{task}: the" if task else "The"
+        if scores := _validations(part.card):
+            sections.append(Section(f"{named} training", tuple(_learning_curve(scores, part.card))))
+        if part.card:
+            sections.append(Section(f"{named} model", tuple(_card(part.card))))
     titles = dict.fromkeys(part.report.title for part in parts.values())
     return Page(
         title=f"Evaluation of {name}",
@@ -235,10 +247,54 @@ def _members(report: Report) -> Iterator[Block]:
         yield Paragraph(f"Average disagreement of the members: {shown}.")
 
 
-def _card(task: str, card: Mapping[str, object]) -> Section:
-    rows = tuple(_facts("", card))
-    named = f"{task}: the model" if task else "The model"
-    return Section(named, (Table(("Property", "Value"), rows, "The card that is saved with the model."),))
+def _validations(card: Mapping[str, object]) -> list[Mapping[str, float]]:
+    """Return the metrics of each validation of a training, with its epoch; none for a model without a training."""
+    match card.get("training"):
+        case {"validations": list(validations)}:
+            return [{"epoch": each["epoch"], **each["metrics"]} for each in validations]
+    return []
+
+
+def _learning_curve(validations: Sequence[Mapping[str, float]], card: Mapping[str, object]) -> Iterator[Block]:
+    """Yield curves of the first metric on the held-out rows, and of their loss, by epoch."""
+    measured = [name for name in validations[-1] if name != "epoch"]
+    drawn = dict.fromkeys(measured[:1] + [name for name in measured if name in ("nll", "loss")])
+    curves = [
+        learning_curve((), [(each["epoch"], each[name]) for each in validations if name in each], _word(name))
+        for name in drawn
+    ]
+    kept = dict(_facts("", card)).get("training.kept_epoch")
+    words = "Metrics on the held-out rows by epoch; epoch 0 is the model before fine-tuning."
+    words += f" Epoch {kept} was kept." if kept is not None else ""
+    yield Figure(tuple(panel for panels in curves for panel in panels), words, words)
+
+
+_SHOWN = {
+    "base_model": "Pretrained model",
+    "training_rows": "Training rows",
+    "validation_rows": "Held-out rows",
+    "training.kept_epoch": "Kept epoch",
+    "training.updates": "Updates",
+    "training.settings.learning_rate": "Learning rate",
+    "training.seconds": "Seconds of training",
+    "confidence.calibration": "Calibration",
+    "confidence.out_of_domain": "Detector of out-of-domain texts",
+}
+
+
+def _card(card: Mapping[str, object]) -> Iterator[Block]:
+    """Yield what a reader of the page needs of the card, and all of it, folded away."""
+    facts = _facts("", card)
+    found = dict(facts)
+    rows = tuple((title, found[name]) for name, title in _SHOWN.items() if name in found)
+    if rows:
+        yield Table(("Property", "Value"), rows, "The model.")
+    yield Table(
+        ("Key", "Value"),
+        tuple(facts),
+        "The card that is saved with the model.",
+        folded=f"All {len(facts)} entries of the card",
+    )
 
 
 def _facts(name: str, value: object) -> list[tuple[str, str]]:

@@ -51,6 +51,7 @@ class Table:
         rows: The cells; each row has a cell for each column.
         caption: The caption.
         numeric: The names of the columns to align on the right.
+        folded: The line in whose place a reader may unfold the table; an empty one shows the table.
     """
 
     kind: ClassVar = "table"
@@ -58,6 +59,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
     numeric: tuple[str, ...] = ()
+    folded: str = ""
 
 
 @dataclass(frozen=True, slots=True)
