@@ -7,13 +7,19 @@ import numpy as np
 import pytest
 
 import report_inputs as given
+from bothways.data import Example
+from bothways.evaluation.differences import BaselineReport, MetricDifference
+from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.metrics.classification import class_outcomes, label_outcomes
 from bothways.evaluation.metrics.question_answering import answer_outcomes, score_answers
 from bothways.evaluation.metrics.regression import number_outcomes, similarity_outcomes
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
 from bothways.report import render
 from bothways.report.charts import MAX_POINTS, scatter
-from bothways.report.evaluation import Evaluated, evaluation_page
+from bothways.report.evaluation import Evaluated, evaluation_page, verdict
+from bothways.report.mistakes import MOST_SHOWN, Mistake, wrong_predictions
+from bothways.tasks.question_answering.questions import GoldAnswer
+from bothways.text import Words
 
 CHECKSUM = "0123456789abcdef" * 4
 CARD = {"base_model": "base", "data": {"rows": 3, "sha256": CHECKSUM}, "validations": [{"epoch": 1, "score": 0.5}]}
@@ -62,7 +68,7 @@ def test_every_kind_of_report_has_a_page(kind, calibrated):
     make, parts = KINDS[kind]
     report = make()
     page = render(evaluation_page("x", {"": Evaluated(report, CARD, make() if calibrated else None)}))
-    assert sections(page) == ["Metrics", *parts, "The model"]
+    assert sections(page) == ["Result", "Metrics", *parts, "The model"]
     for each in report.estimates.values():
         assert f"{each.value:.4f}" in page
         assert f"{each.low:.4f} to {each.high:.4f}" in page
@@ -113,7 +119,8 @@ def test_members_of_an_ensemble_stand_side_by_side():
 def test_several_tasks_have_sections_of_their_own():
     page = render(evaluation_page("x", {"topic": Evaluated(classes(3), CARD), "qa": Evaluated(answers(), CARD)}))
     assert sections(page) == [
-        *("topic: Metrics", "topic: Calibration", "topic: Classes", "qa: Metrics", "qa: Calibration"),
+        *("topic: Result", "topic: Metrics", "topic: Calibration", "topic: Classes"),
+        *("qa: Result", "qa: Metrics", "qa: Calibration"),
         *("topic: the model", "qa: the model"),
     ]
 
@@ -140,3 +147,111 @@ def test_the_lowest_and_the_most_frequent_classes_are_chosen():
     assert {row.f1.value for row in lowest} <= {row.f1.value for row in chosen}
     assert max(row.support for row in report.per_class) == max(row.support for row in chosen)
     assert report.chosen_classes(40) == report.per_class
+
+
+@pytest.mark.parametrize(
+    ("model", "baseline", "doubt", "said"),
+    [
+        (0.9, 0.8, False, "better than its baseline, a linear model (0.800)."),
+        (0.9, 0.95, False, "worse than its baseline, a linear model (0.950)."),
+        (
+            0.9,
+            0.88,
+            True,
+            "better than its baseline, a linear model (0.880); with so few rows, the difference may be chance.",
+        ),
+        (0.9, 0.9, True, "the same as its baseline, a linear model (0.900)."),
+    ],
+)
+def test_a_page_begins_with_a_verdict_in_one_sentence(model, baseline, doubt, said):
+    low, high = (-0.2, 0.2) if doubt else (model - baseline,) * 2
+    of = MetricDifference(
+        *(Estimate(value, value - 0.1, value + 0.1) for value in (baseline, model)),
+        Estimate(model - baseline, low, high),
+    )
+    report = replace(
+        classes(3, rows=100),
+        estimates={"accuracy": of.second},
+        baseline=BaselineReport("linear model", {"accuracy": of}, ()),
+    )
+    sentence = verdict(report)
+    assert (
+        sentence == f"90 of 100 predictions are right, an accuracy of 0.900 (95\u00a0% interval 0.800 to 1.000), {said}"
+    )
+    page = render(evaluation_page("x", {"": Evaluated(report, CARD)}))
+    assert page.index(sentence) < page.index("<table>")
+
+
+def test_a_calibration_error_stands_beside_that_of_chance_alone():
+    report = classes(3)
+    page = render(evaluation_page("x", {"": Evaluated(report, {})}))
+    assert f"by chance alone {report.values['ece_noise']:.3f}" in page
+
+
+def test_the_card_is_folded_away_below_what_a_reader_needs_of_it():
+    page = render(evaluation_page("x", {"": Evaluated(classes(3), CARD)}))
+    above, _, folded = page.partition("<details>")
+    assert "<td>Pretrained model</td><td>base</td>" in above
+    assert CHECKSUM not in above
+    assert CHECKSUM in folded
+
+
+def test_the_learning_curve_shows_the_metric_and_the_loss_of_each_epoch():
+    validations = [{"epoch": epoch, "metrics": {"accuracy": 0.5 + epoch / 10, "nll": 1.0}} for epoch in range(3)]
+    card = {"training": {"validations": validations, "kept_epoch": 2}}
+    page = render(evaluation_page("x", {"": Evaluated(classes(3), card)}))
+    assert sections(page)[:3] == ["Result", "Training", "Metrics"]
+    assert "Accuracy, per epoch" in page
+    assert "NLL, per epoch" in page
+    assert "Epoch 2 was kept." in page
+
+
+WORDS = [{"text": "Ada", "tag": "B-PER"}, {"text": "ran", "tag": "O"}]
+WRONG = {
+    "class": ({"label": "b", "probability": 0.75}, "t", "a", [("a", "b", 0.75)]),
+    "right class": ({"label": "a", "probability": 0.75}, "t", "a", []),
+    "number as a class": ({"label": 3, "probability": 0.5}, "t", "3", []),
+    "labels": ({"labels": ["b", "a"]}, "t", ("a", "c"), [("a, c", "b, a", None)]),
+    "labels in another order": ({"labels": ["b", "a"]}, "t", ("a", "b"), []),
+    "no labels": ({"labels": []}, "t", ("a",), [("a", "none", None)]),
+    "number": ({"value": 2.0}, "t", 0.5, [("0.5", "2", None)]),
+    "words": ({"words": WORDS}, Words.of_list(["Ada", "ran"]), ("O", "O"), [("Ada: O", "B-PER", None)]),
+    "right words": ({"words": WORDS}, Words.of_list(["Ada", "ran"]), ("B-PER", "O"), []),
+    "answer": (
+        {"answer": "in Rome", "probability": 0.5},
+        ("q", "c"),
+        (GoldAnswer("Paris", 0),),
+        [("Paris", "in Rome", 0.5)],
+    ),
+    "answer with an article": ({"answer": "the town", "probability": 0.5}, ("q", "c"), (GoldAnswer("town", 0),), []),
+    "no answer": ({"answer": None, "probability": 0.5}, ("q", "c"), (), []),
+    "missed answer": (
+        {"answer": None, "probability": 0.5},
+        ("q", "c"),
+        (GoldAnswer("a", 0),),
+        [("a", "no answer", 0.5)],
+    ),
+    "answer to nothing": ({"answer": "x", "probability": 0.5}, ("q", "c"), (), [("no answer", "x", 0.5)]),
+    "choice": ({"choice": "y", "index": 1, "probability": 0.5}, ("c", ["x", "y"]), 0, [("x", "y", 0.5)]),
+    "embedding": ({"similarity": 0.5}, ("a", "b"), 1.0, []),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_predictions_of_every_task_are_listed_with_their_label(case):
+    prediction, given_text, label, expected = WRONG[case]
+    found = wrong_predictions([prediction], [Example(given_text, label, 1, "row 1")])
+    assert [(each.label, each.predicted, each.probability) for each in found] == expected
+
+
+def test_the_worst_predictions_come_first_and_the_others_are_counted():
+    examples = [Example(f"text {number}", "a", number, f"row {number}") for number in range(MOST_SHOWN + 2)]
+    stated = [{"label": "b", "probability": number / 100} for number in range(MOST_SHOWN + 2)]
+    found = wrong_predictions(stated, examples)
+    page = render(evaluation_page("x", {"": Evaluated(classes(3), {}, mistakes=found)}))
+    assert f"The first {MOST_SHOWN} of {MOST_SHOWN + 2}." in page
+    assert page.index(f"text {MOST_SHOWN + 1}") < page.index("text 2<")
+    assert "text 1<" not in page
+    largest = wrong_predictions([{"value": 1.0}, {"value": 9.0}], [Example("x", 0.0, 1), Example("y", 0.0, 2)])
+    assert [each.text for each in largest] == ["y", "x"]
+    assert isinstance(largest[0], Mistake)

@@ -272,12 +272,14 @@ def _page_parts(model: Any, rows: Any, result: Any, uncalibrated: Any) -> "dict[
     parts, before = {}, _by_task(uncalibrated)
     for name, each in _by_task(result).items():
         task = compose.parts_of(model)[name] if name else model
+        scored = compose.rows_of_task(rows, name) if name else rows
+        predictions = list(task.fitted.outputs.decide(scored.scores)) if scored.examples else []
         points: list[tuple[float, float]] = []
-        if each.kind == "regression" and not name:
-            predicted = (one.value for one in model.fitted.outputs.decide(rows.scores))
-            points = list(zip(map(float, rows.truth), predicted, strict=True))
+        if each.kind == "regression":
+            points = list(zip(map(float, scored.truth), (one.value for one in predictions), strict=True))
         own = None if task.confidence.calibration is None else before[name]
-        parts[name] = pages.Evaluated(each, task.card, own, points)
+        wrong = pages.wrong_predictions([one.to_dict() for one in predictions], scored.examples)
+        parts[name] = pages.Evaluated(each, task.card, own, points, wrong)
     return parts
 
 

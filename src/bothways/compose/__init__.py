@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bothways.compose.multitask.files import check_names as check_names
     from bothways.compose.multitask.multitask import MultiTask as MultiTask
     from bothways.compose.multitask.trained import MultiReport as MultiReport
+    from bothways.compose.multitask.trained import rows_of_task as rows_of_task
     from bothways.compose.opening import ENSEMBLE as ENSEMBLE
     from bothways.compose.opening import SIMILARITY as SIMILARITY
     from bothways.compose.opening import open_trained as open_trained
@@ -31,7 +32,7 @@ _MODULES = {
     "multitask.data": ("Proportional", "TaggingData", "TaskData", "Tempered", "Uniform"),
     "multitask.files": ("check_names",),
     "multitask.multitask": ("MultiTask",),
-    "multitask.trained": ("MultiReport",),
+    "multitask.trained": ("MultiReport", "rows_of_task"),
     "opening": ("ENSEMBLE", "SIMILARITY", "open_trained", "parts_of"),
     "schemas": ("schemas_of",),
 }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bothways.report.explanation import explanation_picture as explanation_picture
     from bothways.report.judging import ranking_page as ranking_page
     from bothways.report.judging import score_page as score_page
+    from bothways.report.mistakes import wrong_predictions as wrong_predictions
     from bothways.report.page import Block as Block
     from bothways.report.page import Code as Code
     from bothways.report.page import Figure as Figure
@@ -49,6 +50,7 @@ _MODULES = {
     "evaluation": ("Evaluated", "evaluation_page", "key_figure"),
     "explanation": ("explanation_page", "explanation_picture"),
     "judging": ("ranking_page", "score_page"),
+    "mistakes": ("wrong_predictions",),
     "page": (
         "Block",
         "Code",

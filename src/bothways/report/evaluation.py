@@ -16,7 +16,8 @@ from bothways.report.charts import (
     scatter,
 )
 from bothways.report.drawing import short_label
-from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
+from bothways.report.mistakes import MOST_SHOWN, Mistake
+from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table, TextList
 
 MAX_IN_MATRIX = 30
 """Maximum number of classes in a confusion matrix."""
@@ -42,12 +43,14 @@ class Evaluated:
         card: The model card.
         uncalibrated: Metrics of the same rows without calibration; None for an uncalibrated model.
         points: True and predicted numbers of the rows, for regression.
+        mistakes: The wrong predictions, or the errors of a regression, those to look at first before the others.
     """
 
     report: Report
     card: Mapping[str, object]
     uncalibrated: Report | None = None
     points: Sequence[tuple[float, float]] = ()
+    mistakes: Sequence[Mistake] = ()
 
 
 def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain: Report | None = None) -> Page:
@@ -62,11 +65,8 @@ def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain:
     if out_of_domain is not None:
         sections.append(_out_of_domain(out_of_domain))
     for task, part in parts.items():
-        named = f"{task}: the" if task else "The"
-        if scores := _validations(part.card):
-            sections.append(Section(f"{named} training", tuple(_learning_curve(scores, part.card))))
         if part.card:
-            sections.append(Section(f"{named} model", tuple(_card(part.card))))
+            sections.append(Section(f"{task}: the model" if task else "The model", tuple(_card(part.card))))
     titles = dict.fromkeys(part.report.title for part in parts.values())
     return Page(
         title=f"Evaluation of {name}",
@@ -79,10 +79,12 @@ def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain:
 def _sections(task: str, part: Evaluated) -> Iterator[Section]:
     """Yield the sections of a task, except for its card."""
     report, before, named = part.report, part.uncalibrated, f"{task}: " if task else ""
-    warnings = tuple(map(Paragraph, report.warnings))
-    yield Section(
-        f"{named}Metrics", (*warnings, _headline(report.estimates), _metrics(report, before), *_notes(report))
-    )
+    yield Section(f"{named}Result", (Paragraph(verdict(report)), _headline(report)))
+    if part.mistakes:
+        yield Section(f"{named}{'Largest errors' if part.points else 'Wrong predictions'}", (_wrong(part.mistakes),))
+    if scores := _validations(part.card):
+        yield Section(f"{named}Training", (_learning_curve(scores, part.card),))
+    yield Section(f"{named}Metrics", (_metrics(report, before), *_notes(report)))
     if report.baseline is not None:
         yield Section(f"{named}Baseline", tuple(_baseline(report.baseline)))
     if part.points:
@@ -123,10 +125,38 @@ def key_figure(name: str, estimate: Estimate) -> KeyFigure:
     return KeyFigure(name, figure(estimate.value, 3), interval)
 
 
-def _headline(estimates: Mapping[str, Estimate]) -> KeyFigures:
+def verdict(report: Report) -> str:
+    """Return a sentence on the first metric: its value, its interval, and how the baseline compares."""
+    name, found = next(iter(report.estimates.items()))
+    interval = f"{found.value:.3f} (95\u00a0% interval {found.low:.3f} to {found.high:.3f})"
+    said = f"{_word(name)} is {interval}"
+    if name == "accuracy":
+        said = f"{round(found.value * report.n):,} of {report.n:,} predictions are right, an accuracy of {interval}"
+    baseline = report.baseline
+    if baseline is None:
+        return f"{said}."
+    of, each = next(iter(baseline.metrics.items()))
+    kept = "" if of == name else f"{_word(of).lower()} "
+    how = {"model": "better than", "baseline": "worse than", None: "the same as"}[baseline.better]
+    chance = baseline.better and each.difference.low <= 0 <= each.difference.high
+    doubt = "; with so few rows, the difference may be chance" if chance else ""
+    return f"{said}, {how} its baseline, a {baseline.name} ({kept}{each.first.value:.3f}){doubt}."
+
+
+def _headline(report: Report) -> KeyFigures:
+    estimates = report.estimates
     names = list(estimates)
     shown = dict.fromkeys([*names[:2], *(["ece"] if "ece" in estimates else names[2:3])])
-    return KeyFigures(tuple(key_figure(_word(name), estimates[name]) for name in shown))
+    figures = [key_figure(_word(name), estimates[name]) for name in shown]
+    if "ece" in shown and (noise := report.values.get("ece_noise")) is not None:
+        figures[-1] = replace(figures[-1], interval=f"{figures[-1].interval}; by chance alone {noise:.3f}")
+    return KeyFigures(tuple(figures))
+
+
+def _wrong(mistakes: Sequence[Mistake]) -> TextList:
+    shown = tuple(each.item() for each in mistakes[:MOST_SHOWN])
+    more = f"The first {len(shown)} of {len(mistakes):,}. " if len(mistakes) > len(shown) else ""
+    return TextList(shown, f"{more}Some may be wrong labels: correct those first.")
 
 
 def _metrics(report: Report, uncalibrated: Report | None) -> Table:
@@ -152,8 +182,7 @@ def _notes(report: Report) -> list[Block]:
 
 def _baseline(found: BaselineReport) -> Iterator[Block]:
     """Yield the verdict, the table of the differences, and the tests."""
-    if found.better != "baseline":  # else it is said before the metrics
-        yield Paragraph(found.verdict)
+    yield Paragraph(found.verdict)
     columns = ("Metric", "Model", "Baseline", "Difference, 95\u00a0% interval")
     rows = tuple(
         (_word(name), figure(each.second.value), figure(each.first.value), each.summary())
@@ -255,8 +284,8 @@ def _validations(card: Mapping[str, object]) -> list[Mapping[str, float]]:
     return []
 
 
-def _learning_curve(validations: Sequence[Mapping[str, float]], card: Mapping[str, object]) -> Iterator[Block]:
-    """Yield curves of the first metric on the held-out rows, and of their loss, by epoch."""
+def _learning_curve(validations: Sequence[Mapping[str, float]], card: Mapping[str, object]) -> Figure:
+    """Return curves of the first metric on the held-out rows, and of their loss, by epoch."""
     measured = [name for name in validations[-1] if name != "epoch"]
     drawn = dict.fromkeys(measured[:1] + [name for name in measured if name in ("nll", "loss")])
     curves = [
@@ -266,7 +295,7 @@ def _learning_curve(validations: Sequence[Mapping[str, float]], card: Mapping[st
     kept = dict(_facts("", card)).get("training.kept_epoch")
     words = "Metrics on the held-out rows by epoch; epoch 0 is the model before fine-tuning."
     words += f" Epoch {kept} was kept." if kept is not None else ""
-    yield Figure(tuple(panel for panels in curves for panel in panels), words, words)
+    return Figure(tuple(panel for panels in curves for panel in panels), words, words)
 
 
 _SHOWN = {

@@ -235,7 +235,7 @@ def score_rows(
     examples = fitted.outputs.read(data, columns, options)
     truth, inputs = fitted.outputs.encode(examples), tuple(each.text for each in examples)
     scores = score_inputs(fitted, inputs, description="evaluating", show_progress=show_progress)
-    return ScoredRows(tuple(scores), truth, inputs)
+    return ScoredRows(tuple(scores), truth, inputs, tuple(examples))
 
 
 def logits_of_all(scores: Iterable[Scores[object]]) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from bothways.evaluation.report import TextsRead
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from bothways.data import Example
     from bothways.evaluation.outcomes import Outcomes
     from bothways.evaluation.report import Report
 
@@ -144,13 +145,14 @@ class BaselineScores:
 class ScoredRows:
     """The scores of labelled rows, and their truth as encoded by the task's outputs.
 
-    ``inputs`` are the scored inputs, and ``baseline`` has the scores of the baseline of each task, by its name (``""``
-    for a single task).
+    ``inputs`` are the scored inputs, ``examples`` the inputs with their labels, and ``baseline`` has the scores of the
+    baseline of each task, by its name (``""`` for a single task).
     """
 
     scores: tuple[Scores[object], ...]
     truth: Any
     inputs: tuple[object, ...] = ()
+    examples: tuple["Example[Any]", ...] = ()
     baseline: Mapping[str, BaselineScores] = field(default_factory=dict)
 
     def report(

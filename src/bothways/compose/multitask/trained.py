@@ -155,7 +155,7 @@ class MultiOutputs:
         """Return the metrics of each task."""
         reports = {}
         for name, part in self.parts.items():
-            own = _of_task(rows, name)
+            own = rows_of_task(rows, name)
             outcomes = replace(part.outputs.outcomes(own.scores, own.truth, calibrated=calibrated), tokens_read=None)
             reports[name] = rows.report(outcomes, calibrated, resamples, seed, name)
         return MultiReport(reports, texts_read(each.read for each in rows.scores))
@@ -222,7 +222,7 @@ class TrainedTasks:
         """Return the scores of the baseline of each task that has one."""
         found: dict[str, BaselineScores] = {}
         for name, part in self.parts.items():
-            own = _of_task(rows, name)
+            own = rows_of_task(rows, name)
             if not part.outputs.reads_words:
                 own = replace(own, inputs=tuple(map(as_given, own.inputs)))
             found |= {f"{name}{key}": each for key, each in part.score_baseline(own, show_progress).items()}
@@ -251,12 +251,14 @@ class TrainedTasks:
         return {name: value for name, value in self.__dict__.items() if name != "runner"}
 
 
-def _of_task(rows: ScoredRows, task: str) -> ScoredRows:
+def rows_of_task(rows: ScoredRows, task: str) -> ScoredRows:
     """Return the rows that have a label of a task."""
     known: TaskTruth = rows.truth[task]
     labelled = [rows.scores[place] for place in known.places_N]
     scores = tuple(each.tasks[task] for each in labelled if isinstance(each, TaskScores))
-    return ScoredRows(scores, known.truth, tuple(rows.inputs[place] for place in known.places_N if rows.inputs))
+    inputs = tuple(rows.inputs[place] for place in known.places_N if rows.inputs)
+    examples = tuple(rows.examples[place].label[task] for place in known.places_N if rows.examples)
+    return ScoredRows(scores, known.truth, inputs, examples)
 
 
 def _of_head(rows: Rows, columns: slice, *, per_token: bool) -> Rows:

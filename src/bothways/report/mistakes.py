@@ -1,0 +1,97 @@
+"""Wrong predictions of an evaluation, with their texts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bothways.data import Example
+from bothways.evaluation.metrics.question_answering import score_answer
+from bothways.report.page import TextItem
+from bothways.text import Words
+
+MOST_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A prediction that differs from its label.
+
+    Attributes:
+        text: The input.
+        where: The row, such as ``line 3 of 'test.csv'``.
+        label: The label in the data.
+        predicted: The prediction.
+        weight: How wrong the prediction is: its probability, the number of wrong words, or the error of a number.
+    """
+
+    text: str
+    where: str
+    label: str
+    predicted: str
+    weight: float
+    probability: float | None = None
+
+    def item(self) -> TextItem:
+        """Return the mistake as an item of a page."""
+        stated = "" if self.probability is None else f"{self.probability:.3f}"
+        facts = {"label": self.label, "predicted": self.predicted, "probability": stated, "row": self.where}
+        return TextItem(self.text, facts)
+
+
+def wrong_predictions(predictions: Sequence[Mapping[str, Any]], examples: Sequence[Example[Any]]) -> list[Mistake]:
+    """Return the wrong predictions (the largest errors of a regression), the worst or most probable first.
+
+    ``predictions`` are those of the examples, as JSON values; for a task without wrong predictions there are none.
+    """
+    pairs = zip(predictions, examples, strict=True)
+    found = [mistake for prediction, example in pairs for mistake in _mistakes(prediction, example)]
+    return sorted(found, key=lambda each: -each.weight)
+
+
+def _mistakes(prediction: Mapping[str, Any], example: Example[Any]) -> Iterator[Mistake]:
+    text, probability = _shown(example.text), prediction.get("probability")
+    match prediction:
+        case {"label": said}:
+            label, predicted = str(example.label), str(said)
+            wrong = label != predicted
+        case {"labels": list(said)}:
+            label, predicted = _listed(example.label), _listed(said)
+            wrong = set(map(str, example.label)) != set(map(str, said))
+        case {"value": float(said)}:
+            error = abs(said - example.label)
+            if error > 0:
+                yield Mistake(text, example.where, f"{example.label:.4g}", f"{said:.4g}", error)
+            return
+        case {"words": list(words)}:
+            pairs = [(word, tag) for word, tag in zip(words, example.label, strict=True) if word["tag"] != tag]
+            label = ", ".join(f"{word['text']}: {tag}" for word, tag in pairs)
+            predicted = ", ".join(word["tag"] for word, _ in pairs)
+            if pairs:
+                yield Mistake(text, example.where, label, predicted, len(pairs))
+            return
+        case {"answer": said}:
+            golds = [answer.text for answer in example.label]
+            label, predicted = _listed(golds, "no answer"), said or "no answer"
+            wrong = not score_answer(said or "", golds, "2.0")[0]
+        case {"choice": str(predicted), "index": int(index)}:
+            wrong, label = index != example.label, example.text[1][example.label]
+        case _:
+            return
+    if wrong:
+        yield Mistake(text, example.where, label, predicted, probability or 0.0, probability)
+
+
+def _listed(names: Sequence[object], nothing: str = "none") -> str:
+    return ", ".join(map(str, names)) or nothing
+
+
+def _shown(given: object) -> str:
+    """Return an input as text: a pair, a question or a context with choices on lines of their own."""
+    match given:
+        case Words(text=text):
+            return text
+        case str():
+            return given
+        case tuple() | list():
+            return "\n".join(map(_shown, given))
+    return str(given)
