@@ -171,7 +171,7 @@ def test_a_page_begins_with_a_verdict_in_one_sentence(model, baseline, doubt, sa
     )
     report = replace(
         classes(3, rows=100),
-        estimates={"accuracy": of.second},
+        estimates={"accuracy": of.second, "ece": of.first},
         baseline=BaselineReport("linear model", {"accuracy": of}, ()),
     )
     sentence = verdict(report)
@@ -228,8 +228,8 @@ WRONG = {
     "missed answer": (
         {"answer": None, "probability": 0.5},
         ("q", "c"),
-        (GoldAnswer("a", 0),),
-        [("a", "no answer", 0.5)],
+        (GoldAnswer("Oslo", 0),),
+        [("Oslo", "no answer", 0.5)],
     ),
     "answer to nothing": ({"answer": "x", "probability": 0.5}, ("q", "c"), (), [("no answer", "x", 0.5)]),
     "choice": ({"choice": "y", "index": 1, "probability": 0.5}, ("c", ["x", "y"]), 0, [("x", "y", 0.5)]),

@@ -115,7 +115,8 @@ def evaluate(
         data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
         out_of_domain: File of out-of-domain rows without labels, to report also how well the model detects them.
-        report: Also write an HTML page to this file, with metrics, charts, classes, members and the model card.
+        report: Also write an HTML page to this file: a verdict, wrong predictions with their texts, the learning curve,
+            metrics, charts, classes, members and the model card.
         task: Name of a task of a multi-task model. Default: all. 'similarity' uses any encoder as an embedder and
             correlates the similarities of pairs with scores (columns text_a, text_b, score). 'ranking' ranks each
             query's candidates with a pair model or by similarity (columns text_a, text_b, label, or as in training).

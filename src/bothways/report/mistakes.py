@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from bothways.data import Example
 from bothways.evaluation.metrics.question_answering import score_answer
 from bothways.report.page import TextItem
+from bothways.tasks.heads.targets import AnyExample
 from bothways.text import Words
 
 MOST_SHOWN = 10
@@ -38,7 +37,7 @@ class Mistake:
         return TextItem(self.text, facts)
 
 
-def wrong_predictions(predictions: Sequence[Mapping[str, Any]], examples: Sequence[Example[Any]]) -> list[Mistake]:
+def wrong_predictions(predictions: Sequence[Mapping[str, object]], examples: Sequence[AnyExample]) -> list[Mistake]:
     """Return the wrong predictions (the largest errors of a regression), the worst or most probable first.
 
     ``predictions`` are those of the examples, as JSON values; for a task without wrong predictions there are none.
@@ -48,8 +47,8 @@ def wrong_predictions(predictions: Sequence[Mapping[str, Any]], examples: Sequen
     return sorted(found, key=lambda each: -each.weight)
 
 
-def _mistakes(prediction: Mapping[str, Any], example: Example[Any]) -> Iterator[Mistake]:
-    text, probability = _shown(example.text), prediction.get("probability")
+def _mistakes(prediction: Mapping[str, object], example: AnyExample) -> Iterator[Mistake]:
+    text = _shown(example.text)
     match prediction:
         case {"label": said}:
             label, predicted = str(example.label), str(said)
@@ -65,11 +64,11 @@ def _mistakes(prediction: Mapping[str, Any], example: Example[Any]) -> Iterator[
         case {"words": list(words)}:
             pairs = [(word, tag) for word, tag in zip(words, example.label, strict=True) if word["tag"] != tag]
             label = ", ".join(f"{word['text']}: {tag}" for word, tag in pairs)
-            predicted = ", ".join(word["tag"] for word, _ in pairs)
+            predicted = ", ".join(str(word["tag"]) for word, _ in pairs)
             if pairs:
                 yield Mistake(text, example.where, label, predicted, len(pairs))
             return
-        case {"answer": said}:
+        case {"answer": str() | None as said}:
             golds = [answer.text for answer in example.label]
             label, predicted = _listed(golds, "no answer"), said or "no answer"
             wrong = not score_answer(said or "", golds, "2.0")[0]
@@ -78,6 +77,8 @@ def _mistakes(prediction: Mapping[str, Any], example: Example[Any]) -> Iterator[
         case _:
             return
     if wrong:
+        stated = prediction.get("probability")
+        probability = stated if isinstance(stated, float) else None
         yield Mistake(text, example.where, label, predicted, probability or 0.0, probability)
 
 
