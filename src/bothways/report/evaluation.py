@@ -129,18 +129,18 @@ def verdict(report: Report) -> str:
     """Return a sentence on the first metric: its value, its interval, and how the baseline compares."""
     name, found = next(iter(report.estimates.items()))
     interval = f"{found.value:.3f} (95\u00a0% interval {found.low:.3f} to {found.high:.3f})"
-    said = f"{_word(name)} is {interval}"
+    value = f"{_word(name)} is {interval}"
     if name == "accuracy":
-        said = f"{round(found.value * report.n):,} of {report.n:,} predictions are right, an accuracy of {interval}"
+        value = f"{round(found.value * report.n):,} of {report.n:,} predictions are right, an accuracy of {interval}"
     baseline = report.baseline
     if baseline is None:
-        return f"{said}."
+        return f"{value}."
     of, each = next(iter(baseline.metrics.items()))
     kept = "" if of == name else f"{_word(of).lower()} "
     how = {"model": "better than", "baseline": "worse than", None: "the same as"}[baseline.better]
     chance = baseline.better and each.difference.low <= 0 <= each.difference.high
     doubt = "; with so few rows, the difference may be chance" if chance else ""
-    return f"{said}, {how} its baseline, a {baseline.name} ({kept}{each.first.value:.3f}){doubt}."
+    return f"{value}, {how} its baseline, a {baseline.name} ({kept}{each.first.value:.3f}){doubt}."
 
 
 def _headline(report: Report) -> KeyFigures:

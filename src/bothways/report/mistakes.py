@@ -50,16 +50,16 @@ def wrong_predictions(predictions: Sequence[Mapping[str, object]], examples: Seq
 def _mistakes(prediction: Mapping[str, object], example: AnyExample) -> Iterator[Mistake]:
     text = _shown(example.text)
     match prediction:
-        case {"label": said}:
-            label, predicted = str(example.label), str(said)
+        case {"label": found}:
+            label, predicted = str(example.label), str(found)
             wrong = label != predicted
-        case {"labels": list(said)}:
-            label, predicted = _listed(example.label), _listed(said)
-            wrong = set(map(str, example.label)) != set(map(str, said))
-        case {"value": float(said)}:
-            error = abs(said - example.label)
+        case {"labels": list(found)}:
+            label, predicted = _listed(example.label), _listed(found)
+            wrong = set(map(str, example.label)) != set(map(str, found))
+        case {"value": float(found)}:
+            error = abs(found - example.label)
             if error > 0:
-                yield Mistake(text, example.where, f"{example.label:.4g}", f"{said:.4g}", error)
+                yield Mistake(text, example.where, f"{example.label:.4g}", f"{found:.4g}", error)
             return
         case {"words": list(words)}:
             pairs = [(word, tag) for word, tag in zip(words, example.label, strict=True) if word["tag"] != tag]
@@ -68,10 +68,10 @@ def _mistakes(prediction: Mapping[str, object], example: AnyExample) -> Iterator
             if pairs:
                 yield Mistake(text, example.where, label, predicted, len(pairs))
             return
-        case {"answer": str() | None as said}:
+        case {"answer": str() | None as found}:
             golds = [answer.text for answer in example.label]
-            label, predicted = _listed(golds, "no answer"), said or "no answer"
-            wrong = not score_answer(said or "", golds, "2.0")[0]
+            label, predicted = _listed(golds, "no answer"), found or "no answer"
+            wrong = not score_answer(found or "", golds, "2.0")[0]
         case {"choice": str(predicted), "index": int(index)}:
             wrong, label = index != example.label, example.text[1][example.label]
         case _:
