@@ -128,7 +128,7 @@ def key_figure(name: str, estimate: Estimate) -> KeyFigure:
 def verdict(report: Report) -> str:
     """Return a sentence on the first metric: its value, its interval, and how the baseline compares."""
     name, found = next(iter(report.estimates.items()))
-    interval = f"{found.value:.3f} (95\u00a0% interval {found.low:.3f} to {found.high:.3f})"
+    interval = f"{figure(found.value, 3)} (95\u00a0% interval {figure(found.low, 3)} to {figure(found.high, 3)})"
     value = f"{_word(name)} is {interval}"
     if name == "accuracy":
         value = f"{round(found.value * report.n):,} of {report.n:,} predictions are right, an accuracy of {interval}"
@@ -140,7 +140,7 @@ def verdict(report: Report) -> str:
     how = {"model": "better than", "baseline": "worse than", None: "the same as"}[baseline.better]
     chance = baseline.better and each.difference.low <= 0 <= each.difference.high
     doubt = "; with so few rows, the difference may be chance" if chance else ""
-    return f"{value}, {how} its baseline, a {baseline.name} ({kept}{each.first.value:.3f}){doubt}."
+    return f"{value}, {how} its baseline, a {baseline.name} ({kept}{figure(each.first.value, 3)}){doubt}."
 
 
 def _headline(report: Report) -> KeyFigures:
@@ -149,7 +149,7 @@ def _headline(report: Report) -> KeyFigures:
     shown = dict.fromkeys([*names[:2], *(["ece"] if "ece" in estimates else names[2:3])])
     figures = [key_figure(_word(name), estimates[name]) for name in shown]
     if "ece" in shown and (noise := report.values.get("ece_noise")) is not None:
-        figures[-1] = replace(figures[-1], interval=f"{figures[-1].interval}; by chance alone {noise:.3f}")
+        figures[-1] = replace(figures[-1], interval=f"{figures[-1].interval}; by chance alone {figure(noise, 3)}")
     return KeyFigures(tuple(figures))
 
 
