@@ -130,7 +130,7 @@ def verdict(report: Report) -> str:
     name, found = next(iter(report.estimates.items()))
     interval = f"{figure(found.value, 3)} (95\u00a0% interval {figure(found.low, 3)} to {figure(found.high, 3)})"
     value = f"{_word(name)} is {interval}"
-    if name == "accuracy":
+    if name == "accuracy" and report.kind == "classification":
         value = f"{round(found.value * report.n):,} of {report.n:,} predictions are right, an accuracy of {interval}"
     baseline = report.baseline
     if baseline is None:
