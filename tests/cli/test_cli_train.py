@@ -20,13 +20,14 @@ def test_training_says_how_it_went_and_what_to_do_next(trained, run):
     assert "calibration" in trained.out
     assert f"next         bothways evaluate {run}" in trained.out
     # Whoever sends the output of a job to a file sees there how far it is.
-    *began, start = trained.err.splitlines()[:8]
-    lines = trained.err.splitlines()[8:]
+    *began, start = trained.err.splitlines()[:9]
+    lines = trained.err.splitlines()[9:]
     epochs, phases = lines[:8], lines[8:]
     assert began == [
         "reading the data",
         "tokenising",
         "tokenising",
+        "measuring the speed of this machine",
         "fitting a linear model to the encoder's hidden states",
         "evaluating the baseline",
         "calibrating the baseline",

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from training_toys import Toy, settings
 
+from bothways import TextClassifier
 from bothways.data.windows import WindowStore
 from bothways.progress import reporting, timed
 from bothways.training import forecast
@@ -81,3 +82,26 @@ def test_a_run_shows_its_estimate_only_where_progress_is_shown(monkeypatch, caps
     with reporting(True):
         train(Toy(), settings(epochs=30), reads=Reads)
     assert "training: about 0 s in all" in capsys.readouterr().err
+
+
+def test_the_estimate_before_the_first_stage_counts_what_is_read_before_the_updates(monkeypatch, base, capsys):
+    monkeypatch.setattr(forecast, "_LONG", 0.0)
+    shown = []
+    monkeypatch.setattr(Forecast, "before", lambda self, _, tokens, __: shown.append((self, tokens)))
+    rows = [{"text": f"w{5 + row % 2} w20", "label": "ab"[row % 2]} for row in range(40)]
+    for show in (False, True, True):
+        if not shown:
+            classifier = TextClassifier.from_pretrained(base, device="cpu")
+        classifier.fit(rows, epochs=2, batch_size=6, show_progress=show)
+    (one, tokens), (again, _) = shown
+    assert tokens == 24  # of six texts: [CLS], two words, [SEP]
+    assert (one.epochs, one.per_epoch, one.total) == (2, 6, 12)
+    assert one.reads == Reads(16, 16 + 144 + 144, texts=36)  # held out; the detector's rows, and the linear model's
+    assert again.reads.afterwards == 16 + 144  # the head continues, without a linear model
+    assert "measuring the speed of this machine" in capsys.readouterr().err
+
+
+def test_an_estimate_from_reading_alone_takes_an_update_for_three_times_that(monkeypatch):
+    bar = Shown()
+    Forecast(Reads(validation=1000, afterwards=2000), 2, 100, 200).before(0.01, 100, bar)
+    assert bar[0].startswith("about 10 min 40 s in all")  # 200 updates of 3 s, and 4,000 tokens of 0.01 s

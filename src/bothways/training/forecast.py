@@ -87,6 +87,12 @@ class Forecast:
             bar.say(line)
         return None
 
+    def before(self, read: float, tokens: int, bar: Progress) -> None:
+        """Show the estimate before the first stage, given the seconds to read a token and the tokens of an update."""
+        self.updates, self.tokens = 1, tokens
+        for line in self._lines(read / _READ * tokens, 0):
+            bar.say(line)
+
     def _lines(self, seconds: float, done: int) -> Iterator[str]:
         left = self._left(seconds, self.total - done, self.epochs - done // self.per_epoch, done)
         before, whole = elapsed(), elapsed() + left

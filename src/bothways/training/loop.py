@@ -86,7 +86,7 @@ def train(
         OutOfDisk: A checkpoint could not be written; the previous one is intact.
     """
     if model is not None:
-        options = _resolved(objective, options, model)
+        options = resolved_for(objective, options, model)
         if origin is None and options.checkpoints is not None:
             origin = weights_on_disk(model)
     workers = current_workers()
@@ -432,7 +432,10 @@ class _Run(Generic[Payload]):
         return time.perf_counter() - self._started
 
 
-def _resolved(objective: Objective[Payload], options: TrainingOptions, model: "PretrainedEncoder") -> TrainingOptions:
+def resolved_for(
+    objective: Objective[Payload], options: TrainingOptions, model: "PretrainedEncoder"
+) -> TrainingOptions:
+    """Return the options with those that are None determined by the objective and the encoder, see `resolved`."""
     per_epoch = objective.updates_per_epoch()
     tokens = sum(each.tokens for each in objective.updates(0, 0)) if options.total_tokens else None
     return resolved(

@@ -126,6 +126,12 @@ def contrast_updates(texts: int) -> int:
     return _UPDATES_OF_FEW if texts <= FEW_TEXTS else _UPDATES
 
 
+def tokens_before(store: WindowStore, updates: int) -> int:
+    """Return the tokens that a linear start and a warm-up read; those in an update count three times."""
+    in_update = min(_TOKENS, int(2 * _PAIRS * store.lengths.mean()))
+    return int(store.lengths.sum()) + 3 * updates * in_update
+
+
 def supervised_contrastive(unit_BH: Tensor, classes_B: Tensor) -> Tensor:
     """Return the loss of each text (B) from unit vectors (B, H); 0 if no other text has the same label."""
     itself_BB = torch.eye(len(unit_BH), dtype=torch.bool, device=unit_BH.device)

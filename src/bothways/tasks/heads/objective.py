@@ -9,6 +9,7 @@ Shapes: N inputs, W windows, B windows in a batch, C outputs.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bothways.checkpoints import PretrainedEncoder
 from bothways.data import Example
 from bothways.data.windows import WindowStore
 from bothways.evaluation.report import Validation
@@ -24,13 +26,15 @@ from bothways.inference import Rows, TextRows, TokenOutputs
 from bothways.inference.runner import Runner, counted, row_answers
 from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
-from bothways.progress import Progress
+from bothways.progress import Progress, stage
 from bothways.tasks.backend import Backend, stored_windows
 from bothways.tasks.outputs import AnyOutputs, PlacedOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.torch_backend import HeadModel
+from bothways.training.forecast import Forecast, Reads
+from bothways.training.loop import resolved_for
 from bothways.training.objective import Baseline, MicroBatch, Update, micro_batch_tokens
-from bothways.training.options import EPOCHS
+from bothways.training.options import EPOCHS, TrainingOptions
 from bothways.training.stages import ROWS, kept
 from bothways.training.workers import current_workers
 
@@ -40,6 +44,9 @@ PlacesT = TypeVar("PlacesT")
 MIN_UPDATES, _MIN_IN_EPOCH = 150, 15
 # Maximum tokens in the minimum number of updates: with long texts, fewer updates suffice and each takes longer.
 MIN_TOKENS = 600_000
+
+# Approximate tokens of the texts that the speed of a machine is measured with.
+_MEASURED = 2048
 
 _RELEASED = np.empty(0)
 
@@ -290,6 +297,24 @@ class WindowObjective:
             payload = Batch(self.store.pack(chosen).to(self.model.device), chosen)
             tokens = sum(lengths[unit] for unit in batch)
             yield MicroBatch(payload, float(self.targets.weights_W[chosen].sum()), tokens)
+
+
+def announce(
+    objective: WindowObjective, training: TrainingOptions, encoder: PretrainedEncoder, reads: Reads, early: int
+) -> None:
+    """Estimate a training's duration from a batch of its texts; ``early`` tokens are read before the updates."""
+    store, per_epoch, mean = objective.store, objective.updates_per_epoch(), float(objective.store.lengths.mean())
+    length = resolved_for(objective, training, encoder)
+    epochs = length.epochs or 1
+    reads = replace(reads, afterwards=reads.afterwards + early)
+    sample = store.take(np.random.default_rng(0).permutation(store.texts)[: max(1, int(_MEASURED / mean))])
+    with stage("measuring the speed of this machine") as bar:
+        for _ in range(2):  # the first time also allocates memory
+            began = time.perf_counter()
+            window_scores(objective.model, sample, objective.tokens)
+        read = (time.perf_counter() - began) / int(sample.lengths.sum())
+        in_update = int(store.lengths.sum() / store.texts * objective.batch_size)
+        Forecast(reads, epochs, per_epoch, length.updates or epochs * per_epoch).before(read, in_update, bar)
 
 
 def window_scores(

@@ -14,7 +14,7 @@ from bothways.data import Example
 from bothways.errors import TrainingDiverged
 from bothways.evaluation.report import Validation
 from bothways.lazy import imported
-from bothways.progress import Progress, reporting, stage
+from bothways.progress import Progress, reporting, shown, stage
 from bothways.tasks.card import (
     NOTICES_NOTHING,
     VALIDATION,
@@ -25,7 +25,7 @@ from bothways.tasks.card import (
     written_card,
 )
 from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
-from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contrastive_warmup
+from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contrastive_warmup, tokens_before
 from bothways.tasks.heads.diagnostics import FEW_UPDATES, notes_on_training
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import (
@@ -41,6 +41,7 @@ from bothways.tasks.heads.objective import (
     MIN_UPDATES,
     StoredInputs,
     WindowObjective,
+    announce,
     of_epoch,
     passes_in_epoch,
     window_scores,
@@ -293,6 +294,12 @@ def train_head(
     contrasted = isinstance(columns, TextColumns) and learner.contrast_classes(stored) is not None
     few = contrasted and len(stored.truth) <= FEW_TEXTS and reads_mean(backend) and not backend.shared
     setup = TrainingSetup(spec, backend, learner, columns, training, few)
+    if shown() and not backend.shared:
+        updates = contrast_updates(len(stored.truth)) if contrasted and reads_mean(backend) else 0
+        drawn = HeadTraining(setup, before, used, InitialHead(setup.random_head(backend), None, contrast=updates))
+        starts = learner.start_strength is not None and not (outputs and learner.is_compatible_with(outputs))
+        early = tokens_before(stored.store, updates) if starts else 0
+        announce(drawn.objective, training, backend.model, drawn.reads, early)
     return HeadTraining(setup, before, used, _initial_head(setup, before, used))
 
 
