@@ -2,10 +2,13 @@
 
 import io
 import sys
+import threading
+import types
 
 import pytest
 
-from bothways.progress import figure, phase, progress, reporting
+from bothways import progress as progress_module
+from bothways.progress import add_time, elapsed, figure, phase, progress, reporting, stage, stage_seconds, timed
 
 
 class Terminal(io.StringIO):
@@ -130,3 +133,80 @@ def test_small_and_large_figures_keep_their_digits(value, shown):
     assert figure(value, sign=True) == (shown if shown.startswith("-") else f"+{shown}")
     assert figure(0.0123, 3) == "0.012"
     assert figure(0.00123, 3) == "0.00123"
+
+
+# --- stages ---
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Threads that print look at the clock without a pause."""
+    monkeypatch.setattr("bothways.progress._REFRESH", 0.001)
+
+
+def waiting_for(stream, text):
+    deadline = threading.Event()
+    for _ in range(2000):
+        if text in stream.getvalue():
+            return True
+        deadline.wait(0.005)
+    return False
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_stage_that_reports_nothing_writes_a_line_a_minute(stderr, clock):
+    pipe = stderr(io.StringIO)
+    with reporting(lines=True), stage("calibrating"):
+        assert pipe.getvalue() == "calibrating\n"
+        for second, line in ((11, "calibrating: 11 s\n"), (75, "calibrating: 1 min 15 s\n")):
+            clock[0] = float(second)
+            assert waiting_for(pipe, line)
+    assert pipe.getvalue().count("\n") == 3
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_notebook_draws_a_bar_in_place_and_keeps_its_end(stderr, clock, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=object))
+    cell = stderr(io.StringIO)
+    with stage("training", 4) as bar:
+        bar.advance(2, "loss 0.5")
+        clock[0] = 2.0
+        half = "training: ██████████░░░░░░░░░░ 2 of 4 (50%), 2 s, about 2 s left, loss 0.5"
+        assert waiting_for(cell, half)
+        bar.say("epoch 1 of 2")
+        clock[0] = 4.0
+        bar.advance(2)
+    said, last, end = (each.rpartition("\r")[2].rstrip() for each in cell.getvalue().split("\n"))
+    assert (said, end) == ("epoch 1 of 2", "")
+    assert last == "training: ████████████████████ 4 of 4 (100%), 4 s, loss 0.5"
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
+    assert not progress_module._in_notebook()
+
+
+def test_a_bar_within_another_is_a_line_of_the_same_display(stderr):
+    terminal = stderr(Terminal)
+    with stage("warm-up") as outer, progress("counting sheep", 3) as inner:
+        inner.advance(2)
+        outer.say("a line")
+        assert len(progress_module._SHOWN) == 1
+        assert progress_module._SHOWN[0].tasks[1].completed == 2
+    assert not progress_module._SHOWN
+    assert all(name in terminal.getvalue() for name in ("warm-up", "counting sheep", "a line"))
+    assert "0/?" not in terminal.getvalue()
+
+
+def test_stages_are_timed_and_those_within_a_stage_are_not_counted_twice(clock):
+    with timed() as outer:
+        with timed() as times:
+            with stage("one"):
+                clock[0] += 2.0
+                with stage("within"):
+                    clock[0] += 3.0
+                add_time("earlier", 7.0)
+            clock[0] += 1.0
+            add_time("earlier", 10.0)
+            assert elapsed() == 16.0
+        assert (times.stages, elapsed("one")) == ({"one": 5.0, "earlier": 10.0}, 5.0)
+    assert (outer.stages, outer.seconds) == (times.stages, 16.0)
+    assert (elapsed(), stage_seconds()) == (0.0, {})

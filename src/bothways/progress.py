@@ -209,7 +209,7 @@ class _Lines:
         self._description, self._total = description, total
         self._before = self._done = done
         self._note = ""
-        self._in_place, self._drawn = in_place, 0
+        self._in_place, self._drawn, self._used = in_place, 0, False
         self._began = time.monotonic()
         self._due = self._began + (_REFRESH if in_place else FIRST_LINE_AFTER)
         self._lock, self._closed = threading.Lock(), threading.Event()
@@ -230,7 +230,7 @@ class _Lines:
         """Stop printing; a bar is drawn once more and stays."""
         self._closed.set()
         with self._lock:
-            if self._in_place and self._drawn:
+            if self._in_place and self._used:
                 self._draw(self._line(time.monotonic()), last=True)
 
     def _keep_printing(self) -> None:
@@ -245,6 +245,7 @@ class _Lines:
                 self._draw(self._line(now), last=not self._in_place)
 
     def _draw(self, line: str, *, last: bool) -> None:
+        self._used = True
         if self._in_place:  # over the bar that was drawn before
             line, self._drawn = f"\r{line:<{self._drawn}}", 0 if last else len(line)
         _write(line, end="\n" if last else "")
