@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bothways.data.windows import WindowStore
-from bothways.progress import Progress, duration, elapsed
+from bothways.progress import Progress, duration, elapsed, phase
 
 # Seconds of a training that is announced; seconds, minimum and maximum number of the updates that are measured.
 _LONG, _MEASURED, _FEWEST, _MOST = 60.0, 2.0, 3, 20
@@ -87,11 +87,11 @@ class Forecast:
             bar.say(line)
         return None
 
-    def before(self, read: float, tokens: int, bar: Progress) -> None:
+    def before(self, read: float, tokens: int) -> None:
         """Show the estimate before the first stage, given the seconds to read a token and the tokens of an update."""
         self.updates, self.tokens = 1, tokens
         for line in self._lines(read / _READ * tokens, 0):
-            bar.say(line)
+            phase(line)
 
     def _lines(self, seconds: float, done: int) -> Iterator[str]:
         left = self._left(seconds, self.total - done, self.epochs - done // self.per_epoch, done)
@@ -99,7 +99,8 @@ class Forecast:
         if left < _LONG:
             return
         split = f"; {self.reads.split:,} of {self.reads.texts:,} texts are read in several windows"
-        yield f"about {duration(whole)} in all, {duration(before)} of it so far{split if self.reads.split else ''}"
+        so_far = f"{duration(before)} of it so far{split if self.reads.split else ''}"
+        yield f"expected time: about {duration(whole)} in all, {so_far}"
         shorter = ", ".join(
             f"{option} ({_flag(option)}) about {duration(max(before, each))}" for option, each in self._shorter(seconds)
         )

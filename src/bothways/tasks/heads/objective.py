@@ -308,13 +308,13 @@ def announce(
     epochs = length.epochs or 1
     reads = replace(reads, afterwards=reads.afterwards + early)
     sample = store.take(np.random.default_rng(0).permutation(store.texts)[: max(1, int(_MEASURED / mean))])
-    with stage("measuring the speed of this machine") as bar:
+    with stage("measuring the speed of this machine"):
         for _ in range(2):  # the first time also allocates memory
             began = time.perf_counter()
             window_scores(objective.model, sample, objective.tokens)
-        read = (time.perf_counter() - began) / int(sample.lengths.sum())
-        in_update = int(store.lengths.sum() / store.texts * objective.batch_size)
-        Forecast(reads, epochs, per_epoch, length.updates or epochs * per_epoch).before(read, in_update, bar)
+    read = (time.perf_counter() - began) / int(sample.lengths.sum())
+    in_update = int(store.lengths.sum() / store.texts * objective.batch_size)
+    Forecast(reads, epochs, per_epoch, length.updates or epochs * per_epoch).before(read, in_update)
 
 
 def window_scores(
