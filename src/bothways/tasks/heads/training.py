@@ -146,8 +146,8 @@ class TrainingSetup:
         """Return an encoder with a new head, initialised with a linear model of its hidden states if possible."""
         new = self.random_head(backend or self.backend)
         if self.learner.start_strength is not None:
-            identity = repr(dict(self.learner.identity))
-            start_head(new.head_model, stored.store, self.learner.loss(stored), self.linear, identity)
+            identity, loss = repr(dict(self.learner.identity)), self.learner.loss(stored)
+            start_head(new.head_model, stored.store, loss, self.linear, identity)
         return new
 
     def contrastive_head(self, stored: StoredInputs, classes_N: NDArray[np.int64]) -> TorchBackend:
@@ -298,8 +298,7 @@ def train_head(
         updates = contrast_updates(len(stored.truth)) if contrasted and reads_mean(backend) else 0
         drawn = HeadTraining(setup, before, used, InitialHead(setup.random_head(backend), None, contrast=updates))
         starts = learner.start_strength is not None and not (outputs and learner.is_compatible_with(outputs))
-        early = tokens_before(stored.store, updates) if starts else 0
-        announce(drawn.objective, training, backend.model, drawn.reads, early)
+        announce(drawn.objective, training, backend.model, drawn.reads, tokens_before(stored.store, updates) * starts)
     return HeadTraining(setup, before, used, _initial_head(setup, before, used))
 
 
@@ -394,8 +393,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     trained = copy_weights(encoder)
     frozen, folds_N = initial.fallback(), folds(data.examples, seed, lambda each: each.text)
     weights = copy_weights(encoder)
-    rows = _linear_rows(setup, stored, frozen.head_model, folds_N)
-    linear_scores = stored.merged(learner.outputs, rows)
+    linear_scores = stored.merged(learner.outputs, _linear_rows(setup, stored, frozen.head_model, folds_N))
     try:
         scores = _scores_of_folds(setup, stored, folds_N, weights)
     except TrainingDiverged:
