@@ -82,7 +82,7 @@ def test_a_pass_needs_rows_that_could_show_a_fault_and_says_what_was_checked(det
     enough, few = Checked("words", 90, statistic="share", smallest=0.214), Checked("typos", 3, "rows", "share")
 
     def checks(*given):
-        return lambda context: context.checks.extend(given) or context.not_checked.append("names (no text)")
+        return lambda context: context.run.checks.extend(given) or context.run.not_checked.append("names (no text)")
 
     detectors(Toy([checks(enough)]), Toy([checks(enough, few)]), Toy([checks(few), finding(Severity.HIGH)]))
     report = scan("nowhere")

@@ -81,15 +81,19 @@ class _Limits:
     latency_ms: float | None = None
     memory_mb: float | None = None
     context: int | None = None
-    free_mb: float | None = None
     training_rows: int = TRAINING_ROWS
     training_hours: float = TRAINING_HOURS
+    hardware: Hardware | None = None
 
     def __post_init__(self) -> None:
         for name in ("latency_ms", "memory_mb", "context", "training_rows", "training_hours"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidInput(f"the limit {name} must be above 0, got {value}.")
+
+    @property
+    def free_mb(self) -> float | None:
+        return None if self.hardware is None else self.hardware.free_mb
 
     def excess(self, memory_mb: float, takes: str) -> str:
         """Return the reason why the memory is too much; empty if it is not."""
@@ -140,55 +144,59 @@ def recommend(
             ``measured``.
     """
     advice = find_task(task)
-    free_mb = None if hardware is None else hardware.free_mb
-    limits = _Limits(max_latency_ms, max_memory_mb, context, free_mb, training_rows, max_training_hours)
+    limits = _Limits(max_latency_ms, max_memory_mb, context, training_rows, max_training_hours, hardware)
     _check_choices(constraint, language, most)
     if max_latency_ms is not None and not measured:
         raise InvalidInput("a limit on latency needs a measurement on this machine: add measured=True (--measure).")
-    yardstick, local = YARDSTICKS[language], tuple(local_models)
+    empty = _without_models(advice, constraint, language, limits, local_models)
     if advice.architecture != "encoder":
-        note = advice.beyond_encoders
-        return Recommendation(
-            advice,
-            constraint,
-            TEXT_TOKENS,
-            str(yardstick),
-            notes=(note,),
-            local_models=local,
-            hardware=hardware,
-            training_rows=training_rows,
-            max_training_hours=max_training_hours,
-        )
-    tokens = min(context or TEXT_TOKENS, MAX_TEXT_TOKENS)
-    candidates, left_out, notes = _candidates(advice, constraint, limits, language, tokens)
-    length = max((each.length(tokens) for each in candidates), default=tokens)
-    tuning = FineTuning(training_rows, max_training_hours, length, free_mb)
-    ordered = in_order(candidates, advice, constraint)
-    if hardware is not None:
-        best = [each.card.name for each in ordered]
-        ordered = _trainable_first(ordered, advice, constraint, hardware, tuning, most, show_progress)
-        notes += _last(sorted(ordered, key=lambda each: best.index(each.card.name)), tuning)
-    if measured:
-        ordered, too_slow = _measured(ordered, limits, most, length, show_progress)
-        left_out += too_slow
-        ordered = in_order(ordered, advice, constraint)
-    chosen = [_here(each, each.length(length), hardware, local) for each in ordered[:most]]
-    ranked = tuple(with_reasons(each, ordered, advice, constraint, yardstick, tuning) for each in chosen)
-    if not ranked:
-        notes.append("no model fits these limits: relax one of them.")
+        return replace(empty, notes=(advice.beyond_encoders,))
+    return _with_models(empty, limits, language, most, measured=measured, show=show_progress)
+
+
+def _without_models(
+    advice: TaskAdvice,
+    constraint: Constraint,
+    language: Language,
+    limits: _Limits,
+    local_models: Sequence[LocalModel],
+) -> Recommendation:
     return Recommendation(
         advice,
         constraint,
-        length,
-        str(yardstick),
-        ranked,
-        tuple(left_out),
-        tuple(notes),
-        local,
-        hardware,
-        training_rows,
-        max_training_hours,
+        TEXT_TOKENS,
+        str(YARDSTICKS[language]),
+        local_models=tuple(local_models),
+        hardware=limits.hardware,
+        training_rows=limits.training_rows,
+        max_training_hours=limits.training_hours,
     )
+
+
+def _with_models(
+    empty: Recommendation, limits: _Limits, language: Language, most: int, *, measured: bool, show: bool | None
+) -> Recommendation:
+    """Add the models for the task: those that fit the limits, ranked with reasons, and those left out."""
+    advice, constraint, hardware, local = empty.task, empty.constraint, empty.hardware, empty.local_models
+    tokens = min(limits.context or TEXT_TOKENS, MAX_TEXT_TOKENS)
+    candidates, left_out, notes = _candidates(advice, constraint, limits, language, tokens)
+    length = max((each.length(tokens) for each in candidates), default=tokens)
+    tuning = FineTuning(limits.training_rows, limits.training_hours, length, limits.free_mb)
+    ordered = in_order(candidates, advice, constraint)
+    if hardware is not None:
+        best = [each.card.name for each in ordered]
+        ordered = _trainable_first(ordered, advice, constraint, hardware, tuning, most, show)
+        notes += _last(sorted(ordered, key=lambda each: best.index(each.card.name)), tuning)
+    if measured:
+        ordered, too_slow = _measured(ordered, limits, most, length, show)
+        left_out += too_slow
+        ordered = in_order(ordered, advice, constraint)
+    chosen = [_here(each, each.length(length), hardware, local) for each in ordered[:most]]
+    yardstick = YARDSTICKS[language]
+    ranked = tuple(with_reasons(each, ordered, advice, constraint, yardstick, tuning) for each in chosen)
+    if not ranked:
+        notes.append("no model fits these limits: relax one of them.")
+    return replace(empty, length=length, ranked=ranked, left_out=tuple(left_out), notes=tuple(notes))
 
 
 def _check_choices(constraint: str, language: str, most: int) -> None:

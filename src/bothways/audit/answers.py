@@ -117,6 +117,15 @@ def margins(scores_NC: _Scores, label: int) -> _Scores:
     return margins_N
 
 
+def reference_classifier(context: Context) -> TextClassifier | None:
+    """Return the reference if it is a classifier with the labels of the model, in any order."""
+    reference = None if context.reference_name is None else context.reference
+    if not isinstance(reference, TextClassifier):
+        return None
+    ours, theirs = (set(each.fitted.outputs.labels) for each in (context.classifier, reference))
+    return reference if ours == theirs else None
+
+
 def reference_masked_lm(context: Context) -> FillMask | None:
     """Return the reference as a masked language model, if it has such a head."""
     if context.reference_name is None or "masked_lm" not in context.base_encoder.family.heads:

@@ -18,6 +18,7 @@ from bothways.audit.answers import (
     changed_share,
     detectable_share,
     drawn_texts,
+    reference_classifier,
     share,
     shown,
 )
@@ -183,11 +184,11 @@ def _note_edits(context: Context, rates: Mapping[str, tuple[int, float]], thresh
     enough = [n for n in counts if n >= _MIN_EDITED]
     what, n = f"changed predictions under {len(enough) or len(counts)} edits", min(enough, default=max(counts))
     smallest = detectable_share(n, threshold) if enough else None
-    context.checks.append(Checked(what, n, "texts or more" if enough else "texts or fewer", "share", smallest))
+    context.run.checks.append(Checked(what, n, "texts or more" if enough else "texts or fewer", "share", smallest))
     few = [f"{name} {n}" for name, (n, _) in rates.items() if 0 < n < _MIN_EDITED]
     none = [name for name, (n, _) in rates.items() if not n]
-    context.not_checked += [f"fewer than {_MIN_EDITED} texts to edit: {', '.join(few)}"] if few else []
-    context.not_checked += [f"no text to edit: {', '.join(none)}"] if none else []
+    context.run.not_checked += [f"fewer than {_MIN_EDITED} texts to edit: {', '.join(few)}"] if few else []
+    context.run.not_checked += [f"no text to edit: {', '.join(none)}"] if none else []
 
 
 def _batches(originals: _Originals) -> Finding:
@@ -205,7 +206,7 @@ def _batches(originals: _Originals) -> Finding:
         {"text": shown(some[worst])},
     )
     severity = Severity.MEDIUM if value > _ROUNDING else Severity.INFO
-    context.checks.append(Checked("predictions alone and in a batch", len(some)))
+    context.run.checks.append(Checked("predictions alone and in a batch", len(some)))
     return RULES.finding("behaviour-batch-neighbours", evidence, severity=severity, value=value)
 
 
@@ -232,7 +233,7 @@ def _direction(context: Context, direction: Direction) -> Finding:
 
 def _agreement(originals: _Originals) -> Iterator[Finding]:
     context = originals.context
-    reference, labels = context.reference_classifier, context.classifier.fitted.outputs.labels
+    reference, labels = reference_classifier(context), context.classifier.fitted.outputs.labels
     if reference is None:
         return
     names, answered = reference.fitted.outputs.labels, answers(context, reference, originals.texts)

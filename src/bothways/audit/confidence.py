@@ -114,7 +114,7 @@ class ClassifierConfidenceAnalyzer:
         if rows.truth_N is not None:
             yield _calibration(context, rows, rows.truth_N, rng)
         else:
-            context.not_checked.append(f"calibration (needs {rows.without_labels.rstrip('.')})")
+            context.run.not_checked.append(f"calibration (needs {rows.without_labels.rstrip('.')})")
         yield from _foreign(context, rows, rng)
 
 
@@ -143,7 +143,7 @@ def _calibration(context: Context, rows: _Rows, truth_N: NDArray[np.int64], rng:
     chance = float(np.quantile(null_D, 0.99))
     threshold = max(_MIN_GAP, chance)
     smallest = threshold + _Z * (gap.high - gap.low) / 2
-    context.checks.append(
+    context.run.checks.append(
         Checked("confidence minus accuracy", len(gap_N), "labelled texts", "gap", smallest if smallest < 1 else None)
     )
     return RULES.finding(
@@ -181,7 +181,7 @@ def _foreign(context: Context, rows: _Rows, rng: np.random.Generator) -> Iterato
     untold = "those out of domain are short texts of other domains and random characters"
     if len(rows.texts) < _MIN_TEXTS:
         untold = f"the AUROCs decide with {_MIN_TEXTS} given texts or more"
-    context.checks.append(
+    context.run.checks.append(
         Checked("confidence in and out of domain", len(rows.texts) + len(FOREIGN) + _FOREIGN_TEXTS, untold=untold)
     )
     if detector is not None:

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-# Both packages import their names on first use, so a scan of files does not import torch.
-from bothways import checkpoints, tasks
+# These packages import their names on first use, so a scan of files does not import torch.
+from bothways import checkpoints, compose, tasks
 from bothways.audit.finding import Checked
 from bothways.choices import Unlabelled
 from bothways.errors import InvalidInput, NotFitted
@@ -69,6 +69,15 @@ class AuditTexts:
     row_numbers: tuple[int, ...]  # row of each text in the data, counted from 1
 
 
+@dataclass(slots=True)
+class DetectorRun:
+    """A run of one detector: its end at the latest, what it checked, and what it did not check, with the reasons."""
+
+    until: float = float("inf")
+    checks: list[Checked] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
+
+
 @dataclass(eq=False)
 class Context:
     """The inputs that detectors share in one scan. Expensive ones are computed on first use and cached.
@@ -90,19 +99,12 @@ class Context:
     settings: AuditSettings = field(default_factory=AuditSettings)  # optional inputs for single detectors
     # Remarks for the report on inputs that were not used, in order.
     notes: dict[str, None] = field(default_factory=dict, init=False)
-    checks: list[Checked] = field(default_factory=list, init=False)  # what the present detector checked
-    not_checked: list[str] = field(default_factory=list, init=False)  # what it did not check, with the reasons
-    _until: float = field(default=float("inf"), init=False)
+    run: DetectorRun = field(default_factory=DetectorRun, init=False)  # the run of the present detector
 
     def check_time(self) -> None:
         """Raise `OutOfTime` if the detector reached its time limit; detectors call it in their loops."""
-        if time.monotonic() > self._until:
+        if time.monotonic() > self.run.until:
             raise OutOfTime(f"stopped at the time limit of {self.time_limit:g} s. Raise the limit with --time-limit.")
-
-    def begin(self) -> None:
-        """Start the time limit of the next detector, with nothing checked."""
-        self._until = time.monotonic() + self.time_limit
-        self.checks, self.not_checked = [], []
 
     def rng(self, detector: str) -> "np.random.Generator":
         """Return a random generator that depends only on the seed and the detector."""
@@ -136,7 +138,7 @@ class Context:
             model = self.model
         except NeedUnmet:
             return checkpoints.load(self.name, **self.open_options)
-        if _is_ensemble(model):
+        if isinstance(model, compose.Ensemble):
             raise NeedUnmet("a model with one encoder, but this is an ensemble: audit its members one by one.")
         return model.model
 
@@ -163,22 +165,13 @@ class Context:
             return checkpoints.load(self.reference_name, **self.open_options)
 
     @cached_property
-    def reference_classifier(self) -> "TextClassifier | None":
-        """The reference if it is a classifier with the labels of the model, in any order; else None."""
-        reference = None if self.reference_name is None else self.reference
-        if not isinstance(reference, tasks.TextClassifier):
-            return None
-        ours, theirs = (set(each.fitted.outputs.labels) for each in (self.classifier, reference))
-        return reference if ours == theirs else None
-
-    @cached_property
     def base_encoder(self) -> "PretrainedEncoder":
         """The encoder for comparing texts: the reference's, else the model's own."""
         if self.reference_name is None:
             return self.encoder
         if isinstance(self.reference, checkpoints.PretrainedEncoder):
             return self.reference
-        if _is_ensemble(self.reference):
+        if isinstance(self.reference, compose.Ensemble):
             raise NeedUnmet("a reference with one encoder, but the given one is an ensemble: give one of its members.")
         return self.reference.model
 
@@ -249,10 +242,8 @@ class Context:
         return locate(name, **{key: value for key, value in self.open_options.items() if key in known}).folder
 
     def _open(self, name: str) -> "AnyTask":
-        from bothways.compose.opening import open_trained
-
         try:
-            return open_trained(name, **self.open_options)
+            return compose.open_trained(name, **self.open_options)
         except NotFitted as error:
             raise NeedUnmet("a model that was trained for a task, but this is an encoder without a head.") from error
 
@@ -265,9 +256,3 @@ INPUTS: Mapping[Need, Callable[[Context], object]] = {
     "labels": lambda context: context.labelled,
     "reference": lambda context: context.reference,
 }
-
-
-def _is_ensemble(model: "AnyTask") -> bool:
-    from bothways.compose.ensembles.ensemble import Ensemble
-
-    return isinstance(model, Ensemble)

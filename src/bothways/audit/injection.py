@@ -159,7 +159,7 @@ def _tokens(context: Context, before: Sequence[States], insertions: Sequence[Ins
         for name, names_T in columns
     }
     value = ahead[-1] if ahead else None
-    context.checks.append(Checked("shifts of hidden states", len(measured), "texts with a sentence"))
+    context.run.checks.append(Checked("shifts of hidden states", len(measured), "texts with a sentence"))
     return RULES.finding(
         "injection-tokens",
         Evidence(
@@ -185,7 +185,7 @@ def _answers(
     try:
         classifier = context.classifier
     except NeedUnmet as error:
-        context.not_checked.append(f"predictions (need {str(error).rstrip('.')})")
+        context.run.not_checked.append(f"predictions (need {str(error).rstrip('.')})")
         return
     numbers_M = np.array([each.number for each in insertions])
     own_N = answers(context, classifier, texts).labels_N
@@ -201,7 +201,7 @@ def _answers(
         severity, null = Severity.INFO, ""
         limit = _OBEYS if kind == "neutral" else threshold
         n = len(texts)
-        context.checks.append(
+        context.run.checks.append(
             Checked(f"one {kind} sentence", n, statistic="share", smallest=detectable_share(n, limit))
         )
         if kind == "neutral":

@@ -16,7 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from bothways.audit.answers import Numbers, answers, drawn, reference_masked_lm, sentence_vectors, table_vectors
+from bothways.audit.answers import (
+    Numbers,
+    answers,
+    drawn,
+    reference_classifier,
+    reference_masked_lm,
+    sentence_vectors,
+    table_vectors,
+)
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Severity
 from bothways.data import Row, read_rows
@@ -293,7 +301,7 @@ class MembershipInferenceAuditor:
             measured = Separation.of(attack.scores_N[member_N], attack.scores_N[~member_N], rng)
             reach = _MEDIUM + _Z * (measured.auc.high - measured.auc.low)
             smallest = reach if reach < 1 else None
-            context.checks.append(Checked(f"attack by {attack.name}", len(member_N), "rows", "AUC", smallest))
+            context.run.checks.append(Checked(f"attack by {attack.name}", len(member_N), "rows", "AUC", smallest))
             finding = _finding(attack, measured, blind, rows)
             leaks = leaks or finding.severity > Severity.INFO
             yield finding
@@ -348,7 +356,7 @@ def _on_classifier(context: Context, rows: _Rows, rng: np.random.Generator) -> I
     yield _Attack("loss", scores_N)
     log_NC = logits_NC - np.logaddexp.reduce(logits_NC, axis=1, keepdims=True)
     yield _Attack("highest softmax", scaled_confidence(logits_NC, log_NC.argmax(axis=1)), "a naive attack: no labels")
-    other = context.reference_classifier
+    other = reference_classifier(context)
     if other is not None:
         numbers_N = np.array([other.fitted.outputs.labels.index(labels[number]) for number in labels_N])
         reference_N = _log_probability(_logits(context, other, rows.texts), numbers_N)

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from bothways.audit.context import INPUTS, AuditSettings, Context, Need, NeedUnmet, Undecided
+from bothways.audit.context import INPUTS, AuditSettings, Context, DetectorRun, Need, NeedUnmet, Undecided
 from bothways.audit.finding import FAILING, AuditReport, DetectorResult, Finding, Verdict, printable, worst_first
 from bothways.choices import Unlabelled
 from bothways.data import Source, read_rows
@@ -30,8 +30,8 @@ class Detector(Protocol):
         """Yield findings as they are made, and leave the model unchanged.
 
         Detectors draw from ``context.rng(self.name)`` only and call ``context.check_time()`` in their loops.
-        Measurements without a fault are findings of severity info. They add to ``context.checks`` what they checked, on
-        how many rows, and to ``context.not_checked`` what they did not.
+        Measurements without a fault are findings of severity info. They add to ``context.run.checks`` what they
+        checked, on how many rows, and to ``context.run.not_checked`` what they did not.
 
         Raises:
             Undecided: The detector cannot decide; the message says why. Earlier findings are kept.
@@ -154,10 +154,10 @@ def _report(context: Context, detectors: Sequence[Detector], *, named: bool, sho
 def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[DetectorResult, list[Finding]]:
     """Run one detector and turn any outcome, even a crash, into a result; without an input it counts if ``named``."""
     start, findings = time.monotonic(), list[Finding]()
-    context.begin()
+    run = context.run = DetectorRun(start + context.time_limit)
 
     def result(verdict: Verdict, reason: str = "") -> tuple[DetectorResult, list[Finding]]:
-        seconds, checked = time.monotonic() - start, (tuple(context.checks), tuple(context.not_checked))
+        seconds, checked = time.monotonic() - start, (tuple(run.checks), tuple(run.not_checked))
         return DetectorResult(detector.name, verdict, reason, True, seconds, True, detector.rule, *checked), findings
 
     undecided = ""
@@ -179,7 +179,7 @@ def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[
     if failing:
         more = f", and {len(failing) - 1} more" if len(failing) > 1 else ""
         return result("fail", f"{worst_first(failing)[0].title}{more}")
-    blind = [str(each) for each in context.checks if not each.tells]
+    blind = [str(each) for each in run.checks if not each.tells]
     if blind and not undecided:
         undecided = f"{'; '.join(blind)}. Give more rows with --data."
     return result("inconclusive" if undecided else "pass", undecided)

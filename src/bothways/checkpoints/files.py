@@ -231,7 +231,7 @@ def fingerprint(folder: Path) -> str:
     return "+".join(sha256_of(folder / name) for name in [*names, *inside, HEAD_WEIGHTS] if (folder / name).is_file())
 
 
-def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
+def verify_checksums(folder: Path, checksums: Mapping[str, object]) -> None:
     """Raise CorruptCheckpoint if a file is missing or does not have its recorded checksum."""
     for name, expected in checksums.items():
         path = folder / name

@@ -21,6 +21,7 @@ from bothways.tasks.classification.spec import LabelPrediction
 from bothways.tasks.registry import SPECS, models
 
 if TYPE_CHECKING:
+    from bothways.compose import MultiReport
     from bothways.evaluation.comparison import ComparisonReport
     from bothways.evaluation.report import Report
     from bothways.report.evaluation import Evaluated
@@ -225,7 +226,7 @@ def _other_rows(model: Any, source: str, file: opt.FileOptions) -> list[Row]:  #
     return rows
 
 
-def _print_result(result: Any, detection: "Report | None", *, json: bool) -> None:  # noqa: ANN401 (a report or several)
+def _print_result(result: "Report | MultiReport", detection: "Report | None", *, json: bool) -> None:
     if json:
         print_json({**result.to_dict(), **({} if detection is None else {"out_of_domain": detection.to_dict()})})
         return
@@ -248,7 +249,7 @@ def _legend(reports: "Iterable[Report]") -> str:
     return textwrap.fill(words, 100)
 
 
-def _by_task(result: Any) -> "dict[str, Report]":  # noqa: ANN401 (a report or several)
+def _by_task(result: "Report | MultiReport") -> "dict[str, Report]":
     """Return the reports by task name; a single report has the name ``""``."""
     return dict(result.reports) if isinstance(result, compose.MultiReport) else {"": result}
 
@@ -335,8 +336,8 @@ def compare(
     given = opt.given_of(own)
     opt.check_known(one.spec, "data_options", given)
     rows = list(inputs.file_rows(data, file))
-    drawing: dict[str, Any] = {"resamples": resamples, "seed": seed}
-    report = tasks.compare(one, other, rows, **drawing, show_progress=False if quiet else None, **given)
+    show = False if quiet else None
+    report = tasks.compare(one, other, rows, resamples=resamples, seed=seed, show_progress=show, **given)
     if json:
         print_json({"first": first, "second": second, **report.to_dict()})
     else:

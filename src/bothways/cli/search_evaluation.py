@@ -15,7 +15,6 @@ from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli import search as indexing
 from bothways.cli.printing import counted, note, print_json, print_table, printable, progress_beside
-from bothways.data import read_judgments
 from bothways.errors import InvalidInput
 from bothways.progress import figure
 from bothways.tasks.embedding.spec import Pairs, Triplets
@@ -84,7 +83,7 @@ def evaluate(
         hits: Number of hits per query; MAP, MRR and recall are computed over these.
     """
     _check_against(mode, against, reranking)
-    judgments, texts_by_id = read_judgments(qrels, encoding=file.encoding), _queries(queries, text, id, file)
+    judgments, texts = bothways.data.read_judgments(qrels, encoding=file.encoding), _queries(queries, text, id, file)
     rerank, show = indexing.rerank_of(reranking, opening), False if quiet else None
     searcher = indexing.open_search(index, model, opening, prompting, modes=[mode, *against])
     indexing.note_left_out(searcher.index.encoder, quiet=quiet)
@@ -94,11 +93,11 @@ def evaluate(
     drawing = {"resamples": resamples, "seed": seed}
 
     def measured(name: indexing.ModeName, reranker: "Rerank | None") -> "Outcomes":
-        def search(texts: Sequence[str]) -> "list[list[Hit]]":
-            return searcher.search(texts, hits, mode=modes[name], rerank=reranker, show_progress=show)
+        def search(batch: Sequence[str]) -> "list[list[Hit]]":
+            return searcher.search(batch, hits, mode=modes[name], rerank=reranker, show_progress=show)
 
         with _naming(queries, qrels):
-            return retrieval.search_outcomes(search, texts_by_id, judgments)
+            return retrieval.search_outcomes(search, texts, judgments)
 
     outcomes, compared = measured(mode, rerank), {each: measured(each, None) for each in against}
     report, others = outcomes.report(**drawing), {each: other.report(**drawing) for each, other in compared.items()}
@@ -106,7 +105,7 @@ def evaluate(
     if json:
         _print_as_json(mode, report, others, differences, absent)
     else:
-        _print_notes(report, len(texts_by_id), absent)
+        _print_notes(report, len(texts), absent)
         _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 

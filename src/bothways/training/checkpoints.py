@@ -201,9 +201,9 @@ def seal(folder: Path) -> None:
     write_json(folder / _CHECKSUMS, {path.name: sha256_of(path) for path in sorted(folder.iterdir())})
 
 
-def check_sealed(folder: Path, needed: str) -> dict[str, Any]:
+def check_sealed(folder: Path, needed: str) -> dict[str, object]:
     """Return the checksums of a sealed folder's files, ``needed`` among them; raise CorruptCheckpoint if wrong."""
-    checksums: dict[str, Any] = read_json(folder / _CHECKSUMS)
+    checksums = read_json(folder / _CHECKSUMS)
     verify_checksums(folder, {needed: "none", **checksums})
     return checksums
 

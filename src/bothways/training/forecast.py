@@ -43,7 +43,7 @@ class Reads:
     def of(
         cls, store: WindowStore, held: WindowStore | None, *, again: float = 0.0, folds: int = 0, passes: int = 1
     ) -> "Reads":
-        """Return what a training on stored texts reads; ``again`` is the share of them that is read afterwards."""
+        """Count the tokens that a training on stored texts reads; ``again`` is the share read again afterwards."""
         tokens, validation = int(store.lengths.sum()), 0 if held is None else int(held.lengths.sum())
         windows = store.windows_of_texts
         first = int(store.lengths[[each.start for each in windows]].sum()) / max(tokens, 1)

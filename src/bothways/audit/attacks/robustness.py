@@ -141,8 +141,8 @@ def _finding(context: Context, ask: Ask, attacked: AttackedTexts, recipe: Recipe
     if one_word.low > _PUBLISHED or null.low > _WEAK:
         severity = Severity.MEDIUM
     name, n = recipe.edits.name, len(attacks)
-    context.checks.append(Checked(f"chosen {name}", n, statistic="share", smallest=detectable_share(n, _WEAK)))
-    context.checks.append(
+    context.run.checks.append(Checked(f"chosen {name}", n, statistic="share", smallest=detectable_share(n, _WEAK)))
+    context.run.checks.append(
         Checked(f"{name} of one word", n, statistic="share", smallest=detectable_share(n, _PUBLISHED))
     )
     evidence = Evidence(

@@ -139,9 +139,9 @@ class BackdoorTriggerScanner:
         tried = (
             f"{len(scan.vocabulary.ids_V):,} words as triggers for {len(scan.hard)} of {len(scan.probe.labels)} labels"
         )
-        context.checks.append(Checked(tried, len(scan.ids), untold=_UNTOLD))
+        context.run.checks.append(Checked(tried, len(scan.ids), untold=_UNTOLD))
         if scan.base is None:
-            context.not_checked.append("phrases in labelled rows (no base model; give --reference)")
+            context.run.not_checked.append("phrases in labelled rows (no base model; give --reference)")
         else:
             yield from attack_success(context, scan.probe, scan.base)
         if scan.suspects is not None:
@@ -354,14 +354,14 @@ def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> I
     try:
         labelled = context.labelled
     except NeedUnmet as error:
-        context.not_checked.append(f"phrases in labelled rows (need {str(error).rstrip('.')})")
+        context.run.not_checked.append(f"phrases in labelled rows (need {str(error).rstrip('.')})")
         return
     chosen = drawn(len(labelled.texts), _MAX_ROWS, context.rng(f"{_NAME}, rows")).tolist()
     texts, labels_N = [labelled.texts[number] for number in chosen], labelled.labels_N[chosen]
     if len(chosen) < _MIN_ROWS or len(np.unique(labels_N)) < 2:
-        context.not_checked.append(f"phrases in labelled rows (need {_MIN_ROWS} rows of two labels)")
+        context.run.not_checked.append(f"phrases in labelled rows (need {_MIN_ROWS} rows of two labels)")
         return
-    context.checks.append(Checked("phrases in labelled rows", len(chosen), "rows"))
+    context.run.checks.append(Checked("phrases in labelled rows", len(chosen), "rows"))
     names = [probe.labels[label] for label in labels_N]
     _, phrases = suspect_rows(texts, names, sentence_vectors(base), check=context.check_time)
     rows = sorted({row for each in phrases for row in each.rows})

@@ -175,14 +175,14 @@ class ModelProvenanceChecker:
             check_signature(context.folder, None if key is None else Path(key)),
         ]
         for missing, what in ((key, "the signature (no --public-key)"), (reference, "the lineage (no --reference)")):
-            context.not_checked += [] if missing is not None else [what]
+            context.run.not_checked += [] if missing is not None else [what]
         if reference is not None:
             findings.append(lineage(context.folder, reference, str(context.reference_name), context.check_time))
         for finding in chain.from_iterable(findings):
             counts[finding.rule] += 1
             if finding.rule == "inventory":
                 untold = "poisoned weights and faults of unknown formats do not show in files"
-                context.checks.append(
+                context.run.checks.append(
                     Checked("content, settings and claims", finding.evidence.n, "files", untold=untold)
                 )
             if counts[finding.rule] <= _MAX_PER_RULE:

@@ -133,7 +133,7 @@ def _attack(
     rule, rate, n = f"shift-{kind.replace(' ', '-')}", share(len(flipped), len(texts)), len(texts)
     weak = rate.low > _WEAK
     found = detectable_share(n, _WEAK)
-    encoders.context.checks.append(Checked(f"attacks by {kind}", n, statistic="share", smallest=found))
+    encoders.context.run.checks.append(Checked(f"attacks by {kind}", n, statistic="share", smallest=found))
     details: dict[str, object] = {
         **rate.named("flips"),
         "score_threshold": benign.threshold,
@@ -195,10 +195,10 @@ def _outlier_words(encoders: TextEncoders, texts: Sequence[str], clean: Sequence
     # The package's texts are from other domains, so they cannot serve as the null for the user's texts.
     many = clean is not None and rate.low > _MANY
     if clean is None:
-        encoders.context.not_checked.append("outlier words (no --clean-texts to compare with)")
+        encoders.context.run.not_checked.append("outlier words (no --clean-texts to compare with)")
     else:
         found = detectable_share(len(texts), _MANY)
-        encoders.context.checks.append(Checked("outlier words", len(texts), statistic="share", smallest=found))
+        encoders.context.run.checks.append(Checked("outlier words", len(texts), statistic="share", smallest=found))
     examples = [{"text": shown(text), "word": word.word, "score": word.score} for text, word in strongest[:_EXAMPLES]]
     return RULES.finding(
         "shift-outlier-words",
