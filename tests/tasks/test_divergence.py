@@ -162,7 +162,7 @@ def test_an_untrained_head_does_not_answer_after_whatever_failure(base, monkeypa
     def failing(*_, **__):
         raise error("no more")
 
-    for module in ("training.loop", "compose.multitask.multitask"):
+    for module in ("training.stages", "compose.multitask.multitask"):
         monkeypatch.setattr(f"bothways.{module}.train", failing)
     with pytest.raises(error, match="no more"):
         fit(task)

@@ -18,9 +18,11 @@ from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, ScoreHead, ScoreHeadKind
 from bothways.encoder.head_kinds import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
+from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier
 from bothways.tasks.classification.learner import LabelLearner
+from bothways.tasks.heads.linear_start import MeasuredBaseline
 from bothways.tasks.heads.objective import WindowObjective
 from bothways.tasks.heads.splits import TrainingData, split_fit_options
 from bothways.tasks.heads.target_training import TextLoss
@@ -70,7 +72,8 @@ def probabilities(classifier, data, **options):
 
 def test_training_moves_every_weight_of_encoder_and_head_that_the_texts_touch(tiny_bert, tmp_path, monkeypatch):
     # The start, which may be as good, is not to be kept.
-    monkeypatch.setattr(LabelLearner, "validate", lambda *_: None)
+    monkeypatch.setattr(MeasuredBaseline, "of", lambda *_: None)
+    monkeypatch.setattr(LabelLearner, "validate", lambda *_: Validation({}, 0.0))
     before = load_file(tiny_bert / "model.safetensors")
     after = tensors(fitted(tiny_bert, learning_rate=1e-2), tmp_path / "saved")
     for name, value in before.items():
