@@ -95,7 +95,7 @@ def test_a_row_without_words_is_read_as_a_raw_text():
         given_words(Row(1, {"body": "x"}), "tokens", ("text",))
     with pytest.raises(InvalidInput, match="only white space"):
         given_words(Row(1, {"text": " \n"}), "tokens", ("text",))
-    with pytest.raises(InvalidInput, match="its text has no visible character"):
+    with pytest.raises(InvalidInput, match="only invisible characters"):
         given_words(Row(1, {"text": "\u200b\u00ad"}), "tokens", ("text",))
 
 

@@ -238,7 +238,7 @@ def words_at(row: Row, column: str) -> "Words":
     The string may also be a list in JSON or Python notation, as in a csv file.
     """
     words = strings_at(row, column, "tokens")
-    if not any(map(VISIBLE.search, words)):
+    if not words:
         raise EmptyInput(f"{row.where}: there are no words in {column!r}. Drop the row or fill it in.")
     for number, word in enumerate(words, start=1):
         if not word:
@@ -256,10 +256,7 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
             f"{row.where} has neither a column {tokens!r} of words nor a column {' or '.join(map(repr, text))} of "
             f"text. {columns_there(row.values, tokens, 'tokens')}"
         )
-    words = tokenizing.Words.of_text(text_at(row, text))
-    if not words.spans:
-        raise EmptyInput(f"{row.where}: its text has no visible character. Drop the row or fill it in.")
-    return words
+    return tokenizing.Words.of_text(text_at(row, text))
 
 
 def list_at(row: Row, column: str, instead: str, parameter: str = "") -> object:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
+from bothways.progress import figure
+
 if TYPE_CHECKING:
     from bothways.evaluation.intervals import Estimate
 
@@ -39,7 +41,7 @@ class MetricDifference:
     def summary(self) -> str:
         """Return the difference with its interval."""
         each = self.difference
-        return f"{each.value:+.4f} [{each.low:+.4f}, {each.high:+.4f}]"
+        return f"{figure(each.value, sign=True)} [{figure(each.low, sign=True)}, {figure(each.high, sign=True)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class BaselineReport:
         name, found = next(iter(self.metrics.items()))
         subject, other = ("baseline", "model") if self.better == "baseline" else ("model", "baseline")
         how = "as good as" if self.better is None else "better than"
-        figures = f"{name} {found.second.value:.4f} of the model, {found.first.value:.4f} of the baseline"
+        figures = f"{name} {figure(found.second.value)} of the model, {figure(found.first.value)} of the baseline"
         test = f"; {self.tests[0].summary()}" if self.tests else ""
         chance = "" if not found.difference.low <= 0 <= found.difference.high else " The difference may be chance."
         verdict = f"On these rows, the {subject} is {how} the {other}"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bothways.errors import CorruptCheckpoint
-from bothways.progress import duration
+from bothways.progress import duration, figure
 from bothways.training.options import TrainingOptions, recorded_options
 
 
@@ -129,12 +129,12 @@ class TrainingRecord:
         if kept is None or highest is None:
             return ""
         if kept.epoch == 0:
-            least = f"{kept.score - kept.standard_error:.4f}"
-            return f"its validation score is {kept.score:.4f}, and no later epoch reached {least}"
+            least = figure(kept.score - kept.standard_error)
+            return f"its validation score is {figure(kept.score)}, and no later epoch reached {least}"
         if kept.score == highest.score:
-            return f"the best validation score, {kept.score:.4f}"
-        best = f"{highest.score:.4f} in epoch {highest.epoch}"
-        return f"the latest validation score ({kept.score:.4f}) within a standard error of the best ({best})"
+            return f"the best validation score, {figure(kept.score)}"
+        best = f"{figure(highest.score)} in epoch {highest.epoch}"
+        return f"the latest validation score ({figure(kept.score)}) within a standard error of the best ({best})"
 
     @property
     def was_rising(self) -> bool:
@@ -158,7 +158,7 @@ _NAMED, _SHARE = 3, 0.1  # maximum number of stages that are named, and minimum 
 
 
 def _listed(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    return ", ".join(f"{name} {figure(value)}" for name, value in metrics.items())
 
 
 def highest_of(validations: Sequence[EpochValidation]) -> EpochValidation | None:

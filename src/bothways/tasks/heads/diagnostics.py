@@ -52,7 +52,7 @@ class LabelIssue:
             case texts:
                 text = " | ".join(texts)
         shown = shorten(text, _WIDTH, placeholder=" ...")
-        return f"{self.where}: {self.label!r}, but {self.predicted!r} with {self.probability:.3f}: {shown}"
+        return f"{self.where}: {self.label!r}, but {self.predicted!r} with {figure(self.probability, 3)}: {shown}"
 
 
 def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:

@@ -53,9 +53,7 @@ def pseudo_likelihood(
     With ``whole_words``, the later tokens of the same word are masked together with each token.
     """
     if not isinstance(text, str) or not VISIBLE.search(text):
-        raise InvalidInput(
-            f"text {index + 1} is empty, has no visible character or is no string: drop it or fill it in."
-        )
+        raise InvalidInput(f"text {index + 1} is empty or not a string: give a text with a visible character.")
     (encoded,) = tokenizer.encode(
         [text],
         max_length=reading.max_length,
