@@ -14,10 +14,10 @@ import time
 import pytest
 from command_line import call, fails, names, ok, read_jsonl, rows, saved_of, short_training, write_jsonl
 
+from bothways import storage
 from bothways.cli.training.folders import RunFolders
 from bothways.errors import OutOfMemory, OutputExists
 from bothways.storage import new_folder
-from bothways.storage import output as storage_output
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.heads.objective import WindowObjective
 from bothways.tasks.torch_backend import TorchBackend
@@ -174,7 +174,7 @@ def ends(output, *, finished=True):
 )
 def test_a_run_that_is_killed_at_any_moment_of_its_end_is_resumed(tmp_path, monkeypatch, before, exchange, finished):
     if not exchange:
-        monkeypatch.setattr(storage_output, "_exchange", lambda *_: False)
+        monkeypatch.setattr(storage, "_exchange", lambda *_: False)
     ended = 0
     for number in itertools.count(1):
         output = tmp_path / str(number) / "run"
