@@ -152,6 +152,17 @@ BALANCED = (
 NOTICES_NOTHING = "The model does not detect texts that are unlike its training texts."
 OUT_OF_DOMAIN_LIMIT = "The out-of-domain threshold was fitted to"
 
+# Limits of metrics from cross-validation, and of a model of few texts without it.
+FOLDS_LIMITS = (
+    "The model was trained on all rows, as there are few. Metrics, calibration, coverage and the out-of-domain "
+    "threshold come from cross-validation, with models trained on three quarters of the rows, so they are approximate.",
+)
+FOLDS_UNMEASURED = (
+    unmeasured("all rows were used for training, and the training or its cross-validation did not finish"),
+    "Probabilities are not calibrated.",
+    NOTICES_NOTHING,
+)
+
 
 def with_threshold(fitted: TrainedT, name: str, scores: Sequence[Scores[object]]) -> TrainedT:
     """Return a model with the out-of-domain threshold that best separates held-out from out-of-domain rows.

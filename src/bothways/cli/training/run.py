@@ -242,7 +242,7 @@ def _print_summary(
     mistakes = task.fitted.issues if isinstance(task.fitted, tasks.TrainedHead) else ()
     facts = task.facts()
     cards = {f"{name}.": each.card for name, each in compose.parts_of(task).items()} or {"": card}
-    baselines, notes = _baselines(cards), _notes(card)
+    baselines, notes = _baselines(cards), list(record.notes)
     measured, measured_on = _measured(record, cards)
     if json:
         print_json(
@@ -273,12 +273,6 @@ def _print_summary(
     command = next_step if isinstance(next_step, str) else next_step(task)
     lines += [f"saved in     {saved}", f"next         {command.replace('{}', shlex.quote(str(saved)))}"]
     print("\n".join(lines))
-
-
-def _notes(card: Mapping[str, Any]) -> list[str]:
-    """Return the notes of a card; those of the cards of several tasks begin with the name of the task."""
-    parts = {name: each for name, each in card.items() if isinstance(each, Mapping)}
-    return [*card.get("notes", []), *(f"{name}: {each}" for name, part in parts.items() for each in _notes(part))]
 
 
 def _measured(record: "TrainingRecord", cards: "Cards") -> tuple[dict[str, float], str]:

@@ -16,12 +16,12 @@ from bothways.evaluation.report import Validation
 from bothways.lazy import imported
 from bothways.progress import Progress, reporting, shown, stage
 from bothways.tasks.card import (
-    NOTICES_NOTHING,
+    FOLDS_LIMITS,
+    FOLDS_UNMEASURED,
     VALIDATION,
     CardMetrics,
     DataUsed,
     data_part,
-    unmeasured,
     written_card,
 )
 from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
@@ -76,15 +76,6 @@ OF_FOLDS, BY_FOLDS = "the rows in cross-validation", "cross-validation"
 KEPT_FROZEN = (
     "Fine-tuning did worse in cross-validation than a linear model of the frozen encoder, which is kept: more rows, or "
     "another encoder, would help."
-)
-LIMITS = (
-    "The model was trained on all rows, as there are few. Metrics, calibration, coverage and the out-of-domain "
-    "threshold come from cross-validation, with models trained on three quarters of the rows, so they are approximate.",
-)
-UNMEASURED = (
-    unmeasured("all rows were used for training, and the training or its cross-validation did not finish"),
-    "Probabilities are not calibrated.",
-    NOTICES_NOTHING,
 )
 
 
@@ -385,7 +376,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     learner, stored, encoder = setup.learner, data.stored, setup.backend.model.encoder
     truth, seed = stored.truth, setup.training.seed
     used = DataUsed(setup.columns, _facts_of(learner, stored), None, split=False)
-    card = written_card(setup.backend.model, record, used, CardMetrics(None, UNMEASURED))
+    card = written_card(setup.backend.model, record, used, CardMetrics(None, FOLDS_UNMEASURED))
     card = {**card, **learner.card(), "notes": []}
     unmeasured_head = TrainedHead(setup.spec, initial.backend, learner.outputs, setup.columns, card)
     if record.interrupted or record.diverged is not None:
@@ -406,7 +397,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     restore_weights(encoder, weights if keeps_frozen else trained)
     fitted = learner.fit_confidence_of_folds(scores, truth, seed)
     report = fitted.outputs.outcomes(scores, truth).report(seed=seed)
-    card = written_card(setup.backend.model, record, used, CardMetrics(report, LIMITS), of=OF_FOLDS)
+    card = written_card(setup.backend.model, record, used, CardMetrics(report, FOLDS_LIMITS), of=OF_FOLDS)
     more, issues = fitted.diagnostics(scores, truth, [], data.examples)
     notes = [*([KEPT_FROZEN] if keeps_frozen else []), *more]
     card |= {**fitted.card(), "validation": BY_FOLDS, **measured.card(CROSS_VALIDATED), "notes": notes}
