@@ -190,6 +190,10 @@ class SheetsLeftOut(UserWarning):
     """A workbook has several sheets, of which only the first is read."""
 
 
+class RowsShared(UserWarning):
+    """Rows to measure a model on are rows that it was trained on; the message has their number."""
+
+
 class TensorsLeftOver(UserWarning):
     """A checkpoint has tensors (see the message) that belong neither to its encoder nor to a known head."""
 

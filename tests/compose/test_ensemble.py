@@ -18,6 +18,8 @@ from bothways.errors import (
     InvalidInput,
     NotCalibrated,
     NotFitted,
+    RowsLeftOut,
+    RowsShared,
     UnknownModel,
     UnsupportedConfig,
 )
@@ -166,6 +168,23 @@ def test_rows_without_a_label_are_left_out_of_calibration_and_evaluation(animals
     assert ensemble.temperature == Ensemble.of(animals[:2], calibrate=HELD[:12], device="cpu").temperature
     few = {"resamples": 5}
     assert ensemble.evaluate(rest, unlabelled="drop", **few) == ensemble.evaluate(HELD[:12], **few)
+
+
+def test_the_training_rows_of_the_members_are_known(animals):
+    new = rows(12, first=200)
+    data = [*new, *rows(3)]
+    with pytest.warns(RowsShared, match="3 of 15 calibration rows are training rows"):
+        noted = Ensemble.of(animals[:2], calibrate=data, device="cpu")
+    assert noted.card["notes"][0].startswith("3 of 15 calibration rows are training rows")
+    with pytest.warns(RowsLeftOut, match="Left out 3 of 15 calibration rows"):
+        ensemble = Ensemble.of(animals[:2], calibrate=data, shared="drop", device="cpu")
+    assert ensemble.temperature == Ensemble.of(animals[:2], calibrate=new, device="cpu").temperature
+    assert ensemble.evaluate(data, resamples=5).shared.shared == 3
+    left = ensemble.evaluate(data, shared="drop", resamples=5)
+    assert left.estimates == ensemble.evaluate(new, resamples=5).estimates
+    member = open_trained(animals[0], device="cpu")
+    with pytest.warns(RowsShared, match="3 of 3 out-of-domain rows are training rows: they are not out of domain"):
+        member.fit_threshold(rows(3))
 
 
 def test_a_calibrated_ensemble_promises_sets_of_labels(animals, tmp_path):

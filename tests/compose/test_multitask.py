@@ -173,6 +173,18 @@ def test_a_row_without_a_label_is_left_out_of_that_task_alone(three):
         assert found == pytest.approx({key: each.value for key, each in alone.estimates.items()}, abs=1e-4)
 
 
+def test_each_task_knows_its_training_rows(three):
+    again = MultiTask.from_pretrained(three[1], device="cpu")
+    data = [{**row, "parity": "even", "amount": 1.0} for row in [*rows(3), *rows(9, first=200)]]
+    report = again.evaluate(data, resamples=5)
+    assert report["animal"].shared == three[0].evaluate(data, resamples=5)["animal"].shared
+    assert [report[name].shared.shared for name in THREE] == [3, 0, 0]
+    assert "3 of 12 rows are training rows" in report.summary()
+    dropped = again.evaluate(data, shared="drop", resamples=5)
+    assert [dropped[name].n for name in THREE] == [9, 12, 12]
+    assert again.part("animal").evaluate(data, shared="drop", resamples=5).n == 9
+
+
 def test_a_column_of_labels_may_have_any_name_even_text(base):
     learnt = [{"sentence": row["text"], "text": row["label"]} for row in rows(12)]
     odd = [{"sentence": row["text"], "parity": row["parity"]} for row in parities(12)]

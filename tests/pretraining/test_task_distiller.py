@@ -62,6 +62,10 @@ def teachers(tmp_path_factory):
     return make
 
 
+def card_notes(distiller):
+    return distiller.fitted.card["notes"]
+
+
 def distiller_of(folder, layers=2, **options):
     return TaskDistiller.from_pretrained(folder, layers=layers, device="cpu", **options)
 
@@ -130,6 +134,9 @@ def test_confidence_is_learnt_anew_or_missing(teachers):
     given, held = distiller_of(folder), [{**data[0], "label": ""}, *data]
     given.fit(texts_of(data), validation=held, unlabelled="drop", **{**QUICK, "updates": 5})
     assert given.fitted.card["validation_rows"] == len(data)
+    assert any(f"{len(data)} of {len(data)} validation rows are training rows" in each for each in card_notes(given))
+    with pytest.raises(InvalidInput, match="all 16 validation rows are training rows"):
+        distiller_of(folder).fit(["w60 w61"], validation=data, shared="drop", **QUICK)
     assert given.fitted.card["validation"] == "given"
     assert given.fitted.card["teacher"] == str(folder)
 

@@ -23,9 +23,19 @@ from bothways.tasks.embedding.objective import (
     StoredRows,
 )
 from bothways.tasks.embedding.outputs import EmbeddingRow, RowTexts, read_embedding_rows, with_usual_kind
-from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets, kind_of, usual_kind
+from bothways.tasks.embedding.spec import (
+    EmbeddingLearning,
+    LabelledTexts,
+    Pairs,
+    PlainTexts,
+    ScoredPairs,
+    Triplets,
+    kind_of,
+    usual_kind,
+)
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.embedding.vector_model import VectorModel
+from bothways.tasks.heads.splits import TrainingData
 from bothways.training.objective import Update
 from bothways.training.state import seeded
 from classifier_cases import without_dropout
@@ -387,7 +397,7 @@ def test_rows_with_the_same_first_text_are_held_out_together(columns):
         {"anchor": f"w{number // 3}", "positive": f"w9{number // 3}", "negative": f"n{number}", "score": number}
         for number in range(60)
     ]
-    examples = EmbeddingExamples.read(rows, None, columns, seed=2)
+    examples = EmbeddingExamples.read(TrainingData(rows), columns, 2, EmbeddingLearning())
     assert (len(examples.training), len(examples.held_out)) == (54, 6)
     learnt, held = ({row.text[0] for row in part} for part in (examples.training, examples.held_out))
     assert (len(held), learnt & held) == (2, set())
@@ -405,7 +415,9 @@ def small_labels(labels, each):
 def test_labels_with_few_texts_are_held_out_so_that_something_can_be_found(base, labels, each):
     embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
     for seed in range(5):
-        examples = EmbeddingExamples.read(small_labels(labels, each), None, LabelledTexts(), seed)
+        examples = EmbeddingExamples.read(
+            TrainingData(small_labels(labels, each)), LabelledTexts(), seed, EmbeddingLearning()
+        )
         assert examples.unmeasured is None
         assert len(examples.held_out) == max(4, labels * each // 10)
     record = embedder.fit(small_labels(labels, each), columns=LabelledTexts(), epochs=1)

@@ -3,7 +3,9 @@
 import json
 import math
 import os
+import re
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import torch
 
 from bothways import MultiTask, TaskData, TextClassifier, open_trained
 from bothways.data import Example
+from bothways.data.known_rows import TrainingRows
 from bothways.encoder.head_kinds import MeanOfTokens
 from bothways.encoder.heads import read_rows
 from bothways.errors import NotFitted, TrainingDiverged
@@ -261,7 +264,10 @@ def test_a_text_that_occurs_twice_gives_nothing_away(base, monkeypatch):
 
 
 def test_a_second_training_says_that_its_held_out_rows_were_learnt_before(fitted):
-    classifier = TextClassifier(fitted[0].backend, fitted[0].fitted)
+    known = TextClassifier(fitted[0].backend, fitted[0].fitted)
+    known.fit(rows("single"), epochs=1, **QUIET)
+    assert re.match(r"(\d+) of \1 held-out rows are training rows", known.card["notes"][0])
+    classifier = TextClassifier(fitted[0].backend, replace(fitted[0].fitted, known=TrainingRows()))
     classifier.fit(rows("single"), epochs=1, **QUIET)
     assert classifier.card["notes"][0] == LEARNT_BEFORE
     classifier.fit(rows("single"), validation=rows("single"), epochs=1, **QUIET)

@@ -133,7 +133,7 @@ def test_what_held_out_rows_say_against_a_model_is_noted(target, predicted, trut
 
 
 def test_texts_with_different_labels_are_named_by_their_rows():
-    (note,) = contradictions(examples(["ant", "bee", "ant", "cow"], ["same", "same", "other", "same"]))
+    (note,) = contradictions(examples(["ant", "bee", "ant", "cow"], ["same", "same", "other", " SAME"]))
     assert note == "Texts that occur with different labels: row 1 ('ant') and row 2 ('bee') and row 4 ('cow')."
 
 

@@ -379,6 +379,7 @@ def _print_comparison(report: "ComparisonReport") -> None:
     for test in report.tests:
         alone = f"; only the first is right on {test.only_first} rows, only the second on {test.only_second}"
         print(f"{test.name} ({test.of}): p = {figure(test.p_value)}{'' if test.only_first is None else alone}")
-    for name, read in zip(("first", "second"), report.tokens_read, strict=True):
-        if read is not None and (remark := read.summary()):
-            print(f"{name}: {remark}")
+    for remarks in (report.shared, report.tokens_read):
+        for name, counts in zip(("first", "second"), remarks, strict=True):
+            if counts is not None and (remark := counts.summary()):
+                print(f"{name}: {remark}")

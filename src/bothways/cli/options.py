@@ -67,7 +67,8 @@ Golden = Annotated[
     Literal["validation", "neutral", "none"],
     Parameter(
         help="Inputs of the golden answers (see bothways check): held-out rows, which are quoted in golden.json of the "
-        "model, neutral texts, which quote no data, or none."
+        "model, neutral texts, which quote no data, or none. Only with held-out rows are checksums of the training "
+        "rows saved, by which evaluate finds these rows in other data."
     ),
 ]
 Quiet = Annotated[bool, Parameter(show_default=False, help="Show no progress and fewer notes.")]

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bothways.data.known_rows import SharedRows
 from bothways.data.label_rows import spelled
 from bothways.errors import InvalidInput
 from bothways.evaluation.differences import BaselineReport, MetricDifference, PairedTest
@@ -85,11 +86,14 @@ class ComparisonReport:
     tests: tuple[PairedTest, ...]
     # Tokens read by the first and the second model; None for outcomes from bare arrays.
     tokens_read: tuple[TextsRead | None, TextsRead | None] = (None, None)
+    # Counts of training rows of the first and the second model; None if these are not known.
+    shared: tuple[SharedRows | None, SharedRows | None] = (None, None)
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values: ``accuracy_a``, ``accuracy_b``, ``accuracy_difference`` and their intervals, and so on.
 
-        The metrics are followed by ``tests``, ``tokens_read_a`` and ``tokens_read_b``.
+        The metrics are followed by ``tests``, ``tokens_read_a``, ``tokens_read_b``, and ``training_rows_a`` and
+        ``training_rows_b`` if the training rows of the models are known.
         """
         flat: dict[str, float] = {}
         for name, each in self.metrics.items():
@@ -97,11 +101,12 @@ class ComparisonReport:
                 {f"{name}_a": each.first, f"{name}_b": each.second, f"{name}_difference": each.difference}
             )
         read = zip(("tokens_read_a", "tokens_read_b"), self.tokens_read, strict=True)
+        shared = zip(("training_rows_a", "training_rows_b"), self.shared, strict=True)
         return {
             "n": self.n,
             **flat,
             "tests": [asdict(test) for test in self.tests],
-            **{name: each.to_dict() for name, each in read if each is not None},
+            **{name: each.to_dict() for name, each in (*read, *shared) if each is not None},
         }
 
 

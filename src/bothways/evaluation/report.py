@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bothways.progress import figure
 
 if TYPE_CHECKING:
+    from bothways.data.known_rows import SharedRows
     from bothways.evaluation.differences import BaselineReport
     from bothways.evaluation.intervals import Estimate
 
@@ -159,6 +160,7 @@ class Report:
         members: name and metrics of each member of an ensemble.
         operating_points: thresholds of classes for a minimum precision or recall.
         baseline: the model's baseline on the same rows, and the differences of the model from it.
+        shared: counts of rows that the model was trained on; None if its training rows are not known.
     """
 
     kind: str
@@ -177,6 +179,7 @@ class Report:
     members: tuple[tuple[str, Mapping[str, float]], ...] = ()
     operating_points: tuple[OperatingPoint, ...] = ()
     baseline: BaselineReport | None = None
+    shared: SharedRows | None = None
 
     @property
     def n(self) -> int:
@@ -207,6 +210,7 @@ class Report:
             "members": [{"member": name, **metrics} for name, metrics in self.members],
             "operating_points": [each.to_dict() for each in self.operating_points],
             "baseline": None if self.baseline is None else self.baseline.to_dict(),
+            "training_rows": None if self.shared is None else self.shared.to_dict(),
         }
         numbers = {**self.counts, **self.settings, **flat_estimates(self.estimates), **self.values}
         return numbers | {name: table for name, table in tables.items() if table}
@@ -282,9 +286,11 @@ class Report:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences to read before the metrics: that the baseline is better than the model, if it is."""
+        """Sentences to read before the metrics: on training rows, and that the baseline is better than the model."""
+        shared = "" if self.shared is None else self.shared.summary()
         found = self.baseline
-        return () if found is None or found.better != "baseline" else (found.verdict,)
+        better = "" if found is None or found.better != "baseline" else found.verdict
+        return tuple(filter(None, (shared, better)))
 
 
 def flat_estimates(estimates: Mapping[str, Estimate], ending: str = "") -> dict[str, float]:

@@ -24,7 +24,7 @@ from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.registry import SPECS, models, stored_task, task_class, task_of_heads
-from bothways.tasks.spec import TaskSpec, chosen
+from bothways.tasks.spec import MeasuredData, TaskSpec, chosen
 from bothways.tasks.task import HeadTask
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.loop import train
@@ -100,8 +100,9 @@ class TaskDistiller:
             data: Inputs of the teacher's task: a file, rows or a list. Labels are not used.
             validation: Labelled rows for metrics and calibration. Default: a tenth of the data, drawn with the seed;
                 without calibration if a row has no label.
-            options: Column names, by default those of the teacher, ``unlabelled="drop"`` to leave out validation rows
-                without a label, and fields of `TrainingOptions`.
+            options: Column names, by default those of the teacher, and fields of `TrainingOptions`; and to leave out
+                validation rows, ``unlabelled="drop"`` those without a label, and ``shared="drop"`` those that the
+                teacher or the student is trained on.
 
         Raises:
             InvalidInput: There are no texts, a row is invalid, or an option is out of range.
@@ -112,11 +113,12 @@ class TaskDistiller:
         if not any(given.get(name) for name in ("epochs", "updates", "total_tokens")):
             given["updates"] = UPDATES
         given["batch_size"] = given.get("batch_size") or BATCH
-        reading: object = taught.spec.data_options(unlabelled=given.pop("unlabelled", "error"))
-        training = chosen(TrainingOptions, given, "TaskDistiller.fit()", known=("unlabelled",))
+        reading = {name: given.pop(name) for name in ("unlabelled", "shared") if name in given}
+        training = chosen(TrainingOptions, given, "TaskDistiller.fit()", known=("unlabelled", "shared"))
+        own: MeasuredData = taught.spec.data_options(**reading)
         with stages_of(training) as times:
             with stage("reading the data"):
-                lesson = DistillationData.of(taught.outputs, columns, data, validation, training.seed, reading)
+                lesson = DistillationData.of(taught, columns, data, validation, training.seed, own)
             student = self._student()
             origin = self.student.origin(self.teacher.model)
             learner = imported(taught.spec.learner)(taught.outputs)

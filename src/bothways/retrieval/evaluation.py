@@ -8,9 +8,10 @@ from typing import Unpack
 import numpy as np
 
 from bothways.checkpoints.hub import locate
-from bothways.choices import Unlabelled
-from bothways.data import RowsWithoutLabel, Source, class_label, number, read_rows, text_at, value_at
+from bothways.choices import Shared, Unlabelled
+from bothways.data import Example, RowsWithoutLabel, Source, class_label, number, read_rows, text_at, value_at
 from bothways.data.judgments import check_grade
+from bothways.data.known_rows import SharedRows
 from bothways.data.labels import BLANKS
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.metrics.ranking import ranking_outcomes
@@ -272,20 +273,31 @@ class CandidateRanking:
         data: Source,
         *,
         unlabelled: Unlabelled = "error",
+        shared: Shared = "keep",
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
     ) -> Report:
         """Evaluate on rows with a query, a passage and a relevance; 95 % bootstrap intervals resample the queries.
 
-        With ``unlabelled="drop"``, rows without a relevance are left out.
+        With ``unlabelled="drop"``, rows without a relevance are left out, and with ``shared="drop"`` those that the
+        model was trained on.
         """
+        rows = list(read_rows(data))
+        read = [Example(self.columns.read(row), None, number, row.where) for number, row in enumerate(rows)]
+        kept, counts = read, dict[str, SharedRows]()
+        match self.reranker:
+            case CrossEncoder(pairs=model) | BiEncoder(embedder=model):
+                kept, counts = model.fitted.known.compared(read, shared)
         candidates = read_candidates(
-            data,
+            [rows[each.row] for each in kept],
             query=self.columns.text_a,
             passage=self.columns.text_b,
             label=self.columns.label,
             relevant=self._relevant,
             unlabelled=unlabelled,
         )
-        return evaluate_reranker(self.reranker, candidates, resamples=resamples, seed=seed, show_progress=show_progress)
+        report = evaluate_reranker(
+            self.reranker, candidates, resamples=resamples, seed=seed, show_progress=show_progress
+        )
+        return replace(report, shared=counts.get(""))

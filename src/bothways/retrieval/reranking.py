@@ -170,12 +170,12 @@ class CrossEncoder(ModelReranker):
         self._grades = {value: int(label) for label, value in values.items()} if graded else {}
         if self.relevant is not None:
             self._grades = {values[self.relevant]: 1}
-        self._pairs = pairs
+        self.pairs = pairs
 
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
         """Return the score of each passage (P), and the numbers of tokens read of each pair."""
         pairs = [(query, passage) for passage in passages]
-        found = self._pairs.predict(pairs, calibrated=False, show_progress=False)
+        found = self.pairs.predict(pairs, calibrated=False, show_progress=False)
         return np.array([self._relevance(each) for each in found]), [each.tokens_read for each in found]
 
     def _relevance(self, prediction: Prediction) -> float:

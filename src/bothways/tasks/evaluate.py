@@ -133,11 +133,22 @@ def compare(
     # Checked before predicting, which may take minutes.
     comparison.check_labels(first.fitted.outputs.comparable, second.fitted.outputs.comparable)
     rows = list(read_rows(data))
-    scored = [
-        (each.fitted.outputs, each.score(rows, show_progress=show_progress, **options)) for each in (first, second)
-    ]
-    ours, theirs = (outputs.outcomes(rows.scores, rows.truth) for outputs, rows in scored)
-    return comparison.compare(ours, theirs, resamples=resamples, seed=seed)
+    read = [each._compared(rows, options) for each in (first, second)]
+    kept = set.intersection(*({row.where for row in own} for own, _, _ in read))
+    if not kept:
+        raise InvalidInput("all rows are training rows of one of the models: expected some that are not.")
+    ours, theirs = (
+        model._scored([row for row in own if row.where in kept], given, seed, show_progress)
+        for model, (own, _, given) in zip((first, second), read, strict=True)
+    )
+    one, other = first.fitted.outputs, second.fitted.outputs
+    report = comparison.compare(
+        one.outcomes(ours.scores, ours.truth),
+        other.outcomes(theirs.scores, theirs.truth),
+        resamples=resamples,
+        seed=seed,
+    )
+    return replace(report, shared=(read[0][1].get(""), read[1][1].get("")))
 
 
 def operating_points(

@@ -6,6 +6,7 @@ needs belongs to the task's `bothways.tasks.heads.learner.Learner`.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,8 @@ from typing_extensions import TypeVar
 from bothways import checkpoints, data
 from bothways.checkpoints.schema import Stored
 from bothways.confidence.confidence import Confidence
-from bothways.errors import InvalidInput
+from bothways.data.known_rows import AnyTrainingRows, TrainingRows
+from bothways.errors import InvalidInput, RowsShared
 from bothways.inference import Rows
 from bothways.lazy import imported
 from bothways.progress import progress
@@ -159,7 +161,8 @@ class TrainedModel(Protocol):
     """A trained model of one task, an ensemble, or several tasks on one encoder: an immutable value that predicts.
 
     The ``backend`` of an ensemble is that of its first member. The ``card`` is the record of the training, as JSON
-    values. ``golden_inputs`` are held-out inputs for golden answers; a model that was opened has none.
+    values. ``golden_inputs`` are held-out inputs for golden answers; a model that was opened has none. ``known`` are
+    the checksums of the training rows.
     """
 
     @property
@@ -176,6 +179,9 @@ class TrainedModel(Protocol):
 
     @property
     def golden_inputs(self) -> tuple[object, ...]: ...
+
+    @property
+    def known(self) -> AnyTrainingRows: ...
 
     def read_texts(self, value: object) -> Iterable[tuple[Backend, Sequence[Text]]]:
         """Yield each model that reads an input, with the texts that it reads."""
@@ -225,14 +231,9 @@ def score_inputs(
 
 
 def score_rows(
-    fitted: TrainedModel,
-    data: Source | Iterable[object],
-    columns: object,
-    options: object = None,
-    show_progress: bool | None = None,
+    fitted: TrainedModel, examples: Sequence[Example[object]], show_progress: bool | None = None
 ) -> ScoredRows:
-    """Return the scores and encoded labels of rows, read from ``columns`` with the task's ``options``."""
-    examples = fitted.outputs.read(data, columns, options)
+    """Return the scores and encoded labels of rows."""
     truth, inputs = fitted.outputs.encode(examples), tuple(each.text for each in examples)
     scores = score_inputs(fitted, inputs, description="evaluating", show_progress=show_progress)
     return ScoredRows(tuple(scores), truth, inputs, tuple(examples))
@@ -248,8 +249,13 @@ def scores_of_others(
 ) -> list[Scores[object]]:
     """Return the scores of out-of-domain rows; raise `NotCalibrated` if the model has no detector."""
     fitted.outputs.confidence.detector(name)  # raises before the texts are read
-    inputs = map(fitted.columns.read, data.read_rows(others))
-    return score_inputs(fitted, [*inputs], description="reading out-of-domain rows", show_progress=show_progress)
+    rows = [data.Example(fitted.columns.read(row), None, row.number, row.where) for row in data.read_rows(others)]
+    for counts in fitted.known.compared(rows, "keep")[1].values():
+        if counts.shared:
+            effect = "they are not out of domain"
+            warnings.warn(counts.summary("out-of-domain rows", effect, "Remove them."), RowsShared, stacklevel=3)
+    inputs = [row.text for row in rows]
+    return score_inputs(fitted, inputs, description="reading out-of-domain rows", show_progress=show_progress)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,6 +271,7 @@ class TrainedHead(Generic[OutputsT]):
         issues: Confident predictions that contradict held-out labels; not saved, as they quote the data.
         golden_inputs: Held-out inputs for golden answers.
         baseline: The baseline of the training; None for a model that was saved without one.
+        known: Checksums of its training rows.
     """
 
     spec: TaskSpec
@@ -275,6 +282,7 @@ class TrainedHead(Generic[OutputsT]):
     issues: tuple[LabelIssue, ...] = ()
     golden_inputs: tuple[object, ...] = ()
     baseline: SavedBaseline | None = None
+    known: TrainingRows = TrainingRows()  # noqa: RUF009 (frozen)
 
     def read_texts(self, value: object) -> tuple[tuple[Backend, Sequence[Text]], ...]:
         """Return the backend with the texts that it reads of an input."""
@@ -333,7 +341,8 @@ def open_head(spec: TaskSpec, backend: Backend) -> TrainedHead | None:
     stored = Stored.of(backend.files.extras if ours else {})
     card, baseline = stored.card, stored_baseline(stored, backend.files.folder)
     ready = backend.with_trained_head(spec.name, kind.head, outputs.layers, per_token=kind.per_token)
-    return TrainedHead(spec, ready, outputs, stored_columns(card, spec.columns), card, baseline=baseline)
+    columns, known = stored_columns(card, spec.columns), TrainingRows(backend.files.folder if ours else None)
+    return TrainedHead(spec, ready, outputs, columns, card, baseline=baseline, known=known)
 
 
 @dataclass(frozen=True, slots=True)

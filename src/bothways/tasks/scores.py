@@ -16,6 +16,7 @@ from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from bothways.choices import LabelValue, Merge
+from bothways.data.known_rows import SharedRows
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.evaluation.report import TextsRead
 
@@ -30,6 +31,9 @@ PlacesT = TypeVar("PlacesT", covariant=True)
 
 Count: TypeAlias = Annotated[int, Ge(0)]
 Probability: TypeAlias = Annotated[float, Ge(0), Le(1)]
+
+Shares: TypeAlias = Mapping[str, SharedRows]
+"""Counts of rows that a model was trained on, by task; the name is ``""`` for a model of one task."""
 
 JSON_NAME = "json_name"
 """Metadata key for the JSON name of a field, if it differs from the field's own name."""
@@ -154,6 +158,7 @@ class ScoredRows:
     inputs: tuple[object, ...] = ()
     examples: tuple["AnyExample", ...] = ()
     baseline: Mapping[str, BaselineScores] = field(default_factory=dict)
+    shared: Shares = field(default_factory=dict)
 
     def report(
         self, outcomes: "Outcomes", calibrated: bool | None, resamples: int, seed: int, task: str = ""
@@ -161,8 +166,8 @@ class ScoredRows:
         """Return the report of a model's outcomes on the rows, with its comparison with the baseline of the task."""
         from bothways.evaluation.comparison import baseline_report  # only evaluations need it
 
-        report, baseline = outcomes.report(resamples=resamples, seed=seed), self.baseline.get(task)
-        if baseline is None:
+        report = replace(outcomes.report(resamples=resamples, seed=seed), shared=self.shared.get(task))
+        if (baseline := self.baseline.get(task)) is None:
             return report
         own, remark = baseline.outcomes(calibrated=calibrated), baseline.remark
         found = baseline_report(baseline.name, own, outcomes, remark=remark, resamples=resamples, seed=seed)

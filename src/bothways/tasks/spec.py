@@ -10,7 +10,19 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -21,6 +33,7 @@ from bothways.choices import (
     DetectorChoice,
     LabelRule,
     Scheme,
+    Shared,
     SpanScheme,
     TargetKind,
     Unlabelled,
@@ -85,6 +98,14 @@ class NoOptions:
     """The empty options of a method that takes none."""
 
 
+class MeasuredData(Protocol):
+    """Options for reading rows to measure a model on, such as `LabelData`."""
+
+    @property
+    def shared(self) -> Shared:
+        """The treatment of rows that the model was trained on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelData:
     """Options for reading labelled rows.
@@ -92,9 +113,11 @@ class LabelData:
     Attributes:
         unlabelled: What to do with rows that have no label (empty, null, or a class ``-`` or ``-1`` that stands for no
             label): ``"error"`` refuses the data, ``"drop"`` leaves such rows out.
+        shared: Rows that the model was trained on: ``"keep"`` them, with a note, or ``"drop"`` them.
     """
 
     unlabelled: Unlabelled = "error"
+    shared: Shared = "keep"
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -208,7 +231,7 @@ class TaskSpec:
     example: Mapping[str, object]
     open_options: type = NoOptions
     fit_options: type = NoOptions
-    data_options: type = NoOptions
+    data_options: type = LabelData
     predict_options: type[PredictOptions] = PredictOptions
     head: str | None = None
     opener: str = "bothways.tasks.outputs:open_head"
@@ -261,6 +284,7 @@ class DataArguments(TypedDict, total=False):
     label_is: LabelRule | None
     unlabelled: Unlabelled
     normalise_labels: bool | None
+    shared: Shared
     masking: "Masking | None"
 
 

@@ -7,7 +7,7 @@ Predictions are made by an immutable value (`TrainedModel`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -37,8 +37,8 @@ from bothways.tasks.outputs import (
     score_rows,
     scores_of_others,
 )
-from bothways.tasks.scores import ScoredRows, label_probabilities, texts_read, warn_of_cut
-from bothways.tasks.spec import DataArguments, PredictArguments, PredictOptions, TaskSpec, chosen
+from bothways.tasks.scores import ScoredRows, Shares, label_probabilities, texts_read, warn_of_cut
+from bothways.tasks.spec import DataArguments, MeasuredData, PredictArguments, PredictOptions, TaskSpec, chosen
 
 if TYPE_CHECKING:
     from bothways.checkpoints import Answering, PretrainedEncoder
@@ -193,7 +193,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             folder: The folder.
             overwrite: Replace an existing folder.
             golden: Inputs of the golden answers: up to 16 held-out inputs, or neutral ones if there are none. With
-                ``"neutral"``, no data are quoted; None saves no golden answers.
+                ``"neutral"``, no data are quoted; None saves none. Both save no checksums of the training rows.
 
         Raises:
             NotFitted: The model was not trained for this task.
@@ -205,6 +205,8 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         with_weights(self.backend, "save")
         with new_folder(folder, overwrite=overwrite) as new:
             self.fitted.write(new)
+            if golden == "validation":
+                self.fitted.known.write(new)
             checkpoints.write_golden(new, self._answering(), golden)
             write_readme(new, type(self).__name__, self.spec)
 
@@ -329,22 +331,19 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             show_progress: Force the progress bar on or off.
             options: Columns by their names (default: those of the training), and the task's ``spec.data_options``.
         """
-        usual, call = self.fitted.columns, f"{type(self).__name__}.evaluate()"
-        columns, own = self._columns_of(usual, options)
-        given: object = chosen(self.spec.data_options, own, call, known=column_names(usual))
-        rows = self._scored(data, columns, given, seed, show_progress)
+        kept, shared, given = self._compared(data, options)
+        rows = replace(self._scored(kept, given, seed, show_progress), shared=shared)
         return replace(rows, baseline=self.fitted.score_baseline(rows, show_progress)) if baseline else rows
 
-    def _scored(
-        self,
-        data: Any,  # noqa: ANN401 (a source of rows, or texts)
-        columns: Any,  # noqa: ANN401 (the task's own)
-        options: Any,  # noqa: ANN401 (the task's own)
-        seed: int,
-        show_progress: bool | None,
-    ) -> ScoredRows:
-        del seed
-        return score_rows(self.fitted, data, columns, options, show_progress)
+    def _compared(self, data: object, options: Mapping[str, object]) -> tuple[Sequence[Any], Shares, MeasuredData]:
+        usual, call = self.fitted.columns, f"{type(self).__name__}.evaluate()"
+        columns, own = self._columns_of(usual, options)
+        given: MeasuredData = chosen(self.spec.data_options, own, call, known=column_names(usual))
+        return *self.fitted.known.compared(self.fitted.outputs.read(data, columns, given), given.shared), given
+
+    def _scored(self, rows: Sequence[Any], options: object, seed: int, show_progress: bool | None) -> ScoredRows:
+        del options, seed
+        return score_rows(self.fitted, rows, show_progress)
 
     def evaluate(
         self,

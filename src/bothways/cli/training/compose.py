@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways import checkpoints, compose
-from bothways.choices import Method, Unlabelled
+from bothways.choices import Method
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import print_json
 from bothways.cli.training.run import evaluate_next
 from bothways.errors import OutputExists, UnreadColumn
 from bothways.storage import check_folder_free
+from bothways.tasks.spec import LabelData
 
 if TYPE_CHECKING:
     from bothways.compose import Ensemble
@@ -25,19 +26,19 @@ Examples:
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3"""
 
 
-@opt.command(_EXAMPLE, columns=opt.column_options())
+@opt.command(_EXAMPLE, own=opt.group_of("Data", opt.options_of(LabelData)), columns=opt.column_options())
 def ensemble(
     models: opt.Models,
     *,
     output: Path,
     method: Method = "mean",
     calibrate: opt.File | None = None,
-    unlabelled: Unlabelled = "error",
     file: opt.FileOptions = opt.ANY_FILE,
     overwrite: opt.Flag = False,
     golden: opt.Golden = "validation",
     json: opt.Json = False,
     quiet: opt.Quiet = False,
+    own: object = None,
     columns: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
@@ -55,7 +56,6 @@ def ensemble(
             regression on their log-probabilities (not for question answering).
         calibrate: File of labelled rows that no model was trained on, to calibrate the ensemble and to fit its
             no-answer threshold and the method 'stacked'.
-        unlabelled: Refuse calibration rows that have no label (error), or leave them out (drop).
         overwrite: Replace an existing ensemble at the output.
     """
     if len(models) < 2:
@@ -73,8 +73,8 @@ def ensemble(
             method=method,
             calibrate=inputs.optional_source(calibrate, file),
             columns=opt.given_of(columns),
-            unlabelled=unlabelled,
             show_progress=False if quiet else None,
+            **opt.given_of(own),
             **inputs.open_options(reading, opening),
         )
     except UnreadColumn as error:

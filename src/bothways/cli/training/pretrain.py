@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from bothways import checkpoints, pretraining, tasks
-from bothways.choices import RecipeName, RecipeScale, Unlabelled
+from bothways.choices import RecipeName, RecipeScale
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note
 from bothways.cli.training import run as runs
 from bothways.data import Source, corpus_files
+from bothways.tasks.spec import LabelData
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
@@ -108,7 +109,12 @@ _DISTILLING = runs.training_group(
 
 
 # --tokens is the length of the training here; taggers read the column of words that they were trained on.
-@opt.command(_DISTILL_EXAMPLE, columns=opt.column_options(without=runs.TOKENS.name), training=_DISTILLING)
+@opt.command(
+    _DISTILL_EXAMPLE,
+    own=opt.group_of("Data", opt.options_of(LabelData)),
+    columns=opt.column_options(without=runs.TOKENS.name),
+    training=_DISTILLING,
+)
 def distill(
     teacher: Annotated[str, Parameter(name=("--teacher", "--model"))],
     *,
@@ -117,7 +123,7 @@ def distill(
     layers: opt.PositiveInt | None = None,
     length: opt.PositiveInt | None = None,
     validation: opt.File | None = None,
-    unlabelled: Unlabelled | None = None,
+    own: object = None,
     columns: object = None,
     file: opt.FileOptions = opt.ANY_FILE,
     training: object = None,
@@ -139,12 +145,11 @@ def distill(
         length: Tokens per sequence. Default: 128, or the teacher's limit if that is lower.
         validation: Labelled rows to evaluate and calibrate a classifier or tagger on. Default: a tenth of the data,
             with its labels; unless all have one, agreement with the teacher is measured and nothing is calibrated.
-        unlabelled: Refuse validation rows that have no label (error, the default), or leave them out (drop).
     """
     if not data:
         raise opt.usage_error("--data needs at least one file or folder.")
     warmup, names = batch.warmup(), opt.given_of(columns)
-    reading: dict[str, Any] = {} if unlabelled is None else {"unlabelled": unlabelled}
+    reading = opt.given_of(own)
     if model.dtype not in (None, "float32"):
         raise opt.usage_error(f"a student is trained in float32: drop --dtype {model.dtype}.")
 

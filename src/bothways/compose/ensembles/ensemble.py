@@ -1,5 +1,6 @@
 """Ensembles: several trained models of one task, of any family, whose predictions are combined."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing_extensions import override
 from bothways.checkpoints.golden import choose_inputs
 from bothways.checkpoints.golden_check import check_folder
 from bothways.checkpoints.schema import MAX_MEMBERS, StoredEnsemble, damaged
-from bothways.choices import Unlabelled
+from bothways.choices import Shared, Unlabelled
 from bothways.compose.ensembles.combining import (
     Combination,
     Mean,
@@ -29,7 +30,7 @@ from bothways.compose.ensembles.members import (
 )
 from bothways.compose.ensembles.trained import EnsembleColumns, EnsemblePrediction, EnsembleScores, TrainedEnsemble
 from bothways.data import Source
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, RowsLeftOut, RowsShared
 from bothways.evaluation.temperature import Temperature
 from bothways.progress import phase, reporting
 from bothways.tasks.backend import OpenOptions, check_requested
@@ -38,8 +39,10 @@ from bothways.tasks.columns import AnyColumns, stored_columns
 from bothways.tasks.opening import OpenArguments
 from bothways.tasks.outputs import AnsweringTask, score_inputs
 from bothways.tasks.scores import Scores
-from bothways.tasks.spec import reading_options
+from bothways.tasks.spec import LabelData, reading_options
 from bothways.tasks.task import AnyTask, Task
+
+_FLATTERED = "metrics and calibration of the ensemble look better than they are"
 
 # Limits in the card of an uncalibrated ensemble.
 UNCALIBRATED = (
@@ -76,6 +79,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         calibrate: Source | None = None,
         columns: Mapping[str, object] | None = None,
         unlabelled: Unlabelled = "error",
+        shared: Shared = "keep",
         show_progress: bool | None = None,
         **options: Unpack[OpenOptions],
     ) -> Self:
@@ -90,6 +94,7 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
             columns: Names of columns for all members, as for `with_columns`.
             unlabelled: What to do with calibration rows that have no label: ``"error"`` refuses the data, ``"drop"``
                 leaves such rows out.
+            shared: Calibration rows that a member was trained on: ``"keep"`` them, with a note, or ``"drop"`` them.
             show_progress: Force the progress bar on or off.
             options: Device and precision of the members, and text options, which override those of every member and
                 are saved with the ensemble; see `bothways.tasks.backend.OpenOptions`.
@@ -116,7 +121,8 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
             made._fitted = replace(fitted, card=card)
         else:
             with reporting(show_progress):
-                made._fitted = made._calibrated(calibrate, method, reading_options(made.spec, unlabelled=unlabelled))
+                data_options = LabelData(unlabelled=unlabelled, shared=shared)
+                made._fitted = made._calibrated(calibrate, method, data_options)
         return made
 
     @classmethod
@@ -177,14 +183,19 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         """The temperature that calibrates the combined predictions; None if they are not calibrated."""
         return self.fitted.outputs.confidence.temperature
 
-    def _calibrated(self, data: Source, method: Method, options: object) -> TrainedEnsemble:
+    def _calibrated(self, data: Source, method: Method, given: LabelData) -> TrainedEnsemble:
         """Fit the stacking, if chosen, and the calibration on held-out rows; return the new ensemble with its card.
 
-        ``options`` are the options of the members' task for reading labelled rows.
+        ``given`` says what to do with rows that have no label, or that a member was trained on.
         """
         fitted = self.fitted
         outputs, combiner = fitted.outputs, fitted.outputs.combiner
+        options = reading_options(self.spec, unlabelled=given.unlabelled, shared=given.shared)
         examples = outputs.read(data, fitted.columns, options)
+        examples, shared = fitted.known.compared(examples, given.shared, "calibration rows")
+        notes = [note for each in shared.values() if (note := each.summary("calibration rows", _FLATTERED))]
+        for note in notes:
+            warnings.warn(note, RowsLeftOut if given.shared == "drop" else RowsShared, stacklevel=3)
         truth, inputs = outputs.encode(examples), [example.text for example in examples]
         found = score_inputs(fitted, inputs, description="evaluating")
         scores = [each for each in found if isinstance(each, EnsembleScores)]
@@ -206,7 +217,12 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         chose = "the calibration of the ensemble and, if it is stacked, the weights of its members"
         limits = (*outputs.combiner.limits(chose), *_detector_limits(self.members))
         part = outputs.combiner.data_facts([each[0] for each in inputs], truth)
-        card = {**_card(method, members, CardMetrics(report, limits), part), **stacking, **outputs.combiner.card()}
+        card = {
+            **_card(method, members, CardMetrics(report, limits), part),
+            **stacking,
+            **outputs.combiner.card(),
+            "notes": notes,
+        }
         held_out = ((each.text[0], each.label) for each in examples if len(set(each.text)) == 1)
         return replace(fitted, outputs=outputs, card=card, golden_inputs=choose_inputs(held_out, (), seed=0))
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints.files import sha256_of, write_json
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS
+from bothways.choices import Shared
 from bothways.compose.ensembles.combining import (
     Combination,
     Disagreement,
@@ -25,6 +26,7 @@ from bothways.compose.ensembles.combining import (
 )
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Row, Source, read_rows
+from bothways.data.known_rows import SharedRows, compared
 from bothways.errors import InvalidInput, UnreadColumn
 from bothways.evaluation.differences import LOWER_IS_BETTER
 from bothways.evaluation.outcomes import Outcomes
@@ -298,6 +300,30 @@ class EnsembleOutputs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RowsOfMembers:
+    """The training rows of all members."""
+
+    members: tuple[Member, ...]
+
+    def compared(
+        self, rows: Sequence[Example[object]], shared: Shared, called: str = "rows"
+    ) -> tuple[list[Example[object]], dict[str, SharedRows]]:
+        """Compare rows with the training rows of all members, see `bothways.data.known_rows.compared`."""
+        found = [
+            known.find([replace(row, text=row.text[number]) for row in rows])
+            for number, member in enumerate(self.members)
+            if (known := member.fitted.known.rows()) is not None
+        ]
+        if not found:
+            return list(rows), {}
+        kept, counts = compared(np.max(found, axis=0), rows, shared, called)
+        return kept, {"": counts}
+
+    def write(self, folder: Path) -> None:
+        """Write nothing: the folders of the members have the checksums."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TrainedEnsemble:
     """Several trained models combined: an immutable value."""
 
@@ -336,6 +362,11 @@ class TrainedEnsemble:
         """Return the scores of the best member, under the name ``""``."""
         del show_progress
         return {"": self.outputs.best_member(rows)}
+
+    @property
+    def known(self) -> RowsOfMembers:
+        """The training rows of all members."""
+        return RowsOfMembers(self.members)
 
     def facts(self) -> dict[str, object]:
         """Return members, method, calibration and labels, as JSON values."""

@@ -19,6 +19,7 @@ from bothways.checkpoints.layout import write_model
 from bothways.checkpoints.schema import HEAD_NAME, StoredHead, StoredTasks, damaged
 from bothways.choices import Merge
 from bothways.compose.multitask.data import USUAL_TASK
+from bothways.data.known_rows import TrainingRows
 from bothways.errors import InvalidInput
 from bothways.families.family import beside_settings
 from bothways.tasks.columns import stored_columns
@@ -71,7 +72,7 @@ def _stored(
     folder: Path, backend: TorchBackend, name: str, part: TrainedHead, extras: Mapping[str, object]
 ) -> dict[str, object]:
     """Write the arrays of a task, and return its entry in ``bothways.json``."""
-    own = _folder(folder, name)
+    own = part_folder(folder, name)
     own.mkdir(parents=True)
     # Entries that all tasks share are written once.
     entries = {key: value for key, value in part.write_own(own).items() if key not in extras}
@@ -128,7 +129,7 @@ def _part(
     checkpoint, outputs_kind, name = backend.files, outputs_type(kind.spec), entry.name
     own = replace(
         checkpoint,
-        folder=_folder(checkpoint.folder, name),
+        folder=part_folder(checkpoint.folder, name),
         settings={**checkpoint.settings, **entry.config},
         extras={"merge": stored.merge, **entry.model_dump(exclude_unset=True)},
     )
@@ -143,11 +144,12 @@ def _part(
         labels = f"{head.output.out_features} labels"
         raise damaged("heads", f"objects with settings that fit the head {name!r} of {labels}", entry.config) from error
     columns, baseline = stored_columns(entry.card, kind.spec.columns), stored_baseline(entry, own.folder)
-    with_head = backend.with_head(head, outputs.layers)
-    return TrainedHead(kind.spec, with_head, outputs, columns, entry.card, baseline=baseline)
+    with_head, known = backend.with_head(head, outputs.layers), TrainingRows(own.folder)
+    return TrainedHead(kind.spec, with_head, outputs, columns, entry.card, baseline=baseline, known=known)
 
 
-def _folder(folder: Path, name: str) -> Path:
+def part_folder(folder: Path, name: str) -> Path:
+    """Return the folder of a task's arrays, which exists if the task has any."""
     return folder / "heads" / name
 
 

@@ -9,12 +9,13 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.choices import Merge
+from bothways.choices import Merge, Shared
 from bothways.compose.multitask.columns import SharedColumns, as_given
-from bothways.compose.multitask.files import write_parts
+from bothways.compose.multitask.files import part_folder, write_parts
 from bothways.compose.multitask.shared_objective import SharedHeads
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source, read_rows
+from bothways.data.known_rows import SharedRows
 from bothways.errors import InvalidInput
 from bothways.evaluation.report import Report, TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
@@ -161,6 +162,32 @@ class MultiOutputs:
         return MultiReport(reports, texts_read(each.read for each in rows.scores))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsOfTasks:
+    """The training rows of each task; a shared row is left out of that task alone."""
+
+    parts: Mapping[str, TrainedHead]
+
+    def compared(self, rows: Sequence[TaskExample], shared: Shared) -> tuple[list[TaskExample], dict[str, SharedRows]]:
+        """Compare the rows of each task with its training rows, see `bothways.data.known_rows.compared`."""
+        labels: list[dict[str, Example[object]]] = [{} for _ in rows]
+        found: dict[str, SharedRows] = {}
+        for name, part in self.parts.items():
+            own = [replace(row.label[name], row=place) for place, row in enumerate(rows) if name in row.label]
+            kept, counts = part.known.compared(own, shared)
+            if "" in counts:
+                found[name] = counts[""]
+            for example in kept:
+                labels[example.row][name] = example
+        examples = (replace(row, label=each) for row, each in zip(rows, labels, strict=True))
+        return [example for example in examples if example.label], found
+
+    def write(self, folder: Path) -> None:
+        """Write the checksums of each task into the folder of its arrays."""
+        for name, part in self.parts.items():
+            part.known.write(part_folder(folder, name))
+
+
 @dataclass(frozen=True, eq=False)
 class TrainedTasks:
     """Several trained heads on one encoder: an immutable value."""
@@ -185,6 +212,11 @@ class TrainedTasks:
     def card(self) -> dict[str, object]:
         """The card of each task."""
         return {name: dict(part.card) for name, part in self.parts.items()}
+
+    @property
+    def known(self) -> RowsOfTasks:
+        """The training rows of each task."""
+        return RowsOfTasks(self.parts)
 
     def facts(self) -> dict[str, object]:
         """Return labels and calibration of each task, as JSON values."""

@@ -15,6 +15,7 @@ from bothways.choices import Merge
 from bothways.confidence.confidence import Confidence, ConfidenceOptions
 from bothways.confidence.fitting import learn_classification
 from bothways.data import Example, Source
+from bothways.data.known_rows import normalised
 from bothways.data.label_rows import class_label
 from bothways.data.labels import declared
 from bothways.data.sources import category_names
@@ -174,8 +175,9 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         else:
             # A text in both the training and the held-out rows would leak its label.
             examples, held_out = hold_out(
-                examples, 0.1, seed, variant.names, group=lambda each: each.text[0] if pairs else each.text
+                examples, 0.1, seed, variant.names, group=lambda each: normalised(each.text[0] if pairs else each.text)
             )
+        held_out = data.unshared(examples, held_out, given.shared)
         categories = category_names(data.train, columns.truth)
         target = target_of(kind, examples, None if before is None else before.target, labels, categories, reading)
         target = at_threshold(target, opening.threshold)

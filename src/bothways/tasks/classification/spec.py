@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from bothways.choices import ClassWeights, LabelValue, Merge, TargetKind, Unlabelled
+from bothways.choices import ClassWeights, LabelValue, Merge, Shared, TargetKind, Unlabelled
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PairColumns, TextColumns
@@ -54,6 +54,7 @@ class LabelFitting(ConfidenceOptions):
         normalise_labels: Take labels that look alike, such as ``sport``, ``SPORT`` and ``sport`` with a space, as one
             label, named as most rows name it; the model then reads all labels so. Default: they are different labels,
             and a note names them.
+        shared: Validation rows that are training rows: ``"keep"`` them, with a note, or ``"drop"`` them.
     """
 
     target: TargetKind | None = None
@@ -61,10 +62,11 @@ class LabelFitting(ConfidenceOptions):
     score: str | None = None
     unlabelled: Unlabelled = "error"
     normalise_labels: bool | None = None
+    shared: Shared = "keep"
 
     def __post_init__(self) -> None:
         ConfidenceOptions.__post_init__(self)
-        NamedLabelData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels)  # checks them
+        NamedLabelData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels, shared=self.shared)
         if self.class_weights not in (*get_args(ClassWeights), None):
             raise InvalidInput(f"class_weights must be 'balanced' or None, got {self.class_weights!r}.")
         if self.score is not None and self.target == "multi":

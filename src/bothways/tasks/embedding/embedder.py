@@ -20,7 +20,7 @@ from bothways.data import Row, as_batch, text_at
 from bothways.errors import InvalidInput
 from bothways.tasks.backend import Backend, OpenOptions
 from bothways.tasks.columns import renamed
-from bothways.tasks.embedding.outputs import Similarity, similarity_matrix, with_usual_kind
+from bothways.tasks.embedding.outputs import EmbeddingRow, Similarity, similarity_matrix, with_usual_kind
 from bothways.tasks.embedding.settings import reading_as_stored
 from bothways.tasks.embedding.spec import (
     EMBEDDING,
@@ -136,10 +136,9 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         return AnsweringEmbedder(self.spec.name, self.fitted)
 
     def _scored(
-        self, data: Source, columns: EmbeddingColumns, options: object, seed: int, show_progress: bool | None
+        self, rows: Sequence[EmbeddingRow], options: object, seed: int, show_progress: bool | None
     ) -> ScoredRows:
-        del seed
-        rows = self.fitted.outputs.read(data, columns, options)
+        del options, seed
         return self.fitted.score_rows(rows, show_progress=show_progress)
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
-from bothways.choices import Pooling, Unlabelled
+from bothways.choices import Pooling, Shared, Unlabelled
 from bothways.data import Row, class_label, number, text_at
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PAIR, is_two_texts, renamed, stored_columns, two_texts, typed_texts
@@ -319,14 +319,16 @@ class EmbeddingLearning:
         pairs_per_text: Number of pairs drawn for each labelled text per epoch.
         unlabelled: What to do with rows that have no label or score (empty, null, or a class ``-`` or ``-1`` that
             stands for no label): ``"error"`` refuses the data, ``"drop"`` leaves such rows out.
+        shared: Validation rows that are training rows: ``"keep"`` them, with a note, or ``"drop"`` them.
     """
 
     loss: "EmbeddingLoss | None" = None
     pairs_per_text: int = 1
     unlabelled: Unlabelled = "error"
+    shared: Shared = "keep"
 
     def __post_init__(self) -> None:
-        LabelData(unlabelled=self.unlabelled)  # checks it
+        LabelData(unlabelled=self.unlabelled, shared=self.shared)  # checks it
 
 
 EMBEDDING = TaskSpec(

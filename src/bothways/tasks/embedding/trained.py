@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints.files import fingerprint
 from bothways.checkpoints.schema import Stored
+from bothways.data.known_rows import TrainingRows
 from bothways.errors import InvalidInput
 from bothways.evaluation.report import TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenBudget
@@ -75,6 +76,7 @@ class TrainedEmbedder:
     layers: nn.Sequential | None = None  # the layers on the pooled vectors; None without them or in an export
     golden_inputs: tuple[object, ...] = ()  # held-out texts for golden answers
     baseline: SavedBaseline | None = None  # the embedder before the training, if it is another one
+    known: TrainingRows = TrainingRows()  # noqa: RUF009 (frozen)  # checksums of the training rows
 
     outputs: ClassVar[EmbeddingOutputs] = EmbeddingOutputs()
 
@@ -340,7 +342,9 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
     stored = Stored.of(backend.files.extras if backend.trained_for == spec.name else {})
     layers = None if export is not None else _layers(with_weights(backend, "open"), settings)
     baseline = stored_baseline(stored, backend.files.folder)
-    return TrainedEmbedder(backend, settings, stored_kind(stored.card), stored.card, layers, baseline=baseline)
+    known = TrainingRows(backend.files.folder if backend.trained_for == spec.name else None)
+    kind = stored_kind(stored.card)
+    return TrainedEmbedder(backend, settings, kind, stored.card, layers, baseline=baseline, known=known)
 
 
 def _layers(backend: TorchBackend, settings: EmbeddingSettings) -> nn.Sequential | None:

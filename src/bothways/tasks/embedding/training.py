@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.checkpoints.golden import choose_inputs
-from bothways.choices import SimilarityName, Unlabelled
-from bothways.data import Source
+from bothways.choices import SimilarityName
+from bothways.data.known_rows import KnownRows, TrainingRows, normalised
 from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.regression import agreement_outcomes, undefined_correlation
@@ -94,21 +94,22 @@ class EmbeddingExamples:
     @classmethod
     def read(
         cls,
-        train_data: Source,
-        validation: Source | None,
+        data: TrainingData,
         columns: EmbeddingColumns,
         seed: int,
-        unlabelled: Unlabelled = "error",
+        options: EmbeddingLearning,
     ) -> "EmbeddingExamples":
         """Read the rows; without validation data, hold out about a tenth of the training rows, at most some 2,000.
 
         Rows with the same first text stay together. If no held-out part of labelled texts would allow a ranking
         metric, because too few texts share a label, all of them are used for training.
         """
-        rows = read_embedding_rows(train_data, columns, unlabelled)
-        if validation is None:
-            return cls(columns, *_split(rows, columns, seed), split=True)
-        held_out = read_embedding_rows(validation, columns, unlabelled)
+        rows = read_embedding_rows(data.train, columns, options.unlabelled)
+        if data.validation is None:
+            rows, held_out = _split(rows, columns, seed)
+            return cls(columns, rows, data.unshared(rows, held_out, options.shared) if held_out else [], split=True)
+        held_out = read_embedding_rows(data.validation, columns, options.unlabelled)
+        held_out = data.unshared(rows, held_out, options.shared)
         why = without_contrast(columns, [row.label for row in held_out])
         if why is not None:
             raise InvalidInput(
@@ -137,6 +138,8 @@ class EmbedderTraining:
 
     start: TrainedEmbedder  # its encoder is trained in place
     examples: EmbeddingExamples
+    known: KnownRows
+    notes: list[str]  # on held-out rows that are training rows
     stored: StoredRows  # the tokenised training rows
     held: StoredRows | None  # the held-out rows; None if there are none
     training: TrainingOptions
@@ -153,19 +156,21 @@ class EmbedderTraining:
         """Return the trained embedder with its card."""
         examples, held, why = self.examples, self.held, self.examples.unmeasured
         used = DataUsed(examples.columns, self.stored.part, None if held is None else held.part, split=examples.split)
-        metrics, notes = CardMetrics(None, (unmeasured(str(why)),)), []
+        metrics, notes = CardMetrics(None, (unmeasured(str(why)),)), self.notes
         if held is not None and why is None:
             vectors = self._vectors(held)
             with stage("evaluating on the held-out rows"):
                 metrics = metrics_of(vectors, held, self.start.settings.similarity, seed=self.training.seed)
-            notes = notes_on_training(record, len(examples.held_out))
+            notes = [*notes, *notes_on_training(record, len(examples.held_out))]
         model = with_weights(self.start.backend, "train").model
         card = written_card(model, record, used, metrics)
         card = {**card, **loss_settings(self.objective.loss_of_batch), "notes": notes}
         base = None if record.kept_epoch == 0 else BaseModel.of(model)
         baseline = None if base is None else SavedBaseline(self.objective.baseline.name, base=base)
-        golden = examples.golden(self.training.seed)
-        return replace(self.start, columns=examples.columns, card=card, golden_inputs=golden, baseline=baseline)
+        trained = replace(
+            self.start, columns=examples.columns, card=card, golden_inputs=examples.golden(self.training.seed)
+        )
+        return replace(trained, baseline=baseline, known=TrainingRows(self.known))
 
     def _vectors(self, held: StoredRows) -> NDArray[np.float32]:
         objective = self.objective
@@ -191,7 +196,8 @@ def train_embedder(
     """Read and tokenise the data, and prepare the training; the embedder's encoder is trained in place."""
     del spec
     with stage("reading the data"):
-        examples = EmbeddingExamples.read(data.train, data.validation, columns, training.seed, options.unlabelled)
+        data = replace(data, known=before.known.rows())
+        examples = EmbeddingExamples.read(data, columns, training.seed, options)
     settings = before.settings
     start = replace(before, backend=backend, layers=deepcopy(before.layers))
     loss = options.loss or usual_loss(columns, settings.similarity)
@@ -216,7 +222,9 @@ def train_embedder(
             "pairs per text": options.pairs_per_text,
         },
     )
-    return EmbedderTraining(start, examples, stored, held, training, objective)
+    return EmbedderTraining(
+        start, examples, *data.compared(examples.training, examples.held_out), stored, held, training, objective
+    )
 
 
 def _stored(start: TrainedEmbedder, rows: Sequence[EmbeddingRow], loss: EmbeddingLoss) -> StoredRows:
@@ -258,8 +266,8 @@ def _split(
 
 
 def _first(row: EmbeddingRow) -> str:
-    """Return the first text; rows with the same first text stay together in a split."""
-    return row.text[0]
+    """Return the first text in a normal form; rows with the same first text stay together in a split."""
+    return normalised(row.text[0])
 
 
 def usual_loss(columns: EmbeddingColumns, similarity: SimilarityName) -> PlainLoss:

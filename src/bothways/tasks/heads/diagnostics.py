@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Example
+from bothways.data.known_rows import normalised
 from bothways.data.label_rows import DECIMAL
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.metrics.tagging import TaggedWords
@@ -155,10 +156,13 @@ def _notes_on_temperature(calibration: Calibration | None) -> list[str]:
 
 
 def contradictions(examples: Sequence[Example[object]]) -> list[str]:
-    """Return a sentence that names the rows with equal texts and different labels; empty if there are none."""
-    rows: dict[object, dict[object, str]] = defaultdict(dict)
+    """Return a sentence that names the rows with equal texts and different labels; empty if there are none.
+
+    Texts are compared in the normal form of `bothways.data.known_rows`.
+    """
+    rows: dict[str, dict[object, str]] = defaultdict(dict)
     for example in examples:
-        rows[example.text].setdefault(example.label, example.where)
+        rows[normalised(example.text)].setdefault(example.label, example.where)
     doubtful = [list(labels.items()) for labels in rows.values() if len(labels) > 1]
     if not doubtful:
         return []

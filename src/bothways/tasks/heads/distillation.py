@@ -14,9 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from bothways.choices import Shared
 from bothways.data import Example, Row, Source, read_rows
+from bothways.data.known_rows import KnownRows, normalised
 from bothways.data.label_rows import BLANK, lacks_label
 from bothways.data.labels import BLANKS
 from bothways.encoder import ScoreHead, heads
@@ -28,13 +31,13 @@ from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head
 from bothways.tasks.heads.objective import StoredInputs, WindowObjective, of_epoch
 from bothways.tasks.heads.soft_targets import TAUGHT, SoftLoss, SoftTargets, StateModel, TeacherOutputs
-from bothways.tasks.heads.splits import hold_out
+from bothways.tasks.heads.splits import TrainingData, hold_out
 from bothways.tasks.heads.target_training import standardize, standardized, unstandardize
 from bothways.tasks.heads.training import HeadData, measured_head
 from bothways.tasks.opening import with_weights
-from bothways.tasks.outputs import AnyOutputs, TrainedHead
+from bothways.tasks.outputs import TrainedHead
+from bothways.tasks.spec import MeasuredData
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.text import Words
 from bothways.training.forecast import Reads
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions, rows_in_update
@@ -64,12 +67,15 @@ _PARTS = 10
 class DistillationData:
     """Inputs to train on, and held-out rows, with or without labels, to evaluate the student on.
 
-    ``split`` is True if the held-out rows were drawn from the training data.
+    ``split`` is True if the held-out rows were drawn from the training data. ``known`` are the checksums of the rows
+    that student and teacher were trained on, and ``notes`` say how many of them are held out.
     """
 
     inputs: Sequence[object]
     held_out: Sequence[Example[object]]
     split: bool
+    known: KnownRows
+    notes: list[str]
 
     @property
     def labelled(self) -> bool:
@@ -79,24 +85,25 @@ class DistillationData:
     @classmethod
     def of(
         cls,
-        outputs: AnyOutputs,
+        teacher: TrainedHead,
         columns: AnyColumns,
         data: Source | Iterable[object],
         validation: Source | None,
         seed: int,
-        options: object = None,
+        options: MeasuredData,
     ) -> DistillationData:
         """Read the data, without rows that have no text; ``options`` are those of the task for labelled rows.
 
         Without validation rows, a tenth of the data is held out; its labels are used if every row has one.
         """
-        rows = _rows(columns, data)
+        rows, outputs = _rows(columns, data), teacher.outputs
+        # The student learns from the teacher, so it knows the teacher's training rows too.
+        compared = partial(cls._compared, TrainingData([], validation, teacher.known.rows()), shared=options.shared)
         if validation is not None:
-            held = outputs.read(validation, columns, options)
-            texts = [each.text for each in _inputs(columns, rows)]
-            if not texts:
+            stays = _inputs(columns, rows)
+            if not stays:
                 raise _too_few(1)
-            return cls(texts, held, split=False)
+            return compared(stays, outputs.read(validation, columns, options))
         blank = BLANKS.get(outputs.row_target.convert, BLANK)
         labelled = [
             row for row in rows if isinstance(row, Row) and not lacks_label(row.values.get(columns.truth), blank)
@@ -106,7 +113,22 @@ class DistillationData:
         if len(given) < 2:
             raise _too_few(2)
         stays, held = hold_out(given, 0.1, seed, lambda _: (), group=_group)
-        return cls([each.text for each in stays], held, split=True)
+        return compared(stays, held)
+
+    @classmethod
+    def _compared(
+        cls,
+        data: TrainingData,
+        inputs: Sequence[Example[object]],
+        held_out: Sequence[Example[object]],
+        *,
+        shared: Shared,
+    ) -> DistillationData:
+        """Compare the held-out rows with the inputs and with the rows that the teacher was trained on."""
+        unlabelled = [replace(each, label=None) for each in inputs]
+        kept = data.unshared(unlabelled, [*held_out], shared)
+        known, notes = data.compared(unlabelled, kept)
+        return cls([each.text for each in inputs], kept, data.validation is None, known, notes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +198,7 @@ class StudentTraining:
         identity = {**identity, "validation data": held.store.digest + labels}
         baseline = Baseline(COPIED if copied else NEW, margin=0.0)
         objective = _objective(model, stored, targets, validate, training, identity, baseline)
-        data = HeadData(stored, held, [], lesson.held_out, lesson.split)
+        data = HeadData(stored, held, [], lesson.held_out, lesson.split, lesson.known, lesson.notes)
         return cls(teacher, with_head, own, columns, lesson, data, held, objective)
 
     @property
@@ -299,12 +321,10 @@ def _inputs(columns: AnyColumns, rows: Sequence[object]) -> list[Example[object]
 def _group(example: Example[object]) -> object:
     """Return the text, or the first text of a pair; rows with the same key are held out together."""
     match example.text:
-        case Words(text=text):
-            return text
         case tuple((first, *_)):
-            return first
+            return normalised(first)
         case text:
-            return text
+            return normalised(text)
 
 
 def _too_few(minimum: int) -> InvalidInput:

@@ -4,6 +4,7 @@ Training rows should not leak the labels of held-out rows, and held-out rows sho
 Hence rows are held out in one of three ways: one by one, in groups, or in pairs with the same label.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways import data as sources
-from bothways.errors import InvalidInput
+from bothways.choices import Shared
+from bothways.data.known_rows import KnownRows, RowT, compared
+from bothways.errors import InvalidInput, RowsLeftOut, RowsShared
 from bothways.tasks.columns import AnyColumns, batch_of, column_names, input_of
 from bothways.tasks.spec import TaskSpec, chosen
 from bothways.training.options import TrainingArguments, TrainingOptions
@@ -75,10 +78,14 @@ def training_options(
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """The training data and the validation data of a task; without the latter, training rows may be held out."""
+    """The training data and the validation data of a task; without the latter, training rows may be held out.
+
+    ``known`` are the rows of an earlier training of the model.
+    """
 
     train: "Source"
     validation: "Source | None" = None
+    known: KnownRows | None = None
 
     @classmethod
     def of(cls, columns: AnyColumns, data: Any, labels: object, validation: Any) -> "TrainingData":  # noqa: ANN401 (sources of rows)
@@ -87,6 +94,42 @@ class TrainingData:
         if pair and not isinstance(validation[0], Mapping | str):
             validation = _labelled_rows(columns, *validation)
         return cls(data if labels is None else _labelled_rows(columns, data, labels), validation)
+
+    @property
+    def held_out(self) -> str:
+        """Noun phrase for the rows that the model is measured on."""
+        return "held-out rows" if self.validation is None else "validation rows"
+
+    def unshared(self, training: Sequence[RowT], held_out: list[RowT], shared: Shared) -> list[RowT]:
+        """Return held-out rows; with ``shared="drop"``, without those that are training rows.
+
+        Raises:
+            InvalidInput: All are training rows, and to be dropped.
+
+        Warns:
+            RowsLeftOut: Rows were dropped.
+        """
+        if shared == "keep" or not held_out:
+            return held_out
+        kept, found = compared((KnownRows.of(training) | self.known).find(held_out), held_out, shared, self.held_out)
+        if found.shared:
+            warnings.warn(found.summary(self.held_out), RowsLeftOut, stacklevel=4)
+        return kept
+
+    def compared(self, training: Sequence[RowT], held_out: Sequence[RowT]) -> tuple[KnownRows, list[str]]:
+        """Return the training rows, and a list with a note if held-out rows are among them.
+
+        Warns:
+            RowsShared: Held-out rows are training rows.
+        """
+        known = KnownRows.of(training) | self.known
+        _, found = compared(known.find(held_out), held_out, "keep")
+        if not found.shared:
+            return known, []
+        effect = "metrics and calibration look better than they are, and the epoch to keep is chosen on them"
+        note = found.summary(self.held_out, effect)
+        warnings.warn(note, RowsShared, stacklevel=3)
+        return known, [note]
 
 
 def _labelled_rows(columns: AnyColumns, inputs: object, labels: object) -> "list[Row]":

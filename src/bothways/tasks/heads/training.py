@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints.golden import choose_inputs
 from bothways.data import Example
+from bothways.data.known_rows import KnownRows, TrainingRows, normalised
 from bothways.errors import TrainingDiverged
 from bothways.evaluation.report import Validation
 from bothways.lazy import imported
@@ -192,7 +193,8 @@ class HeadData:
     """The training rows and the held-out rows of a head.
 
     ``stored`` and ``held`` are tokenised; with cross-validation, no rows are held out. ``split`` is True if the
-    held-out rows were drawn from the training data.
+    held-out rows were drawn from the training data. ``known`` are the checksums of all rows that the model was trained
+    on, and ``notes`` say how many of them are held out.
     """
 
     stored: StoredInputs
@@ -200,6 +202,8 @@ class HeadData:
     examples: Sequence[Example[object]]
     held_out: Sequence[Example[object]]
     split: bool
+    known: KnownRows
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -247,7 +251,8 @@ class HeadTraining:
         learner = setup.learner.with_target(unstandardize(setup.learner.outputs.row_target, model.head))
         learner, scores = learner.fit_confidence(model, data.stored, held, setup.training.seed, backend.budget.tokens)
         notes = []
-        if data.split and self.before is not None and self.before.card.get("validation") == BY_FOLDS:
+        before = self.before if data.split else None
+        if before is not None and before.card.get("validation") == BY_FOLDS and before.known.rows() is None:
             notes.append(LEARNT_BEFORE)
         enough = min(FEW_UPDATES, setup.min_updates(self.initial, data.stored))
         return measured_head(
@@ -274,14 +279,16 @@ def train_head(
         backend = above_embedder(backend, pairs=False)
     kind: type[AnyLearner] = imported(spec.learner)
     outputs = None if before is None else before.outputs
+    data = replace(data, known=None if before is None else before.known.rows())
     with stage("reading the data"):
         learner, examples, held_out = kind.from_data(backend, data, columns, options, training.seed, outputs)
+        known, notes = data.compared(examples, held_out)
     stored = StoredInputs.of(backend, learner.outputs, examples)
     held = StoredInputs.of(backend, learner.outputs, held_out) if held_out else None
     if held is not None and (left_out := learner.check_data(stored, held)):
         kept = [example for number, example in enumerate(examples) if number not in left_out]
         stored = StoredInputs.of(backend, learner.outputs, kept)
-    used = HeadData(stored, held, examples, held_out, split=data.validation is None)
+    used = HeadData(stored, held, examples, held_out, data.validation is None, known, notes)
     contrasted = isinstance(columns, TextColumns) and learner.contrast_classes(stored) is not None
     few = contrasted and len(stored.truth) <= FEW_TEXTS and reads_mean(backend) and not backend.shared
     setup = TrainingSetup(spec, backend, learner, columns, training, few)
@@ -353,13 +360,14 @@ def measured_head(
         more, issues = learner.diagnostics(scores, held.truth, used.examples, used.held_out) if labelled else ([], ())
     data = DataUsed(columns, _facts_of(learner, used.stored), _facts_of(learner, held), split=used.split)
     card = written_card(backend.model, record, data, measured, of=of)
-    notes = [*notes, *notes_on_training(record, len(used.held_out), enough), *more]
+    notes = [*notes, *used.notes, *notes_on_training(record, len(used.held_out), enough), *more]
     card = {**card, **learner.card(), **({} if baseline is None else baseline.card()), "notes": notes}
     golden = choose_inputs(
         ((each.text, each.label) for each in used.held_out), (each.text for each in used.examples), seed
     )
     saved = saved_baseline(None if record.kept_epoch == 0 else baseline, learner.constant(used.stored))
-    return TrainedHead(spec, backend.with_layers(outputs.layers), outputs, columns, card, issues, golden, saved)
+    known, backend = TrainingRows(used.known), backend.with_layers(outputs.layers)
+    return TrainedHead(spec, backend, outputs, columns, card, issues, golden, saved, known)
 
 
 def _facts_of(learner: AnyLearner, stored: StoredInputs) -> dict[str, object]:
@@ -378,11 +386,13 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     used = DataUsed(setup.columns, _facts_of(learner, stored), None, split=False)
     card = written_card(setup.backend.model, record, used, CardMetrics(None, FOLDS_UNMEASURED))
     card = {**card, **learner.card(), "notes": []}
-    unmeasured_head = TrainedHead(setup.spec, initial.backend, learner.outputs, setup.columns, card)
+    unmeasured_head = TrainedHead(
+        setup.spec, initial.backend, learner.outputs, setup.columns, card, known=TrainingRows(data.known)
+    )
     if record.interrupted or record.diverged is not None:
         return unmeasured_head
     trained = copy_weights(encoder)
-    frozen, folds_N = initial.fallback(), folds(data.examples, seed, lambda each: each.text)
+    frozen, folds_N = initial.fallback(), folds(data.examples, seed, lambda each: normalised(each.text))
     weights = copy_weights(encoder)
     linear_scores = stored.merged(learner.outputs, _linear_rows(setup, stored, frozen.head_model, folds_N))
     try:
@@ -401,8 +411,11 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     more, issues = fitted.diagnostics(scores, truth, [], data.examples)
     notes = [*([KEPT_FROZEN] if keeps_frozen else []), *more]
     card |= {**fitted.card(), "validation": BY_FOLDS, **measured.card(CROSS_VALIDATED), "notes": notes}
-    saved = saved_baseline(None if keeps_frozen else measured, learner.constant(stored))
-    return TrainedHead(setup.spec, backend, fitted.outputs, setup.columns, card, issues, baseline=saved)
+    saved, known = (
+        saved_baseline(None if keeps_frozen else measured, learner.constant(stored)),
+        TrainingRows(data.known),
+    )
+    return TrainedHead(setup.spec, backend, fitted.outputs, setup.columns, card, issues, baseline=saved, known=known)
 
 
 def _scores_of_folds(

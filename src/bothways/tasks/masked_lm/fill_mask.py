@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 from typing_extensions import override
 
 from bothways.checkpoints.schema import Stored
-from bothways.data import Row, Source
+from bothways.data import Example, Row
+from bothways.data.known_rows import TrainingRows
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import TextColumns, batch_of, stored_columns
@@ -20,7 +22,7 @@ from bothways.tasks.onnx_backend import OnnxBackend
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import AnsweringTask
 from bothways.tasks.scores import ScoredRows
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import TaskSpec, options_of
 from bothways.tasks.task import Task
 
 
@@ -59,19 +61,14 @@ class FillMask(Task[str, FilledText, FittedMaskedLM]):
         return self._fitted is not None
 
     def _scored(
-        self,
-        data: Source | Iterable[str],
-        columns: MaskedTextColumns,
-        reading: MaskingOptions,
-        seed: int,
-        show_progress: bool | None,
+        self, rows: Sequence[Example[None]], options: object, seed: int, show_progress: bool | None
     ) -> ScoredRows:
         """Return the losses of raw texts at randomly masked positions, as in training."""
         from bothways.objectives.masking import Masker, Masking
 
         del show_progress
-        masker = Masker(self.backend.tokenizer, reading.masking or Masking(), seed)
-        return self.fitted.losses(data, columns, masker)
+        masker = Masker(self.backend.tokenizer, options_of(MaskingOptions, options).masking or Masking(), seed)
+        return self.fitted.losses(rows, masker)
 
     @overload
     def pseudo_log_likelihood(
@@ -151,4 +148,5 @@ def open_masked_lm(spec: TaskSpec, backend: Backend) -> FittedMaskedLM | None:
     model = with_weights(backend, "use")
     if HEAD not in family.architecture_heads(backend.files.settings) and HEAD not in model.files.heads():
         return None
-    return TrainedMaskedLM.of(model, model.files.build_masked_lm_head(), columns, card)
+    made = TrainedMaskedLM.of(model, model.files.build_masked_lm_head(), columns, card)
+    return replace(made, known=TrainingRows(backend.files.folder)) if backend.trained_for == spec.name else made

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source, as_batch, read_rows
+from bothways.data.known_rows import TrainingRows
 from bothways.data.tables import is_column
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
@@ -124,6 +125,13 @@ class MaskedLMOutputs:
     labels: ClassVar[tuple[str, ...]] = ()
     confidence: ClassVar[Confidence] = Confidence()
 
+    def read(
+        self, data: Source | Iterable[object], columns: MaskedTextColumns, options: object = None
+    ) -> list[Example[None]]:
+        """Return the texts of a source, see `raw_texts`."""
+        del options
+        return raw_texts(data, columns)
+
     def search(self, text: str, index: int, options: FillOptions) -> Search[Scores[FoundFills]]:
         """Search for the fillings of a text; the scores are their log-probabilities (R, 1).
 
@@ -229,6 +237,7 @@ class FittedMaskedLM(ABC):
     columns: MaskedTextColumns
     card: Card
     golden_inputs: tuple[object, ...]
+    known: TrainingRows
 
     @abstractmethod
     def token_losses(self, store: WindowStore, masker: Masker) -> TokenLosses:
@@ -265,9 +274,9 @@ class FittedMaskedLM(ABC):
                 yield from run_search(together(block), self.scorer)
                 bar.advance(len(block))
 
-    def losses(self, data: Source | Iterable[str], columns: MaskedTextColumns, masker: Masker) -> ScoredRows:
+    def losses(self, examples: Sequence[Example[None]], masker: Masker) -> ScoredRows:
         """Return the scores of raw texts at their masked positions; see `MaskedLMOutputs.outcomes`."""
-        store = stored_texts(self.backend, raw_texts(data, columns))
+        store = stored_texts(self.backend, examples)
         losses = self.token_losses(store, masker)
         windows = np.bincount(store.text_of_window).tolist()
         read = map(TokensRead, windows, store.dropped_tokens.tolist())
@@ -295,6 +304,7 @@ class ExportedMaskedLM(FittedMaskedLM):
     columns: MaskedTextColumns
     card: Card = field(default_factory=dict)
     golden_inputs: tuple[object, ...] = ()
+    known: TrainingRows = TrainingRows()  # noqa: RUF009 (frozen)
 
     @classmethod
     def of(cls, backend: OnnxBackend, columns: MaskedTextColumns, card: Card) -> ExportedMaskedLM:
@@ -325,7 +335,7 @@ class ExportedMaskedLM(FittedMaskedLM):
         return TokenLosses(losses_N=sums_N3[:, 0], right_N=sums_N3[:, 1], tokens_N=sums_N3[:, 2])
 
 
-def raw_texts(source: Source | Iterable[str], columns: MaskedTextColumns) -> list[Example[None]]:
+def raw_texts(source: Source | Iterable[object], columns: MaskedTextColumns) -> list[Example[None]]:
     """Return the texts of a source, skipping rows without text, such as the empty lines of a text file."""
     rows: Any = source
     listed = isinstance(rows, Sequence) and not isinstance(rows, str)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge, MinLen
 
+from bothways.choices import Shared
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import RawTextColumns
 from bothways.tasks.spec import Hub, PredictOptions, TaskSpec, TextInput, check_options
@@ -37,9 +38,14 @@ class MaskingOptions:
 
     Attributes:
         masking: The rule for choosing and masking tokens. Default: mask 15 % of the tokens.
+        shared: Texts to measure the model on that are training texts: ``"keep"`` them, with a note, or ``"drop"`` them.
     """
 
     masking: "Masking | None" = None
+    shared: Shared = "keep"
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

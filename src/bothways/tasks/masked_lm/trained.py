@@ -9,6 +9,7 @@ import torch
 from typing_extensions import override
 
 from bothways.checkpoints.golden import choose_inputs
+from bothways.data.known_rows import KnownRows, TrainingRows, normalised
 from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
 from bothways.evaluation.outcomes import TokenLosses, token_outcomes
@@ -57,6 +58,7 @@ class TrainedMaskedLM(FittedMaskedLM):
     columns: MaskedTextColumns
     card: Card = field(default_factory=dict)
     golden_inputs: tuple[object, ...] = ()
+    known: TrainingRows = TrainingRows()  # noqa: RUF009 (frozen)
 
     @classmethod
     def of(cls, backend: TorchBackend, head: MaskedLMHead, columns: MaskedTextColumns, card: Card) -> "TrainedMaskedLM":
@@ -95,6 +97,8 @@ class MaskedLMTraining:
     objective: PretrainingObjective
     before: Report
     golden: tuple[object, ...]
+    known: KnownRows
+    notes: list[str]
 
     unit: ClassVar[float] = 1.0
 
@@ -108,8 +112,8 @@ class MaskedLMTraining:
         report = _report(self.started, self.held, self.masker, self.tokens, "evaluating on the held-out texts")
         card = written_card(self.started.backend.model, record, self.data, CardMetrics(report, LIMITS))
         own = {"new_head": self.new_head, "before": flat_estimates(self.before.estimates)}
-        card = {**card, "masking": self.masker.masking.to_card(), **own}
-        return replace(self.started, card=card, golden_inputs=self.golden)
+        card = {**card, "masking": self.masker.masking.to_card(), **own, "notes": self.notes}
+        return replace(self.started, card=card, golden_inputs=self.golden, known=TrainingRows(self.known))
 
 
 def train_masked_lm(
@@ -123,12 +127,17 @@ def train_masked_lm(
 ) -> MaskedLMTraining:
     """Read raw texts and prepare the training; create a head, tied to the token embeddings, if there is none."""
     del spec
+    data = replace(data, known=None if before is None else before.known.rows())
     with stage("reading the data"):
         examples = raw_texts(data.train, columns)
         if data.validation is None:
-            examples, held_out = hold_out(examples, 0.1, training.seed, lambda _: (), group=lambda each: each.text)
+            examples, held_out = hold_out(
+                examples, 0.1, training.seed, lambda _: (), group=lambda each: normalised(each.text)
+            )
         else:
             held_out = raw_texts(data.validation, columns)
+        held_out = data.unshared(examples, held_out, options.shared)
+        known, notes = data.compared(examples, held_out)
     stored, held = stored_texts(backend, examples), stored_texts(backend, held_out)
     masker = Masker(backend.tokenizer, options.masking or Masking(), training.seed)
     if before is None:
@@ -146,9 +155,8 @@ def train_masked_lm(
     report = _report(started, held, masker, training.max_tokens, "evaluating the model before the training")
     texts = choose_inputs(((each.text, None) for each in held_out), (each.text for each in examples), training.seed)
     golden = tuple(with_mask(str(text)) for text in texts)
-    return MaskedLMTraining(
-        started, before is None, used, stored, held, masker, training.max_tokens, objective, report, golden
-    )
+    parts_of = (started, before is None, used, stored, held, masker, training.max_tokens, objective, report, golden)
+    return MaskedLMTraining(*parts_of, known, notes)
 
 
 def _report(fitted: TrainedMaskedLM, held: WindowStore, masker: Masker, tokens: int, name: str) -> Report:

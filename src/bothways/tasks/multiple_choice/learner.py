@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example
+from bothways.data.known_rows import normalised
 from bothways.data.windows import digest_of
 from bothways.devices import on_device
 from bothways.evaluation.intervals import share_error
@@ -64,8 +65,12 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
         outputs = ChoiceOutputs(label_is=rule)
         made = cls(outputs, given.calibration is not None)
         if data.validation is not None:
-            return made, examples, outputs.read(data.validation, columns, given.reading)
-        return made, *hold_out(examples, 0.1, seed, lambda _: (), group=lambda each: each.text[0])
+            held_out = outputs.read(data.validation, columns, given.reading)
+        else:
+            examples, held_out = hold_out(
+                examples, 0.1, seed, lambda _: (), group=lambda each: normalised(each.text[0])
+            )
+        return made, examples, data.unshared(examples, held_out, given.shared)
 
     @override
     def is_compatible_with(self, before: ChoiceOutputs) -> bool:

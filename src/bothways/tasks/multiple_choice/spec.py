@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import MinLen
 
-from bothways.choices import LabelRule, Unlabelled
+from bothways.choices import LabelRule, Shared, Unlabelled
 from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row, text_at
 from bothways.data.columns import list_at
@@ -115,15 +115,17 @@ class ChoiceFitting(TemperatureOptions):
             labels of a file can be; the index if they can be both, as with choices that are numbers.
         unlabelled: What to do with rows that have no label (empty, null, ``-`` or -1): ``"error"`` refuses the data,
             ``"drop"`` leaves such rows out.
+        shared: Validation rows that are training rows: ``"keep"`` them, with a note, or ``"drop"`` them.
     """
 
     label_is: LabelRule | None = None
     unlabelled: Unlabelled = "error"
+    shared: Shared = "keep"
 
     @property
     def reading(self) -> "ChoiceData":
         """The options for reading labelled contexts."""
-        return ChoiceData(label_is=self.label_is, unlabelled=self.unlabelled)
+        return ChoiceData(label_is=self.label_is, unlabelled=self.unlabelled, shared=self.shared)
 
     def __post_init__(self) -> None:
         TemperatureOptions.__post_init__(self)

@@ -73,6 +73,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
             questions, held_out = hold_out_contexts(questions, 0.1, seed)
         else:
             held_out = read_questions(data.validation, own, given.unlabelled)
+        held_out = data.unshared(questions, held_out, given.shared)
         opened = options_of(AnswerOpening, backend.options).max_answer_tokens
         longest = before.max_answer_tokens if before is not None else 30 if opened is None else opened
         outputs = AnswerOutputs(no_answer_index(backend.tokenizer), longest)

@@ -5,6 +5,7 @@ object with two lists under these names, as in data sets on the hub. An empty li
 null or an empty cell, that the question was not annotated.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -14,6 +15,7 @@ import numpy as np
 from bothways.choices import Unlabelled
 from bothways.data import Example, Row, RowsWithoutLabel, Source, read_rows, value_at
 from bothways.data.columns import written_objects
+from bothways.data.known_rows import normalised
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.question_answering.spec import QuestionColumns
 from bothways.text.characters import VISIBLE
@@ -61,22 +63,21 @@ def hold_out_contexts(
     questions: Sequence[Answered], fraction: float, seed: int
 ) -> tuple[list[Answered], list[Answered]]:
     """Hold out a random ``fraction`` of the questions, roughly: questions on the same context stay together."""
-    contexts = list(dict.fromkeys(question.text[1] for question in questions))
+    keys = [normalised(question.text[1]) for question in questions]
+    contexts = list(dict.fromkeys(keys))
     if len(contexts) < 2:
         raise InvalidInput(
             "expected validation data, since none can be held out: all questions have the same context. Give a "
             "validation file."
         )
-    counts = dict.fromkeys(contexts, 0)
-    for question in questions:
-        counts[question.text[1]] += 1
+    counts = Counter(keys)
     wanted, held = max(1, round(fraction * len(questions))), set[str]()
     for index in np.random.default_rng(seed).permutation(len(contexts)).tolist():
         if sum(counts[context] for context in held) >= wanted or len(held) == len(contexts) - 1:
             break
         held.add(contexts[index])
-    stay = [question for question in questions if question.text[1] not in held]
-    return stay, [question for question in questions if question.text[1] in held]
+    stay = [question for question, key in zip(questions, keys, strict=True) if key not in held]
+    return stay, [question for question, key in zip(questions, keys, strict=True) if key in held]
 
 
 def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from annotated_types import Ge, Le
 
-from bothways.choices import Unlabelled
+from bothways.choices import Shared, Unlabelled
 from bothways.confidence.confidence import TemperatureOptions
 from bothways.tasks.columns import QUESTION, TwoTextColumns, TwoTexts
 from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec, check_options
@@ -77,13 +77,15 @@ class AnswerFitting(TemperatureOptions):
     Attributes:
         unlabelled: What to do with questions that were not annotated (null or an empty cell; an empty list means that
             there is no answer): ``"error"`` refuses the data, ``"drop"`` leaves such rows out.
+        shared: Validation rows that are training rows: ``"keep"`` them, with a note, or ``"drop"`` them.
     """
 
     unlabelled: Unlabelled = "error"
+    shared: Shared = "keep"
 
     def __post_init__(self) -> None:
         TemperatureOptions.__post_init__(self)
-        LabelData(unlabelled=self.unlabelled)  # checks it
+        LabelData(unlabelled=self.unlabelled, shared=self.shared)  # checks it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from typing_extensions import override
 from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example
+from bothways.data.known_rows import normalised
 from bothways.data.sources import category_names
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
@@ -82,12 +83,13 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         examples = tagged_in(examples, found, scheme)
         if data.validation is None:
             examples, held_out = hold_out(
-                examples, 0.1, seed, lambda tags: tuple(set(tags)), "tag", group=lambda each: each.text.text
+                examples, 0.1, seed, lambda tags: tuple(set(tags)), "tag", group=lambda each: normalised(each.text)
             )
         else:
             rows = TagData(scheme=given.scheme, unlabelled=given.unlabelled, normalise_labels=normalise)
             learnt = TagSet.of_rows(examples, scheme).spellings
             held_out = read_in_scheme(data.validation, own, rows, scheme, learnt)
+        held_out = data.unshared(examples, held_out, given.shared)
         tag_set = TagSet.of_rows(examples, scheme, category_names(data.train, own.tags)).continued(tags)
         return cls(TagOutputs(tag_set, normalise_labels=normalise), given.calibration is not None), examples, held_out
 

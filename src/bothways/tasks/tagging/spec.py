@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import MinLen
 
-from bothways.choices import Scheme, SpanScheme, Unlabelled
+from bothways.choices import Scheme, Shared, SpanScheme, Unlabelled
 from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row
 from bothways.data.columns import given_words
@@ -121,15 +121,17 @@ class TagFitting(TemperatureOptions):
             ``"drop"`` leaves such rows out.
         normalise_labels: Take tags that look alike, such as ``B-PER`` and ``B-Per``, as one tag, named as most words
             name it; the model then reads all tags so. Default: they are different tags, and a note names them.
+        shared: Validation rows that are training rows: ``"keep"`` them, with a note, or ``"drop"`` them.
     """
 
     scheme: Scheme | None = None
     unlabelled: Unlabelled = "error"
     normalise_labels: bool | None = None
+    shared: Shared = "keep"
 
     def __post_init__(self) -> None:
         TemperatureOptions.__post_init__(self)
-        TagData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels)  # checks them
+        TagData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels, shared=self.shared)  # checks them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
