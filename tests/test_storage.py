@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bothways import storage
 from bothways.errors import InvalidInput, OutOfDisk, OutputExists
 from bothways.storage import (
     check_file_writable,
@@ -22,9 +23,7 @@ from bothways.storage import (
     held,
     new_file,
     new_folder,
-    output,
     remove_leftovers,
-    temporary,
 )
 
 
@@ -123,7 +122,7 @@ def test_a_folder_that_may_not_be_written_to_is_said(tmp_path, monkeypatch):
     def refuse(*_, dir, **__):  # noqa: A002
         raise PermissionError(errno.EACCES, "Permission denied", str(dir / "x"))
 
-    monkeypatch.setattr(temporary.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(storage.tempfile, "mkstemp", refuse)
     with pytest.raises(InvalidInput, match="cannot be written: Permission denied"), new_file(tmp_path / "a"):
         pass
 
@@ -136,7 +135,7 @@ def test_another_file_that_may_not_be_read_is_not_blamed_on_the_output(tmp_path)
 @pytest.mark.parametrize("exchanged", [True, False])
 def test_a_folder_takes_the_place_of_an_older_one_at_once(tmp_path, monkeypatch, exchanged):
     if not exchanged:
-        monkeypatch.setattr(output, "_exchange", lambda *_: False)
+        monkeypatch.setattr(storage, "_exchange", lambda *_: False)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "old").touch()
     with new_folder(tmp_path / "run", overwrite=True) as new:
@@ -207,7 +206,7 @@ def test_a_folder_that_the_system_holds_in_its_place_is_said_and_left(tmp_path, 
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "old").touch()
     usual = Path.rename
-    monkeypatch.setattr(output, "_exchange", lambda *_: False)
+    monkeypatch.setattr(storage, "_exchange", lambda *_: False)
     monkeypatch.setattr(Path, "rename", busy)
     said = pytest.raises(InvalidInput, match="cannot be written: Device or resource busy")
     with said, new_folder(tmp_path / "run", overwrite=True) as new:
@@ -361,7 +360,7 @@ def test_where_there_are_no_locks_or_others_own_it_nothing_is_removed(tmp_path, 
 
 
 def test_a_temporary_that_another_takes_for_a_leftover_is_made_anew(tmp_path, monkeypatch):
-    usual, taken = temporary.tempfile.mkstemp, []
+    usual, taken = storage.tempfile.mkstemp, []
 
     def make(*given, **more):
         handle, name = usual(*given, **more)
@@ -370,7 +369,7 @@ def test_a_temporary_that_another_takes_for_a_leftover_is_made_anew(tmp_path, mo
             Path(name).unlink()
         return handle, name
 
-    monkeypatch.setattr(temporary.tempfile, "mkstemp", make)
+    monkeypatch.setattr(storage.tempfile, "mkstemp", make)
     with new_file(tmp_path / "a") as stream:
         stream.write("x")
     assert taken
