@@ -49,6 +49,7 @@ def test_files_give_a_line_for_each_row(masked, tmp_path, kind):
         data = tmp_path / "t.txt.gz"
         data.write_bytes(gzip.compress("\n".join(texts).encode()))
     lines = call("fill-mask", masked, "--data", data).lines()
+    assert "probability" in call("fill-mask", masked, "--data", data, terminal=True).out.splitlines()[0]
     assert [line.get("id") for line in lines] == (["a0", "a1"] if kind == "jsonl" else [None, None])
     alone = [call("fill-mask", masked, text, "--json").json()["fillings"] for text in texts]
     assert [line["fillings"][0]["words"] for line in lines] == [fillings[0]["words"] for fillings in alone]

@@ -47,6 +47,7 @@ def found(index, *words):
 def test_the_column_id_names_the_texts_where_there_is_one_and_fields_come_back(built_once):
     (hit,) = call("search", "query", built_once, "w13", "--mode", "lexical", "--json").json()
     assert hit.pop("score") > 0
+    assert hit.pop("score_is") == "BM25"
     assert hit == {"rank": 1, "id": "d3", "text": "w11 w13 w15", "fields": {"lang": "fr", "year": 2010}}
 
 

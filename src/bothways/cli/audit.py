@@ -18,6 +18,7 @@ from bothways.choices import AuditFormat, Format, SeverityName, Unlabelled
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, counted, note
+from bothways.cli.tables import on_terminal, print_rows
 from bothways.data import Row, output_format, read_rows, write_rows
 from bothways.errors import InvalidInput
 from bothways.storage import new_file
@@ -48,6 +49,7 @@ Exit code: 1 if a finding is at least as severe as --fail-on; 3 if a detector
 crashed or none ran; otherwise 0."""
 
 _NO_VERDICT = 3  # exit code
+_MOST_ROWS = 20  # of a training set on a terminal
 _SUFFIXES: dict[str, AuditFormat] = {".json": "json", ".sarif": "sarif", ".html": "html", ".htm": "html"}
 
 
@@ -251,9 +253,8 @@ def audit_data(
         text: Columns of the texts. Default: those of --model, else text.
         label: Column of the labels. Default: that of --model, else label.
         unlabelled: Refuse rows that have no label (error), or leave them out (drop).
-        json: No effect: standard output is always JSON Lines.
+        json: Print JSON Lines on a terminal too.
     """
-    del json
     output_format(output)
     inputs.check_output(output, overwrite, data)
     result = auditing.audit_data(
@@ -266,7 +267,11 @@ def audit_data(
         open_options={**opened.arguments()},
         show_progress=False if quiet else None,
     )
-    write_rows(output, result.rows)
+    if on_terminal(output, json=json):
+        print_rows(result.rows[:_MOST_ROWS])
+        note(f"shown: {min(_MOST_ROWS, len(result.rows))} of {counted(len(result.rows), 'row')} (all with --output)")
+    else:
+        write_rows(output, result.rows)
     for phrase in result.phrases[:10]:
         similar = f" and {counted(len(phrase.members) - 1, 'similar phrase')}" if len(phrase.members) > 1 else ""
         note(

@@ -121,8 +121,7 @@ def evaluate(
         task: Name of a task of a multi-task model. Default: all. 'similarity' uses any encoder as an embedder and
             correlates the similarities of pairs with scores (columns text_a, text_b, score). 'ranking' ranks each
             query's candidates with a pair model or by similarity (columns text_a, text_b, label, or as in training).
-        relevant: For ranking: the label of relevant candidates. Default: a usual label such as 'relevant' or 'yes';
-            whole numbers are grades of relevance.
+        relevant: For ranking: the label of relevant candidates. Default: a usual one such as 'yes'; numbers are grades.
     """
     inputs.check_piped({"--data": data, "--out-of-domain": out_of_domain})
     _check_together(task, relevant, points, pages=bool(out_of_domain or report))
@@ -133,8 +132,8 @@ def evaluate(
     common = {"seed": seed, "show_progress": show, **given}
     if task == RANKING:
         with opt.as_usage_error(*saved):
-            opened_by = inputs.open_options(reading, opening)
-            ranking = retrieval.CandidateRanking.open(model, relevant=relevant, **saved, **opened_by)
+            saved |= inputs.open_options(reading, opening)
+            ranking = retrieval.CandidateRanking.open(model, relevant=relevant, **saved)
         opt.check_known(SPECS["pairs"], "data_options", given)
         rows = inputs.labelled_source(data, file)
         _rank(inputs.with_columns(ranking, opt.given_of(columns)), rows, {"resamples": resamples, **common}, json=json)

@@ -1,7 +1,7 @@
 """``bothways explain``: the words that a prediction rests on, attention, and the roles of heads."""
 
 import json as json_format
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from bothways.choices import AttributionMethod
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, print_json, print_table, rounded
+from bothways.cli.tables import bar, described
 from bothways.data import read_rows
 from bothways.errors import NotFitted
 from bothways.progress import figure
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from bothways.explain import Explanation, Target
     from bothways.tasks.task import AnyTask
 
+_MOST_WORDS = 30
 _SUFFIXES = (".html", ".htm", ".png", ".svg", ".json", ".npz")
 
 _EXAMPLE = """\
@@ -106,7 +108,7 @@ def explain(
     """
     _check(texts, report, target)
     inputs.check_output(report, overwrite, option="--report")
-    explanation = _explained(model, texts, target, method, steps, task, reading, opening)
+    explanation, prediction = _explained(model, texts, target, method, steps, task, reading, opening)
     for each in () if quiet else explanation.notes:
         note(f"not shown: {each}")
     if report is not None:
@@ -114,9 +116,9 @@ def explain(
         if not quiet:
             note(f"wrote {report}")
     if json:
-        print_json(rounded(explanation.to_dict()))
+        print_json(rounded({**explanation.to_dict(), **({"prediction": prediction} if prediction else {})}))
     elif report is None:
-        _print(explanation)
+        _print(explanation, prediction, target.label)
 
 
 def _check(texts: tuple[str, ...], report: Path | None, target: TargetOptions) -> None:
@@ -142,7 +144,8 @@ def _explained(
     task: str | None,
     reading: opt.WindowOptions,
     opening: opt.ModelOptions,
-) -> "Explanation":
+) -> "tuple[Explanation, dict[str, object]]":
+    """Return the explanation, and the model's prediction with ``calibrated``; empty if it has no task."""
     model: AnyTask | None = None
     try:
         model = inputs.open_task(name, {}, reading, opening, task)
@@ -156,14 +159,15 @@ def _explained(
             attention = explaining.explain_attention(
                 _encoder(name, opening), texts[0] if len(texts) == 1 else (texts[0], texts[1])
             )
-        return replace(attention, notes=("words, since this model has no task to give a score.",))
+        return replace(attention, notes=("words, since this model has no task to give a score.",)), {}
     with opt.as_usage_error():
         target = options.target(texts)
-        if not isinstance(model, tasks.SentenceEmbedder):
-            return explaining.explain(model, _input(model, texts), method, target=target, steps=steps)
-        if len(texts) != 2:
+        if isinstance(model, tasks.SentenceEmbedder) and len(texts) != 2:
             raise opt.usage_error(f"expected two texts, as an embedder is explained by their cosine, got {len(texts)}.")
-        return explaining.explain(model, texts, method, target=target, steps=steps)
+        value = texts if isinstance(model, tasks.SentenceEmbedder) else _input(model, texts)
+        explanation = explaining.explain(model, value, method, target=target, steps=steps)
+    (prediction,) = model.predict([value])
+    return explanation, {**prediction.to_dict(), "calibrated": model.confidence.calibration is not None}
 
 
 def _input(model: "AnyTask", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
@@ -207,15 +211,32 @@ def _picture(explanation: "Explanation", suffix: str) -> bytes:
     return bytes(vl_convert.svg_to_png(drawn, scale=2))
 
 
-def _print(explanation: "Explanation") -> None:
+def _print(explanation: "Explanation", prediction: Mapping[str, object], label: str | None) -> None:
+    """Print the prediction, and the words by the size of their contributions."""
     attribution = explanation.attribution
     if attribution is None:
         print("Only attention is available: see it with --report page.html, or as numbers with --json.")
         return
-    print(f"{one_line(attribution.score_name)}: {figure(attribution.score)}")
-    weighted = zip(attribution.words, attribution.weights_W.tolist(), strict=True)
-    rows = (("-" if weight != weight else figure(weight, sign=True), one_line(word.text)) for word, weight in weighted)
-    print_table((">contribution", "word"), rows)
+    shown = {name: value for name, value in prediction.items() if name != "calibrated"}
+    match prediction:
+        case {"probabilities": {**shares}, "calibrated": calibrated}:
+            certain = "calibrated" if calibrated else "not calibrated"
+            if label in shares and label != prediction.get("label"):
+                shown[f"probability of {label}"] = shares[label]
+            print(f"{described(shown)} ({certain} probabilities)")
+        case _:
+            print(described(shown))
+    print(f"explained: {one_line(attribution.score_name)}, {figure(attribution.score)}\n")
+    pairs = zip(attribution.words, attribution.weights_W.tolist(), strict=True)
+    known = [(word, weight) for word, weight in pairs if weight == weight]  # NaN: not a word of its own
+    known.sort(key=lambda pair: -abs(pair[1]))
+    largest = max((abs(weight) for _, weight in known), default=0.0) or 1.0
+    rows = [
+        (figure(weight, sign=True), bar(weight / largest), one_line(word.text)) for word, weight in known[:_MOST_WORDS]
+    ]
+    print_table((">contribution", "<", "word"), rows)
+    if len(known) > len(rows):
+        print(f"and {len(known) - len(rows)} words with smaller contributions (--json lists all)")
     if attribution.completeness_error is not None:
         print(f"error of the integral: {attribution.completeness_error:.2g}")
 

@@ -23,6 +23,7 @@ from bothways.cli.printing import (
     rounded,
     vector_writer,
 )
+from bothways.cli.tables import on_terminal, print_rows
 from bothways.data import Row, text_at, with_gaps, with_text, write_rows
 from bothways.errors import EmptyInput, UnknownModel, did_you_mean
 from bothways.progress import figure
@@ -79,7 +80,7 @@ def predict(
 ) -> None:
     """Predict with a trained model.
 
-    Prints one JSON object per line. Probabilities are calibrated if the model is.
+    Prints a table on a terminal, else one JSON object per line. Probabilities are calibrated if the model is.
 
     Args:
         model: Folder of a trained model.
@@ -91,28 +92,28 @@ def predict(
             answer; their column "row" is the number of the input row.
         keep: Copy all input columns to the output; those with the name of a result get the prefix 'input_'.
         on_empty: What to do with a row without a text: fail (error), leave it out (skip), or predict null.
-        json: No effect: standard output is always JSON Lines.
+        json: Print JSON Lines on a terminal too.
         quiet: Show no progress, and no note on uncalibrated probabilities.
         task: Name of one task of a multi-task model. Default: all.
     """
     inputs.check_given(texts, data)
     inputs.check_output(output, overwrite, data)
-    del json
+    shown = on_terminal(output, json=json)
     trained = inputs.open_task(model, opt.given_of(opened), reading, opening, task)
     trained = inputs.with_columns(trained, opt.given_of(columns))
     with opt.as_usage_error(*(given := opt.given_of(options))):
-        table = prediction_table(trained, output, given, keep=keep, on_empty=on_empty)
+        table = prediction_table(trained, output, given, keep=keep, on_empty=on_empty, shown=shown)
         own = trained.fitted.columns
         read = None if keep else own.input_columns
         source = inputs.typed_rows(own.rows_of(texts)) if data is None else inputs.file_rows(data, file, columns=read)
         rows, again = itertools.tee(source)
-        show = progress_beside(output, quiet=quiet)
         # Rows without a text are dropped while writing, since inputs and predictions must stay aligned.
         answer = trained.predict_stream if on_empty == "error" else partial(tasks.predict_or_none, trained)
-        predictions = answer(again, show_progress=show, **given)
+        predictions = answer(again, show_progress=progress_beside(output, quiet=quiet), **given)
     tally: Counter[str] = Counter()
     with _advising_on_empty():
-        count = write_rows(output, table.rows(rows, _tallied(predictions, tally)), format=table.format)
+        written = table.rows(rows, _tallied(predictions, tally))
+        count = print_rows(written) if shown else write_rows(output, written, format=table.format)
     if output != "-" and not quiet:
         items = f"{counted(count, (table.listed or '')[:-1])} of " if table.listed else ""
         note(f"{items}{counted(tally['predicted'], 'prediction')} in {output}")
@@ -308,7 +309,7 @@ def fill_mask(
             if pseudo_likelihood
             else filler.predict_stream(given, show_progress=show, words=words or None, **opt.given_of(filling))
         )
-    if data is not None:
+    if data is not None and not on_terminal(output, json=json):
         write_rows(output, _with_ids(rows, answers))
         return
     for row, answer in zip(rows, answers, strict=True):

@@ -228,8 +228,12 @@ def prediction_table(
     *,
     keep: bool,
     on_empty: OnEmpty = "error",
+    shown: bool = False,
 ) -> PredictionTable:
-    """Return the table for an output file; raise a usage error for options that do not fit the file or the model."""
+    """Return the table for an output file; raise a usage error for options that do not fit the file or the model.
+
+    A table that is ``shown`` to a person repeats the texts.
+    """
     try:
         chosen = bothways.data.output_format(output)
     except InvalidInput as error:
@@ -257,10 +261,9 @@ def prediction_table(
                 f"{' and '.join(f'the {each}' for each in several)} of the task {name!r} do not fit into the cells of "
                 f"a .{chosen} file: write .jsonl, or choose one task with --task."
             )
-    inputs = task.fitted.columns.input_columns if in_cells and not listed else None
-    return PredictionTable(
-        chosen, keep, inputs or (), on_empty == "skip", listed, ranked=options.get("top") is not None
-    )
+    every = (task, *parts.values()) if shown else (task,) if in_cells and not listed else ()
+    inputs = tuple(dict.fromkeys(name for each in every for name in each.fitted.columns.input_columns or ()))
+    return PredictionTable(chosen, keep, inputs, on_empty == "skip", listed, ranked=options.get("top") is not None)
 
 
 def _tags_words(spec: TaskSpec) -> bool:

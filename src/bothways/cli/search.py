@@ -15,7 +15,7 @@ from cyclopts.validators import Number
 
 import bothways.data
 from bothways import checkpoints, compose, retrieval, tasks
-from bothways.choices import Overflow
+from bothways.choices import Overflow, SimilarityName
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, one_line, print_json, print_table, printable, six_digits
@@ -241,7 +241,7 @@ def query(
 
     Prints the best texts first: for each, the passage with the most words of the query, and the title if the index was
     built with --field title. --json prints whole texts. Scores are similarities (dense: cosine or dot product),
-    BM25 (lexical), a combination of both (hybrid), or those of the reranker.
+    BM25 (lexical), a combination of both (hybrid), or those of the reranker. A note says when probably nothing fits.
 
     Args:
         index: Folder of the index.
@@ -262,6 +262,7 @@ def query(
     rerank = rerank_of(reranking, opening)
     search = open_search(index, model, opening, prompting, modes=[mode])
     hits = search.search(text, top, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank)
+    score = _score_name(mode, hybrid, search.index.encoder.similarity, reranking)
     if json:
         print_json(
             [
@@ -269,14 +270,34 @@ def query(
                     "rank": hit.rank,
                     "id": hit.id,
                     "score": six_digits(hit.score),
+                    "score_is": score,
                     "text": hit.text,
                     "fields": dict(hit.fields),
                 }
                 for hit in hits
             ]
         )
-    else:
-        _print_hits(hits, [search.index.passage(text, hit.text) for hit in hits])
+    elif hits:
+        _print_hits(hits, [search.index.passage(text, hit.text) for hit in hits], score)
+    if not hits:
+        note("nothing found: no text has a word of the query" + (" and passes the filters." if filters else "."))
+    elif mode_name(mode) != "lexical" and (doubt := retrieval.evidence_of(search, text, filters).summary()):
+        note(doubt)
+
+
+def _score_name(mode: ModeName, hybrid: HybridOptions, similarity: SimilarityName, reranking: RerankOptions) -> str:
+    """Return the meaning of the scores of hits, in words."""
+    if reranking.reranker is not None:
+        return "score of the reranker"
+    if mode_name(mode) == "lexical":
+        return "BM25"
+    alike = "cosine" if similarity == "cosine" else "dot product"
+    if mode == "dense":
+        return alike
+    if hybrid.fusion == "reciprocal":
+        return "sum of reciprocal ranks"
+    weight = hybrid.dense_weight
+    return f"{weight:g} x {alike} + {1 - weight:g} x BM25, each scaled to 0..1 over the candidates of the query"
 
 
 def _build_prompts(embedder: "SentenceEmbedder", given: dict[str, str]) -> tuple[str, str]:
@@ -404,7 +425,7 @@ def _report_change(verb: str, count: int, index: "SearchIndex", *, json: bool, q
         note(f"{counted(count, 'text')} {verb}, {len(index):,} in the index")
 
 
-def _print_hits(hits: "list[Hit]", passages: "list[Passage]") -> None:
+def _print_hits(hits: "list[Hit]", passages: "list[Passage]", score: str) -> None:
     """Print a table on a terminal, else lines of tab-separated score, id, title (if the index has it) and passage."""
     if not sys.stdout.isatty():
         for hit, passage in zip(hits, passages, strict=True):
@@ -420,6 +441,7 @@ def _print_hits(hits: "list[Hit]", passages: "list[Passage]") -> None:
             shown.append(printable(part), "bold not underline" if marked else "not underline")
         rows.append((f"{hit.score:.3f}", one_line(hit.id), shown))
     print_table((">score", "~id", "~text"), rows)
+    print(f"\nscore: {score}")
 
 
 def _title(hit: "Hit") -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         read_candidates,
         search_outcomes,
     )
+    from bothways.retrieval.evidence import QueryEvidence, evidence_of
     from bothways.retrieval.index import SearchIndex
     from bothways.retrieval.index_files import check_index_free, locked, read_header, updating
     from bothways.retrieval.lexical import check_available
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from bothways.retrieval.search import SemanticSearch
 
 _MODULES = {
+    "evidence": ("QueryEvidence", "evidence_of"),
     "contents": ("EncoderIdentity", "RowBatch", "SourceColumns"),
     "evaluation": (
         "CandidateRanking",
@@ -79,6 +81,7 @@ __all__ = [
     "Mined",
     "Mining",
     "Mode",
+    "QueryEvidence",
     "ReciprocalRank",
     "Rerank",
     "Reranker",
@@ -92,6 +95,7 @@ __all__ = [
     "check_available",
     "check_index_free",
     "evaluate_reranker",
+    "evidence_of",
     "locked",
     "mine_negatives",
     "parse_filters",
