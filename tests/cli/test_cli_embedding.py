@@ -116,7 +116,7 @@ def test_similarities_of_texts_that_are_cut_say_so(embedder, data):
     answer = call("predict", embedder, "w5 w6", "w5 w6 w7", *cutting)
     assert answer.lines() == [{"similarity": pytest.approx(1.0), "windows": 1, "dropped_tokens": 3}]
     report = call("evaluate", embedder, "--data", data / "scored.jsonl.gz", *cutting, "--resamples", 5)
-    assert report.out.splitlines()[-1] == "48 of 48 texts were truncated: 48 tokens were not read"
+    assert "48 of 48 texts were truncated: 48 tokens were not read" in report.out.splitlines()
 
 
 @pytest.mark.slow
