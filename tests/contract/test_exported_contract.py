@@ -125,7 +125,9 @@ def test_every_task_answers_and_is_evaluated_where_torch_is_not_installed(export
     assert [(each["ok"], each["task"]) for each in checked] == [(True, name) for name in names]
     for name, (_, questions, data) in asked.items():
         model = exports(name)[0]
-        expected = answers(model, questions), model.evaluate(data, baseline=False, resamples=20).to_dict()
+        measured = model.evaluate(data, baseline=False, resamples=20).to_dict()
+        del measured["training_rows"]  # an export has no checksums of them
+        expected = answers(model, questions), measured
         assert close(found[name], json.loads(json.dumps(expected))), name
 
 
