@@ -219,7 +219,7 @@ def test_what_is_no_workbook_is_refused_and_one_without_openpyxl_can_be_exported
         values(zipped(tmp_path / "a.xlsx"))
     with pytest.raises(InvalidInput, match=r"is a zip archive, as Excel workbooks are: expected text.*--format xlsx"):
         values(zipped(tmp_path / "a.csv"))
-    monkeypatch.setattr("bothways.data.workbooks.LONGEST_IN_DOCUMENT", LineLimit(10, ""))
+    monkeypatch.setattr("bothways.data.documents.LONGEST_IN_DOCUMENT", LineLimit(10, ""))
     with pytest.raises(InvalidInput, match="more than 0 MiB unpacked"):
         values(zipped(tmp_path / "a.xlsx", 11))
     with pytest.raises(InvalidInput, match="not an Excel workbook"):

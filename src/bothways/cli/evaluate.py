@@ -113,8 +113,7 @@ def evaluate(
 
     Args:
         model: Folder of a trained model.
-        data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
-            input.
+        data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on stdin.
         out_of_domain: File of out-of-domain rows without labels, to report also how well the model detects them.
         report: Also write an HTML page to this file: a verdict, wrong predictions with their texts, the learning curve,
             metrics, charts, classes, members and the model card.
@@ -135,8 +134,8 @@ def evaluate(
             saved |= inputs.open_options(reading, opening)
             ranking = retrieval.CandidateRanking.open(model, relevant=relevant, **saved)
         opt.check_known(SPECS["pairs"], "data_options", given)
-        rows = inputs.labelled_source(data, file)
-        _rank(inputs.with_columns(ranking, opt.given_of(columns)), rows, {"resamples": resamples, **common}, json=json)
+        ranking, rows = inputs.with_columns(ranking, opt.given_of(columns)), inputs.labelled_source(data, file)
+        _rank(ranking, rows, {"resamples": resamples, **common}, json=json)
         return
     with _suggested_task(task):
         trained = inputs.with_columns(inputs.open_task(model, saved, reading, opening, task), opt.given_of(columns))

@@ -97,7 +97,7 @@ class KnownRows:
         return type(self)(joined.rows_N[joined.texts_N <= np.uint64(joined.limit)], joined.limit)
 
     def find(self, rows: Sequence[ReadRow]) -> NDArray[np.int8]:
-        """Return what is known of each row (M), such as `OTHER_LABEL`."""
+        """Compare each row (M) with the known ones: return codes such as `OTHER_LABEL`."""
         rows_M, known_N = _checksums(rows), self.texts_N
         texts_M, unlabelled_M = rows_M >> _LABEL_BITS, (rows_M & np.uint64(0xFFFF)) == 0
         first_M = np.searchsorted(known_N, texts_M)

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, ove
 from bothways.choices import Unlabelled
 from bothways.data.columns import Row, check_encodable, strings_at, text_at, words_at
 from bothways.data.conll import DOCUMENT
-from bothways.data.documents import json_rows
+from bothways.data.documents import json_rows, xlsx_rows
 from bothways.data.formats import (
     FORMATS,
     TEXT_FORMATS,
@@ -38,7 +38,6 @@ from bothways.data.lines import (
     text_lines,
 )
 from bothways.data.tables import DataFrameLike, categories_of, is_column, plain, remedy, table_rows
-from bothways.data.workbooks import xlsx_rows
 from bothways.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ model is its own baseline, the baseline is the best constant prediction. Does no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from bothways.checkpoints.files import fingerprint, read_arrays, write_arrays
 from bothways.checkpoints.hub import LocatedModel, locate
@@ -29,11 +29,7 @@ if TYPE_CHECKING:
     from bothways.confidence.confidence import Confidence
     from bothways.data.windows import WindowStore
     from bothways.evaluation.report import Report
-    from bothways.tasks.outputs import TrainedModel
-    from bothways.tasks.scores import Scores
     from bothways.training.state import TrainingRecord
-
-TrainedT = TypeVar("TrainedT", bound="TrainedModel")
 
 VALIDATION = "the validation rows"
 
@@ -162,24 +158,6 @@ FOLDS_UNMEASURED = (
     "Probabilities are not calibrated.",
     NOTICES_NOTHING,
 )
-
-
-def with_threshold(fitted: TrainedT, name: str, scores: Sequence[Scores[object]]) -> TrainedT:
-    """Return a model with the out-of-domain threshold that best separates held-out from out-of-domain rows.
-
-    ``name`` is the model's name in messages. Raises `NotCalibrated` if the model has no detector.
-    """
-    from bothways.confidence.fitting import separating
-
-    outputs = fitted.outputs
-    detector = separating(outputs.confidence.detector(name), outputs.evidence(scores))
-    confidence: Confidence = replace(outputs.confidence, out_of_domain=detector)
-    changed: TrainedT = replace(
-        fitted,  # type: ignore[type-var]  # each is a dataclass
-        outputs=replace(outputs, confidence=confidence),
-        card=card_with_threshold(fitted.card, confidence, len(scores)),
-    )
-    return changed
 
 
 def card_with_threshold(card: Card, confidence: Confidence, rows: int) -> dict[str, object]:

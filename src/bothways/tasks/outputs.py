@@ -28,7 +28,7 @@ from bothways.progress import progress
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns, Card, inputs_of, stored_columns
 from bothways.tasks.opening import with_weights
-from bothways.tasks.scores import BaselineScores, ScoredRows, Scores
+from bothways.tasks.scores import BaselineScores, ScoredRows, Scores, texts_read, warn_of_cut
 from bothways.tasks.spec import TaskSpec
 from bothways.text.windows import Text
 
@@ -256,6 +256,29 @@ def scores_of_others(
             warnings.warn(counts.summary("out-of-domain rows", effect, "Remove them."), RowsShared, stacklevel=3)
     inputs = [row.text for row in rows]
     return score_inputs(fitted, inputs, description="reading out-of-domain rows", show_progress=show_progress)
+
+
+TrainedT = TypeVar("TrainedT", bound=TrainedModel)
+
+
+def with_threshold(fitted: TrainedT, name: str, others: Source, show_progress: bool | None) -> TrainedT:
+    """Return a model with the out-of-domain threshold that best separates held-out rows from ``others``.
+
+    ``name`` is the model's name in messages. Raises `NotCalibrated` if the model has no detector.
+    """
+    from bothways.confidence.fitting import separating
+    from bothways.tasks.card import card_with_threshold
+
+    scores, outputs = scores_of_others(fitted, name, others, show_progress), fitted.outputs
+    warn_of_cut(texts_read(each.read for each in scores))
+    detector = separating(outputs.confidence.detector(name), outputs.evidence(scores))
+    confidence = replace(outputs.confidence, out_of_domain=detector)
+    changed: TrainedT = replace(
+        fitted,  # type: ignore[type-var]  # each is a dataclass
+        outputs=replace(outputs, confidence=confidence),
+        card=card_with_threshold(fitted.card, confidence, len(scores)),
+    )
+    return changed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,9 +23,9 @@ from bothways.evaluation.report import TextsRead
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from bothways.data import Example
     from bothways.evaluation.outcomes import Outcomes
     from bothways.evaluation.report import Report
-    from bothways.tasks.heads.targets import AnyExample
 
 PlacesT = TypeVar("PlacesT", covariant=True)
 
@@ -156,7 +156,7 @@ class ScoredRows:
     scores: tuple[Scores[object], ...]
     truth: Any
     inputs: tuple[object, ...] = ()
-    examples: tuple["AnyExample", ...] = ()
+    examples: "tuple[Example[object], ...]" = ()
     baseline: Mapping[str, BaselineScores] = field(default_factory=dict)
     shared: Shares = field(default_factory=dict)
 

@@ -35,9 +35,8 @@ from bothways.tasks.outputs import (
     outputs_type,
     score_blocks,
     score_rows,
-    scores_of_others,
 )
-from bothways.tasks.scores import ScoredRows, Shares, label_probabilities, texts_read, warn_of_cut
+from bothways.tasks.scores import ScoredRows, Shares, label_probabilities
 from bothways.tasks.spec import DataArguments, MeasuredData, PredictArguments, PredictOptions, TaskSpec, chosen
 
 if TYPE_CHECKING:
@@ -436,14 +435,3 @@ HeadTask: TypeAlias = Task[Any, Any, TrainedHead[Any]]
 
 AnyTask: TypeAlias = Task[Any, Any, Any]
 """A model of any task, an ensemble, or a model of several tasks."""
-
-
-def with_fitted_threshold(
-    task: Task[InputT, PredictionT, TrainedT], others: Source, show_progress: bool | None
-) -> TrainedT:
-    """Return a model with the out-of-domain threshold that best separates held-out rows from ``others``."""
-    from bothways.tasks.card import with_threshold
-
-    scores = scores_of_others(task.fitted, task.name, others, show_progress)
-    warn_of_cut(texts_read(each.read for each in scores))
-    return with_threshold(task.fitted, task.name, scores)

@@ -10,8 +10,8 @@ from bothways.tasks.classification.outputs import LabelOutputs
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.heads.targets import Classification, MultiLabelPrediction, Prediction, RegressionPrediction
 from bothways.tasks.opening import LabelArguments
-from bothways.tasks.outputs import TrainedHead
-from bothways.tasks.task import Task, with_fitted_threshold
+from bothways.tasks.outputs import TrainedHead, with_threshold
+from bothways.tasks.task import Task
 
 if TYPE_CHECKING:
     from bothways.data import Source
@@ -44,7 +44,7 @@ class TextClassifier(Task[str, LabelT, TrainedHead[LabelOutputs]], Generic[Label
         Warns:
             TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
         """
-        self._fitted = with_fitted_threshold(self, others, show_progress)
+        self._fitted = with_threshold(self.fitted, self.name, others, show_progress)
 
     if TYPE_CHECKING:  # the target with which a model is opened determines the type of its predictions
 
@@ -90,7 +90,7 @@ class PairClassifier(Task[tuple[str, str], LabelT, TrainedHead[LabelOutputs]], G
 
     def fit_threshold(self, others: "Source", *, show_progress: bool | None = None) -> None:
         """Set the out-of-domain threshold; see `TextClassifier.fit_threshold`."""
-        self._fitted = with_fitted_threshold(self, others, show_progress)
+        self._fitted = with_threshold(self.fitted, self.name, others, show_progress)
 
     if TYPE_CHECKING:  # the target with which a model is opened determines the type of its predictions
 

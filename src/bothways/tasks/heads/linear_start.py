@@ -33,7 +33,7 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import AnyOutputs, TrainedHead, outputs_type
 from bothways.tasks.scores import Scores
 from bothways.tasks.torch_backend import HeadModel, TorchBackend, head_config, opened_beside, stored_head
-from bothways.training.stages import TENSORS, Part, Tensors, kept
+from bothways.training.stages import ROWS, TENSORS, Part, Tensors, kept
 
 STRENGTH = 10.0
 """Inverse of the penalty on the weights, for hidden states of mean squared length 1 (scikit-learn's C)."""
@@ -92,20 +92,26 @@ def held_out_scores(
     targets: LabelLoss,
     start: LinearStart,
     folds_N: NDArray[np.int64],
-    bar: Progress | None = None,
+    identity: str = "",
 ) -> list[NDArray[np.float64]]:
-    """Return the scores (C) of each window, from a linear model fitted to the other folds; the head is not changed.
+    """Return the scores (C) of each window, from a linear model fitted to the other folds, as a stage of the training.
 
-    The number of windows must not exceed the maximum for fitting a linear model.
+    The head is not changed. The number of windows must not exceed the maximum for fitting a linear model. ``identity``
+    names everything besides weights, tokens and targets that determines the loss.
     """
-    data = _Rows.read(model, store, targets, start, bar)
-    folds_W = folds_N[data.inputs]
-    scores: list[NDArray[np.float64]] = [np.empty(0)] * len(folds_W)
-    for fold in np.unique(folds_W):
-        weight_CH, bias_C = data.part(folds_W != fold).fitted(start.strength)
-        for window in np.flatnonzero(folds_W == fold).tolist():
-            scores[window] = (data.rows[window][0].to(weight_CH.dtype) @ weight_CH.T + bias_C).double().numpy()
-    return scores
+
+    def compute(bar: Progress) -> list[NDArray[np.float64]]:
+        data = _Rows.read(model, store, targets, start, bar)
+        folds_W = folds_N[data.inputs]
+        scores: list[NDArray[np.float64]] = [np.empty(0)] * len(folds_W)
+        for fold in np.unique(folds_W):
+            weight_CH, bias_C = data.part(folds_W != fold).fitted(start.strength)
+            for window in np.flatnonzero(folds_W == fold).tolist():
+                scores[window] = (data.rows[window][0].to(weight_CH.dtype) @ weight_CH.T + bias_C).double().numpy()
+        return scores
+
+    settings = f"{store.digest} {targets.digest} {start} {identity}"
+    return kept("cross-validation of the linear model", ROWS, compute, model, settings, total=len(store.lengths))
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.torch_backend import HeadModel, TorchBackend, above_embedder, embeds_by_mean, reads_mean
+from bothways.tasks.torch_backend import TorchBackend, above_embedder, embeds_by_mean, reads_mean
 from bothways.training.forecast import Reads
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions, recorded_options, rows_in_update
@@ -386,15 +386,16 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     used = DataUsed(setup.columns, _facts_of(learner, stored), None, split=False)
     card = written_card(setup.backend.model, record, used, CardMetrics(None, FOLDS_UNMEASURED))
     card = {**card, **learner.card(), "notes": []}
-    unmeasured_head = TrainedHead(
-        setup.spec, initial.backend, learner.outputs, setup.columns, card, known=TrainingRows(data.known)
-    )
+    known = TrainingRows(data.known)
+    unmeasured_head = TrainedHead(setup.spec, initial.backend, learner.outputs, setup.columns, card, known=known)
     if record.interrupted or record.diverged is not None:
         return unmeasured_head
     trained = copy_weights(encoder)
     frozen, folds_N = initial.fallback(), folds(data.examples, seed, lambda each: normalised(each.text))
     weights = copy_weights(encoder)
-    linear_scores = stored.merged(learner.outputs, _linear_rows(setup, stored, frozen.head_model, folds_N))
+    loss, identity = learner.loss(stored), str(dict(learner.identity))
+    linear_rows = held_out_scores(frozen.head_model, stored.store, loss, setup.linear, folds_N, identity)
+    linear_scores = stored.merged(learner.outputs, linear_rows)
     try:
         scores = _scores_of_folds(setup, stored, folds_N, weights)
     except TrainingDiverged:
@@ -411,10 +412,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     more, issues = fitted.diagnostics(scores, truth, [], data.examples)
     notes = [*([KEPT_FROZEN] if keeps_frozen else []), *more]
     card |= {**fitted.card(), "validation": BY_FOLDS, **measured.card(CROSS_VALIDATED), "notes": notes}
-    saved, known = (
-        saved_baseline(None if keeps_frozen else measured, learner.constant(stored)),
-        TrainingRows(data.known),
-    )
+    saved = saved_baseline(None if keeps_frozen else measured, learner.constant(stored))
     return TrainedHead(setup.spec, backend, fitted.outputs, setup.columns, card, issues, baseline=saved, known=known)
 
 
@@ -443,18 +441,3 @@ def _scores_of_folds(
         found = held.merged(outputs, kept(name, ROWS, compute, encoder, settings))
         scores |= dict(zip(held_M.tolist(), found, strict=True))
     return [scores[number] for number in range(len(folds_N))]
-
-
-def _linear_rows(
-    setup: TrainingSetup, stored: StoredInputs, model: HeadModel, folds_N: NDArray[np.int64]
-) -> list[NDArray[np.float64]]:
-    """Return the scores of each window, from the linear model of the other folds."""
-    targets = setup.learner.loss(stored)
-    return kept(
-        "cross-validation of the linear model",
-        ROWS,
-        lambda bar: held_out_scores(model, stored.store, targets, setup.linear, folds_N, bar),
-        model,
-        f"{stored.store.digest} {targets.digest} {setup.linear} {dict(setup.learner.identity)}",
-        total=len(stored.store.lengths),
-    )
