@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from command_line import call, ok, rows, write_jsonl
 
-from bothways.cli.tables import bar, described, print_rows
+from bothways.cli.printing import bar, described, print_rows
 from bothways.retrieval import QueryEvidence, SemanticSearch, evidence_of
 
 MANY = {"label": 0, "probability": 0.91, "probabilities": {"0": 0.91, "1": 0.06, "2": 0.02, "3": 0.01}, "windows": 1}

@@ -24,10 +24,9 @@ from bothways.checkpoints.calls import (
     padded_weights,
 )
 from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint, warn_of_unread
-from bothways.checkpoints.layout import encoder_tensors, head_tensors, write_model
 from bothways.checkpoints.pickling import Whole, built_again, is_as_stored
 from bothways.checkpoints.schema import label_names, label_settings
-from bothways.checkpoints.sentence_transformers import tokenizer_of
+from bothways.checkpoints.sentence_transformers import encoder_tensors, head_tensors, tokenizer_of, write_model
 from bothways.choices import GoldenSource
 from bothways.devices import AUTO, inference_dtype, pick_device
 from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, ScoreHead

@@ -17,8 +17,7 @@ from bothways.audit.scanning import detectors_named
 from bothways.choices import AuditFormat, Format, SeverityName, Unlabelled
 from bothways.cli import inputs
 from bothways.cli import options as opt
-from bothways.cli.printing import FAILED, counted, note
-from bothways.cli.tables import on_terminal, print_rows
+from bothways.cli.printing import FAILED, counted, note, on_terminal, print_rows
 from bothways.data import Row, output_format, read_rows, write_rows
 from bothways.errors import InvalidInput
 from bothways.storage import new_file

@@ -14,8 +14,7 @@ from bothways import report as pages
 from bothways.choices import AttributionMethod
 from bothways.cli import inputs
 from bothways.cli import options as opt
-from bothways.cli.printing import note, one_line, print_json, print_table, rounded
-from bothways.cli.tables import bar, described
+from bothways.cli.printing import bar, described, note, one_line, print_json, print_table, rounded
 from bothways.data import read_rows
 from bothways.errors import NotFitted
 from bothways.progress import figure

@@ -15,15 +15,16 @@ from bothways.cli import options as opt
 from bothways.cli.printing import (
     counted,
     note,
+    on_terminal,
     prediction_table,
     print_json,
+    print_rows,
     print_table,
     printable,
     progress_beside,
     rounded,
     vector_writer,
 )
-from bothways.cli.tables import on_terminal, print_rows
 from bothways.data import Row, text_at, with_gaps, with_text, write_rows
 from bothways.errors import EmptyInput, UnknownModel, did_you_mean
 from bothways.progress import figure

@@ -18,9 +18,8 @@ from typing_extensions import override
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint
 from bothways.checkpoints.hub import LocatedModel
-from bothways.checkpoints.layout import head_tensors, write_model
 from bothways.checkpoints.pretrained import pretrained
-from bothways.checkpoints.sentence_transformers import embeds_mean
+from bothways.checkpoints.sentence_transformers import embeds_mean, head_tensors, write_model
 from bothways.choices import HeadName
 from bothways.encoder import Encoder, EncoderConfig, Pooler, ScoreHead
 from bothways.encoder.head_kinds import EachToken

@@ -15,8 +15,8 @@ from pathlib import Path
 from torch import Tensor
 
 from bothways.checkpoints.files import read_safetensors, write_tensors
-from bothways.checkpoints.layout import write_model
 from bothways.checkpoints.schema import HEAD_NAME, StoredHead, StoredTasks, damaged
+from bothways.checkpoints.sentence_transformers import write_model
 from bothways.choices import Merge
 from bothways.compose.multitask.data import USUAL_TASK
 from bothways.data.known_rows import TrainingRows
