@@ -5,12 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
+from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
 
 from bothways import data
-from bothways.checkpoints.exported import ExportedModel
 from bothways.checkpoints.schema import Extras, Stored, at_most
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput, NotFitted
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from bothways.checkpoints import Checkpoint
+    from bothways.checkpoints.exported import ExportedModel
     from bothways.choices import HeadName
     from bothways.data import WindowStore
 
@@ -87,7 +87,7 @@ class Backend(ABC):
     """An opened model: weights in torch (`tasks.torch_backend`), or an ONNX graph (`tasks.onnx_backend`).
 
     ``options`` are the task's own options of `from_pretrained` (its ``spec.open_options``). ``budget``, the tokens per
-    batch, is lowered when memory runs out. ``has_weights`` is False for an ONNX graph.
+    batch, is lowered when memory runs out.
     """
 
     reading: TextOptions
@@ -95,12 +95,15 @@ class Backend(ABC):
     files: Checkpoint | ExportedModel
     options: object = field(default=None, kw_only=True)
 
-    has_weights: ClassVar[bool] = True
-
     @property
     @abstractmethod
     def name(self) -> str:
         """The name that the caller gave."""
+
+    @property
+    def export(self) -> ExportedModel | None:
+        """The files of an ONNX export; None for a model with weights."""
+        return None
 
     @property
     @abstractmethod
@@ -148,14 +151,6 @@ class Backend(ABC):
                 f"bothways.open_trained, or call fit to train it for {task}."
             )
         return NotFitted(f"{self.name!r} has no trained {head} yet: call fit first.")
-
-
-def exported(backend: Backend) -> ExportedModel | None:
-    """Return the files of an ONNX export; None for a model with weights."""
-    match backend.files:
-        case ExportedModel() as files:
-            return files
-    return None
 
 
 def stored_windows(backend: Backend, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
-from bothways import data
-from bothways.data import Row, text_at
+from bothways.data import Row, as_batch, text_at
 from bothways.errors import InvalidInput, UnreadColumn, shown
 from bothways.text.characters import VISIBLE
 
@@ -225,7 +224,7 @@ def batch_of(columns: AnyColumns, value: object) -> tuple[list[Any], bool]:
     if columns.is_one(value):
         return [value], True
     many = "such tuples" if columns.one.startswith("a tuple") else "them"
-    listed, alone = data.as_batch(value, columns.one, many)
+    listed, alone = as_batch(value, columns.one, many)
     if alone:
         raise InvalidInput(f"expected {columns.one}, or a list of {many}, got {type(value).__name__}: {shown(value)}")
     return listed, False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -28,8 +28,6 @@ class OnnxBackend(Backend):
     files: ExportedModel
     graph: Graph
 
-    has_weights: ClassVar[bool] = False
-
     @classmethod
     def open(cls, located: LocatedModel, task: str, options: OpenOptions) -> OnnxBackend:
         """Open an exported model for a task; raise `InvalidInput` if the options ask for a GPU or another precision."""
@@ -47,6 +45,11 @@ class OnnxBackend(Backend):
     @override
     def name(self) -> str:
         return self.files.name
+
+    @property
+    @override
+    def export(self) -> ExportedModel:
+        return self.files
 
     @property
     @override

@@ -74,7 +74,7 @@ def open_backend(located: LocatedModel, task: str, options: OpenOptions) -> Back
 
 def with_weights(backend: Backend, verb: str) -> TorchBackend:
     """Return a backend with weights; for an ONNX export, raise `InvalidInput` that names ``verb``, such as "train"."""
-    if not backend.has_weights:
+    if backend.export is not None:
         raise no_weights(backend.name, verb)
     from bothways.tasks.torch_backend import TorchBackend
 

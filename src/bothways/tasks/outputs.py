@@ -356,7 +356,7 @@ def open_head(spec: TaskSpec, backend: Backend) -> TrainedHead | None:
     # The head of another task may have the same shape and mean something else.
     size = backend.score_count(kind.head) if ours or backend.trained_for is None else None
     if size is None:
-        if not backend.has_weights:
+        if backend.export is not None:
             raise backend.not_fitted(spec.name, kind.head_title)
         kind.check_untrained(backend)
         return None
@@ -391,7 +391,7 @@ class AnsweringTask:
     @property
     def runtime(self) -> str:
         """The package that computes."""
-        return "torch" if self.fitted.backend.has_weights else "onnxruntime"
+        return "torch" if self.fitted.backend.export is None else "onnxruntime"
 
     @property
     def held_out(self) -> tuple[object, ...]:
@@ -402,7 +402,7 @@ class AnsweringTask:
     def opened_from(self) -> Path | None:
         """The folder with these weights; None after a training, whose rows may include the inputs recorded there."""
         backend = self.fitted.backend
-        if self.source is not None or not backend.has_weights:
+        if self.source is not None or backend.export is not None:
             return self.source or backend.files.folder
         model = with_weights(backend, "save").model
         return None if model.trainings else model.folder

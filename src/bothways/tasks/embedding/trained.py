@@ -26,7 +26,7 @@ from bothways.evaluation.report import TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenBudget
 from bothways.lazy import imported
 from bothways.progress import progress
-from bothways.tasks.backend import Backend, exported
+from bothways.tasks.backend import Backend
 from bothways.tasks.columns import Card
 from bothways.tasks.embedding.outputs import (
     EmbeddingOutputs,
@@ -194,7 +194,7 @@ class TrainedEmbedder:
         """Return the scores of the embedder before the training; empty if it is not on this machine any more."""
         saved = self.baseline
         located = None if saved is None or saved.base is None else saved.base.located()
-        if saved is None or located is None or not self.backend.has_weights:
+        if saved is None or located is None or self.backend.export is not None:
             return {}
         beside: Backend = imported("bothways.tasks.torch_backend:opened_beside")(self.backend, located)
         opened = replace(open_embedder(EMBEDDING, beside), settings=self.settings)
@@ -217,8 +217,7 @@ class TrainedEmbedder:
     def _runner(self, budget: TokenBudget, *prompts: str) -> TextRunner:
         """Return a runner that computes one vector for each window of a text; ``prompts`` begin the texts."""
         prompt_ids = self._prompt_ids(*prompts)
-        export = exported(self.backend)
-        if export is not None:
+        if (export := self.backend.export) is not None:
             if export.rows.pooling != self.settings.pooling:
                 raise InvalidInput(
                     f"expected the pooling that {self.backend.name!r} was exported with, {export.rows.pooling!r}, got "
@@ -278,7 +277,7 @@ class TrainedEmbedder:
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the weights on disk or of the exported graph, which identifies the model."""
-        if (export := exported(self.backend)) is not None:
+        if (export := self.backend.export) is not None:
             return export.checksum
         model = with_weights(self.backend, "identify").model
         if model.trainings:
@@ -336,7 +335,7 @@ def open_embedder(spec: TaskSpec, backend: Backend) -> TrainedEmbedder:
 
     Explicit options override the checkpoint's settings, which override the defaults.
     """
-    if (export := exported(backend)) is not None and export.rows.head is not None:
+    if (export := backend.export) is not None and export.rows.head is not None:
         raise backend.not_fitted(spec.name, "embedder")
     settings = stored_settings(backend)
     stored = Stored.of(backend.files.extras if backend.trained_for == spec.name else {})
