@@ -320,7 +320,8 @@ def test_what_scores_nearly_as_high_as_the_answer_is_passed_over(search):
     assert len(expected) < 19
 
 
-def test_work_on_many_queries_shows_progress_and_can_be_told_not_to(search, pairs, capfd):
+def test_work_on_many_queries_shows_progress_and_can_be_told_not_to(search, pairs, capfd, monkeypatch):
+    monkeypatch.setattr("bothways.progress.FIRST_LINE_AFTER", 0)
     rerank, lists = Rerank(CrossEncoder(pairs), depth=2), read_candidates(ROWS)
     pair = ("w5", "w6 w21")
     for shown in (True, False):
@@ -329,7 +330,7 @@ def test_work_on_many_queries_shows_progress_and_can_be_told_not_to(search, pair
         evaluate_reranker(rerank.by, lists, resamples=2, show_progress=shown)
         said = capfd.readouterr().err
         for name in ("embedding", "reranking", "mining", "ranking"):
-            assert (f"{name} " in said) is shown
+            assert (f"{name}: " in said) is shown
 
 
 @pytest.mark.parametrize(

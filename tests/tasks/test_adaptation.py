@@ -236,7 +236,7 @@ def test_labels_are_refused(bare, texts):
 
 
 def test_a_new_head_that_learnt_nothing_is_not_kept(bare, monkeypatch):
-    def failing(*_):
+    def failing(*_, **__):
         raise InvalidInput("no")
 
     monkeypatch.setattr("bothways.training.stages.train", failing)
