@@ -204,7 +204,7 @@ def test_the_command_ranks_rows_with_a_model_and_without(tmp_path, monkeypatch, 
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     for named in ([], ["--model", str(tmp_path / "run")]):
-        output = tmp_path / "found.jsonl"
+        output = tmp_path / f"found {len(named)}.jsonl"
         command = ["audit-data", str(data), "--embedder", str(tmp_path / "run"), *named, "--output", str(output)]
         assert main([*command, "--quiet"]) in (0, None)
         found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]

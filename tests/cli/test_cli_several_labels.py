@@ -22,7 +22,6 @@ def test_a_training_says_its_thresholds(several):
     run, summary = several
     stored = saved_of(run)["thresholds"]
     assert summary.get("thresholds", [summary.get("threshold")] * 3) == stored
-    assert "threshold" in summary["validation"]
 
 
 def test_a_threshold_is_given_to_a_prediction(several, tmp_path):

@@ -9,6 +9,7 @@ from huggingface_hub import ModelCard
 
 import bothways
 from bothways import Ensemble, MultiTask, TaskData, TextClassifier, open_trained
+from bothways.progress import figure
 from bothways.tasks import readme
 from bothways.tasks.registry import SPECS, task_class
 from contract_cases import as_embedder, rows
@@ -49,7 +50,9 @@ def test_a_saved_model_has_a_card_whose_code_runs(name, hub, tmp_path, monkeypat
         for metric, value in (part["metrics"] or {}).items():
             if f"{metric}_low" in part["metrics"]:
                 low, high = part["metrics"][f"{metric}_low"], part["metrics"][f"{metric}_high"]
-                assert f"| {metric.replace('_', ' ')} | {value:.4f} | {low:.4f} to {high:.4f} |" in card.text
+                assert (
+                    f"| {metric.replace('_', ' ')} | {figure(value)} | {figure(low)} to {figure(high)} |" in card.text
+                )
         assert all(limit in card.text for limit in part["limits"])
         sums = [value for rows in part["data"].values() for value in rows.values() if isinstance(value, str)]
         assert sums

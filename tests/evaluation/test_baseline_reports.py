@@ -42,9 +42,10 @@ def test_the_better_one_is_named_and_first_if_it_is_the_baseline(model, baseline
     assert html.count("On these rows") == 1
     page = evaluation_page("m", {"": Evaluated(report, {})})
     titles = [section.title for section in page.sections]
-    assert titles[:2] == ["Metrics", "Baseline"]
-    said = [verdict in str(blocks) for blocks in (page.sections[0].blocks[0], page.sections[1].blocks[0])]
-    assert said == [better == "baseline", better != "baseline"]
+    assert titles[:3] == ["Result", "Metrics", "Baseline"]
+    how = {"model": "better than its baseline", "baseline": "worse than its baseline", None: "the same as its baseline"}
+    assert how[better] in str(page.sections[0].blocks[0])
+    assert verdict in str(page.sections[2].blocks[0])
 
 
 def test_the_lower_error_is_better():

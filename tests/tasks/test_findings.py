@@ -258,7 +258,8 @@ def test_a_start_that_is_kept_is_noted(base):
     classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
     record = classifier.fit(rows(60), validation=rows(60), **{**QUICK, "learning_rate": 1.0, "epochs": 1})
     assert record.kept_epoch == 0
-    assert "Fine-tuning did not do better than the linear model of frozen hidden states" in classifier.card["notes"][0]
+    kept = "Fine-tuning did not do better than the linear model of frozen hidden states"
+    assert any(note.startswith(kept) for note in classifier.card["notes"])
 
 
 def test_an_embedder_that_is_better_untrained_is_kept_and_says_so(base):
@@ -275,7 +276,8 @@ def test_an_embedder_that_is_better_untrained_is_kept_and_says_so(base):
     assert spearman[0] == pytest.approx(1.0)
     assert max(spearman[1:]) < 0.9
     assert record.kept_epoch == 0
-    assert embedder.card["notes"][0].startswith("Fine-tuning did not do better than the embedder before the training")
+    kept = "Fine-tuning did not do better than the embedder before the training"
+    assert any(note.startswith(kept) for note in embedder.card["notes"])
 
 
 @pytest.mark.parametrize("target", ["multi", "regression"])
