@@ -35,7 +35,7 @@ _OF = {
     "triples": "`query`, `passage`, `answer`, and `answer_relevance`: 1 if the answer responds to the query",
     "a": "answers of the system a",
     "b": "answers of the system b",
-    "gold": "labels of a third of the answers of both systems",
+    "gold": "labels of half of the answers of both systems",
     "gold_a": "those of the system a",
     "texts": "raw text: paragraphs with an empty line between",
 }
@@ -52,13 +52,13 @@ class Fact:
     Attributes:
         tokens: Its words, with punctuation as words of its own.
         tags: A BIO tag for each word.
-        questions: Questions that it answers, each with the name that is the answer.
+        questions: Questions that it answers, each with the name that is the answer, and with an answer in a sentence.
     """
 
     text: str
     tokens: list[str]
     tags: list[str]
-    questions: list[tuple[str, str]]
+    questions: list[tuple[str, str, str]]
 
 
 def write_examples(folder: Path, *, overwrite: bool = False) -> dict[str, int]:
@@ -208,7 +208,10 @@ def _facts(split: str, count: int) -> Iterator[Fact]:
                 parts = [word]
                 tags.append("O")
             tokens += parts
-        questions = [(question, filled[kind]) for question, kind in sentence["questions"]]
+        questions = [
+            (question.format(**filled), filled[kind], content["answers"][kind].format(filled[kind]))
+            for question, kind in sentence["questions"]
+        ]
         yield Fact(sentence["text"].format(**filled), tokens, tags, questions)
 
 
@@ -220,7 +223,7 @@ def _questions(facts: list[Fact]) -> Iterator[Row]:
     """Yield a question for each sentence; every fifth is about the sentence before, and has no answer."""
     asked = [fact for fact in facts if fact.questions]
     for place, fact in enumerate(asked):
-        question, answer = fact.questions[place // 16 % 2]
+        question, answer, _ = fact.questions[place // 16 % 2]
         answers = [{"text": answer, "start": fact.text.index(answer)}]
         if place % 5 == 4:
             question, answers = asked[place - 1].questions[0][0], []
@@ -235,7 +238,7 @@ def _judging_rows(train: list[Fact], test: list[Fact]) -> dict[str, list[Row]]:
     gold = [
         {"id": row["id"], "system": name, "answer_relevance": row["answer_relevance"]}
         for name, rows in judged.items()
-        for row in rows[::3]
+        for row in rows[::2]
     ]
     return {
         "triples.jsonl": list(_answers(train, 0.5, chance)),
@@ -244,21 +247,20 @@ def _judging_rows(train: list[Fact], test: list[Fact]) -> dict[str, list[Row]]:
             for name, rows in judged.items()
         },
         "gold.jsonl": gold,
-        "gold_a.jsonl": [{key: row[key] for key in ("id", "answer_relevance")} for row in judged["a"][::3]],
+        "gold_a.jsonl": [{key: row[key] for key in ("id", "answer_relevance")} for row in judged["a"][::2]],
     }
 
 
 def _answers(facts: list[Fact], right: float, chance: random.Random) -> Iterator[Row]:
     """Yield a row for each question; the answer is relevant with probability ``right``, else of another question."""
-    asked = [(fact, *each) for fact in facts for each in fact.questions]
-    for place, (fact, question, answer) in enumerate(asked):
+    asked = {fact.questions[place][0]: (fact, place) for fact in facts for place in range(len(fact.questions))}
+    for number, (fact, place) in enumerate(asked.values()):
         is_right = chance.random() < right
-        given = answer if is_right else next(other for asks, other in fact.questions if asks != question)
         yield {
-            "id": f"q{place}",
-            "query": question,
+            "id": f"q{number}",
+            "query": fact.questions[place][0],
             "passage": fact.text,
-            "answer": f"{given}.",
+            "answer": fact.questions[place if is_right else 1 - place][2],
             "answer_relevance": int(is_right),
         }
 
