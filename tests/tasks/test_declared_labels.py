@@ -6,6 +6,7 @@ from copy import copy
 import datasets
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 import torch
@@ -212,7 +213,8 @@ def test_categories_keep_their_order(base, tmp_path):
     several = as_dataset([[number] for number in numbers], datasets.List(datasets.ClassLabel(names=ORDER)))
     listed = as_dataset(numbers, datasets.ClassLabel(names=ORDER))
     of_columns = [labelled_rows(TEXTS, labels) for labels in (frame["label"], table["label"], listed["label"])]
-    sources = [frame, table, tmp_path / "rows.parquet", listed, several, *of_columns]
+    enum = pl.DataFrame({"text": TEXTS, "label": pl.Series(ORDERED.tolist(), dtype=pl.Enum(ORDER))})
+    sources = [frame, table, tmp_path / "rows.parquet", listed, several, enum, *of_columns]
     for source in sources:
         assert list(category_names(source, "label")) == ORDER
         assert category_names(source, "text") == ()
@@ -220,6 +222,7 @@ def test_categories_keep_their_order(base, tmp_path):
         model = opened(base, target=target)
         model.fit(source, validation=source, **QUICK)
         assert model.labels == ("low", "mid", "high")  # the categories that occur
+    assert category_names(enum.cast({"label": pl.Categorical}), "label") == ()  # those of polars have no order
     model = opened(base)
     model.fit(TEXTS, frame["label"], validation=(TEXTS, frame["label"]), **QUICK)
     assert model.labels == ("low", "mid", "high")

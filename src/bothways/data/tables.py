@@ -74,7 +74,7 @@ class LabelledRows(list[Row]):
 def categories_of(source: object, column: str) -> tuple[object, ...]:
     """Return the categories of a column in their order, also those that do not occur; empty if it has none.
 
-    They are those of a ``ClassLabel``, also in lists, of a Categorical or an Enum of pandas and polars, and of a
+    They are those of a ``ClassLabel``, also in lists, of a Categorical of pandas or an Enum of polars, and of a
     dictionary of Arrow.
     """
     if isinstance(source, LabelledRows):
@@ -209,9 +209,8 @@ _COLUMNS_OF: Mapping[str, Callable[[Any, str], object]] = {
 }
 _CATEGORIES: Mapping[str, Callable[[Any], Iterable[object]]] = {
     "pandas.Series": lambda series: series.cat.categories.tolist() if _kind(series.dtype) == "CategoricalDtype" else (),
-    "polars.Series": lambda series: (
-        series.cat.get_categories().to_list() if _kind(series.dtype) in ("Categorical", "Enum") else ()
-    ),
+    # A Categorical of polars has no order of its own.
+    "polars.Series": lambda series: series.dtype.categories.to_list() if _kind(series.dtype) == "Enum" else (),
     "pyarrow.ChunkedArray": lambda array: next(map(_categories, array.unify_dictionaries().chunks), ()),
     "pyarrow.DictionaryArray": lambda array: array.dictionary.to_pylist(),
     "datasets.Column": lambda column: _categories(column.features),
