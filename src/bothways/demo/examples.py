@@ -19,7 +19,7 @@ _OF = {
     "news": "news texts; `label` is the category",
     "sentiment": "the same texts; `label` is the sentiment",
     "urgent": "the same texts; the label `urgent` is rare",
-    "long": "pages of twelve texts of one category",
+    "long": "pages of sixteen texts of one category",
     "pairs": "`text_a`, `text_b` and a `score` from 0 to 5: how much of the second comes from the first",
     "endings": "the beginning of a text as `context`, three `choices`, and the place of the right one as `label`",
     "eight_of_each": "eight texts of each category",
@@ -41,7 +41,7 @@ _OF = {
 }
 _SEED = 1
 _EIGHT = 8
-_PAGE = 12  # texts
+_PAGE = 16  # texts
 _TEST_NAMES = 8  # of each kind, which occur in no training row
 
 
@@ -104,7 +104,7 @@ def example_rows() -> dict[str, list[Row]]:
         "others.csv": [{"text": fact.text} for fact in test],
         **_search_rows(news),
         "names.train.jsonl": [_tagged(fact) for fact in train],
-        "names.test.jsonl": [_tagged(fact) for fact in test],
+        "names.test.jsonl": [_tagged(fact) for fact in test if fact.questions],  # the others are in the training data
         "questions.train.jsonl": list(_questions(train)),
         "questions.test.jsonl": list(_questions(test)),
         **_judging_rows(train, test),
@@ -130,7 +130,7 @@ def _eight_of_each(rows: list[Row]) -> list[Row]:
 
 
 def _long(rows: list[Row]) -> Iterator[Row]:
-    """Yield pages of twelve texts, of which the label is that of all."""
+    """Yield pages of sixteen texts, of which the label is that of all."""
     for category in sorted({row["category"] for row in rows}):
         texts = [row["text"] for row in rows if row["category"] == category]
         for start in range(0, len(texts) - _PAGE + 1, _PAGE // 2):
