@@ -80,7 +80,7 @@ def test_what_is_kept_at_the_end_was_kept_when_it_was_validated(first, scores):
         (
             (0.6, 0.5, 0.62, 0.61),
             1.0,
-            "its validation score is 0.6000, and no later epoch reached 0.6500",
+            "its validation score is 0.6000, and no later epoch is better by 0.0500",
         ),
         ((0.6, 0.5, 0.62, 0.64), 0.0, "the best validation score, 0.6400"),
         ((0.6, 0.5, 0.64, 0.64), 0.0, "the best validation score, 0.6400"),

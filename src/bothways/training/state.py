@@ -129,8 +129,10 @@ class TrainingRecord:
         if kept is None or highest is None:
             return ""
         if kept.epoch == 0:
-            least = figure(kept.score - kept.standard_error)
-            return f"its validation score is {figure(kept.score)}, and no later epoch reached {least}"
+            reason = f"its validation score is {figure(kept.score)}, and no later epoch"
+            if kept.standard_error < 0:
+                return f"{reason} is better by {figure(-kept.standard_error)}"
+            return f"{reason} reached {figure(kept.score - kept.standard_error)}"
         if kept.score == highest.score:
             return f"the best validation score, {figure(kept.score)}"
         best = f"{figure(highest.score)} in epoch {highest.epoch}"
