@@ -202,7 +202,7 @@ def test_embed_and_search_equal_sentence_transformers(made, files, tmp_path, sim
     folder = with_modules(shutil.copytree(files / "tiny", tmp_path / "model"), settings, *kinds)
     model = theirs.SentenceTransformer(str(folder), device="cpu")
     for words, options in (([], {}), (["--prompt-name", "query"], {"prompt_name": "query"})):
-        ok(*embed_words(made, folder, tmp_path / "v.npy"), *words)
+        ok(*embed_words(made, folder, tmp_path / "v.npy"), *words, "--overwrite")
         np.testing.assert_allclose(np.load(tmp_path / "v.npy"), model.encode(TEXTS, **options), rtol=1e-4, atol=1e-5)
     ok(*build_words(made, folder, tmp_path / "index"))
     hits = ok("search", "query", tmp_path / "index", "w7", "--mode", "dense", "--json").json()

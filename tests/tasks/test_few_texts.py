@@ -224,7 +224,7 @@ def test_long_texts_take_fewer_updates_but_three_passes(base, monkeypatch):
     many = [{"text": f"w{5 + at % 50} w{6 + at % 49}", "label": str(at % 2)} for at in range(200)]  # 25 updates a pass
     in_update = QUIET["batch_size"] * 4  # two words and two special tokens
     for tokens, updates in ((1_000 * in_update, 150), (110 * in_update, 125), (in_update, 75)):
-        monkeypatch.setattr(head_training, "_MIN_TOKENS", tokens)
+        monkeypatch.setattr(head_training, "MIN_TOKENS", tokens)
         assert opened(base).fit(many, validation=many[:4], **QUIET).updates == updates  # whole passes
 
 
