@@ -18,6 +18,7 @@ from bothways.cli.options import (
     spelled,
     usage_error,
 )
+from bothways.data.columns import texts_in
 from bothways.storage import check_file_writable
 from bothways.tasks.columns import RawTextColumns, column_names, typed_texts
 from bothways.tasks.embedding.spec import LabelledTexts, PlainTexts, RowColumns
@@ -121,18 +122,7 @@ def input_texts(rows: "Iterable[Row]", given: tuple[str, ...] | None, columns: "
     if given or columns is None or isinstance(columns, RowColumns):
         yield from texts_of(rows, text_columns(given, columns))
     else:
-        yield from (_joined(columns.read(row)) for row in rows)
-
-
-def _joined(value: object) -> str:
-    """Return the texts of an input, joined by spaces."""
-    match value:
-        case object(text=str(text)):  # words
-            return text
-        case tuple() | list():
-            return " ".join(map(_joined, value))
-        case _:
-            return str(value)
+        yield from (" ".join(texts_in(columns.read(row))) for row in rows)
 
 
 def labelled_source(data: str, file: FileOptions) -> "Source":

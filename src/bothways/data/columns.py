@@ -259,6 +259,18 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
     return tokenizing.Words.of_text(text_at(row, text))
 
 
+def texts_in(value: object) -> Iterator[str]:
+    """Yield the texts of an input: a text, words, or a tuple or list of inputs."""
+    match value:
+        case tokenizing.Words(text=text):
+            yield text
+        case tuple() | list():
+            for part in value:
+                yield from texts_in(part)
+        case _:
+            yield str(value)
+
+
 def list_at(row: Row, column: str, instead: str, parameter: str = "") -> object:
     """Return the value of a column, parsed if it is a string that looks like a list; see `written_list`."""
     value = value_at(row, column, parameter)

@@ -8,7 +8,7 @@ Shapes: N known rows, M rows to look for.
 """
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bothways import text as tokenizing
 from bothways.choices import Shared
+from bothways.data.columns import texts_in
 from bothways.data.label_rows import LabelledRow
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.reading import read_bytes
@@ -31,7 +32,7 @@ MOST_KNOWN = 1_000_000
 """Maximum checksums in the file, 8 MB. Of more rows, those with the smallest checksums are kept: a random sample."""
 
 UNCHECKED, NEW, ALIKE, OTHER_LABEL = -1, 0, 1, 2
-"""What is known of a row: outside of the sample, not known, known with this label or without one, with another."""
+"""Codes of `KnownRows.find`: a row outside of the sample, not known, known with this label or none, or with another."""
 
 _MARK = b"BWROWS1\n"
 _ALL = 2**48 - 1
@@ -52,18 +53,7 @@ def normalised(value: object) -> str:
     >>> normalised(("Cafe\u0301  au lait ", "x")) == normalised(("CAFÉ au\nlait", "X"))
     True
     """
-    return "\x1f".join(" ".join(_folded(part).split()) for part in _texts(value))
-
-
-def _texts(value: object) -> Iterator[str]:
-    match value:
-        case tokenizing.Words(text=text):
-            yield text
-        case tuple() | list():
-            for part in value:
-                yield from _texts(part)
-        case _:
-            yield str(value)
+    return "\x1f".join(" ".join(_folded(part).split()) for part in texts_in(value))
 
 
 def _folded(text: str) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bothways.data.columns import texts_in
 from bothways.evaluation.metrics.question_answering import score_answer
 from bothways.report.page import TextItem
 from bothways.tasks.heads.targets import AnyExample
-from bothways.text import Words
 
 MOST_SHOWN = 10
 
@@ -48,7 +48,7 @@ def wrong_predictions(predictions: Sequence[Mapping[str, object]], examples: Seq
 
 
 def _mistakes(prediction: Mapping[str, object], example: AnyExample) -> Iterator[Mistake]:
-    text = _shown(example.text)
+    text = "\n".join(texts_in(example.text))
     match prediction:
         case {"label": found}:
             label, predicted = str(example.label), str(found)
@@ -84,15 +84,3 @@ def _mistakes(prediction: Mapping[str, object], example: AnyExample) -> Iterator
 
 def _listed(names: Sequence[object], nothing: str = "none") -> str:
     return ", ".join(map(str, names)) or nothing
-
-
-def _shown(given: object) -> str:
-    """Return an input as text: a pair, a question or a context with choices on lines of their own."""
-    match given:
-        case Words(text=text):
-            return text
-        case str():
-            return given
-        case tuple() | list():
-            return "\n".join(map(_shown, given))
-    return str(given)

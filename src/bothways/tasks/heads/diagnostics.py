@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Example
+from bothways.data.columns import texts_in
 from bothways.data.known_rows import normalised
 from bothways.data.label_rows import DECIMAL
 from bothways.evaluation.calibration import Calibration
@@ -47,12 +48,7 @@ class LabelIssue:
     probability: float
 
     def __str__(self) -> str:
-        match self.text:
-            case str(text):
-                pass
-            case texts:
-                text = " | ".join(texts)
-        shown = shorten(text, _WIDTH, placeholder=" ...")
+        shown = shorten(" | ".join(texts_in(self.text)), _WIDTH, placeholder=" ...")
         return f"{self.where}: {self.label!r}, but {self.predicted!r} with {figure(self.probability, 3)}: {shown}"
 
 
