@@ -23,7 +23,6 @@ from bothways import sklearn
 from bothways.errors import InvalidInput, MissingDependency
 from classifier_cases import rows
 from pair_cases import pairs, scored
-from tiny_models import write_checkpoint
 
 TEXTS = [row["text"] for row in rows(30)]
 NAMES = [row["label"] for row in rows(30)]
@@ -37,10 +36,8 @@ KINDS += [sklearn.SentenceEmbedder]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("estimators") / "base"
-    write_checkpoint(folder)
-    return folder
+def model(tiny_bert):
+    return tiny_bert
 
 
 @pytest.fixture(scope="module")

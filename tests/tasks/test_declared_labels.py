@@ -17,7 +17,6 @@ from bothways.data import label_set, labelled_rows, read_examples
 from bothways.data.labels import declared
 from bothways.data.sources import category_names
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from tiny_models import write_checkpoint
 
 NAMES = ("sun", "rain", "air")
 TEXTS = [f"w{5 + number % 3} w20" for number in range(12)]
@@ -26,15 +25,8 @@ QUICK = {"epochs": 1, "batch_size": 12}
 BITS = pd.DataFrame(VECTORS, columns=NAMES)
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("declared") / "base"
-    write_checkpoint(folder)
-    return folder
-
-
-def opened(base, kind=TextClassifier, **options):
-    return kind.from_pretrained(base, device="cpu", **options)
+def opened(tiny_bert, kind=TextClassifier, **options):
+    return kind.from_pretrained(tiny_bert, device="cpu", **options)
 
 
 def rows(labels):
@@ -42,8 +34,8 @@ def rows(labels):
 
 
 @pytest.fixture(scope="module")
-def trained(base):
-    model = opened(base, target="multi", labels=NAMES)
+def trained(tiny_bert):
+    model = opened(tiny_bert, target="multi", labels=NAMES)
     model.fit(rows(VECTORS), validation=rows(VECTORS), **QUICK)
     return model
 
@@ -103,7 +95,7 @@ def test_vectors_of_two_labels_are_refused_or_read(labels):
     assert [each.label for each in found] == [("a",), ("b",)]
 
 
-def test_a_model_of_vectors_keeps_their_order(base, trained, tmp_path):
+def test_a_model_of_vectors_keeps_their_order(tiny_bert, trained, tmp_path):
     assert trained.labels == NAMES
     by_name = [[name for name, bit in zip(NAMES, vector, strict=True) if bit] for vector in VECTORS]
     trained.save(tmp_path / "saved")
@@ -115,7 +107,7 @@ def test_a_model_of_vectors_keeps_their_order(base, trained, tmp_path):
     turned = opened(tmp_path / "saved", labels=NAMES[::-1])
     assert turned.labels == NAMES
     assert turned.evaluate(rows([each[::-1] for each in VECTORS]), resamples=5).to_dict() == report
-    both = MultiTask.from_pretrained(base, device="cpu")
+    both = MultiTask.from_pretrained(tiny_bert, device="cpu")
     several = TaskData(rows(VECTORS), rows(VECTORS), target="multi", labels="sun,rain,air")
     both.fit({"a": several, "b": several}, **QUICK)
     assert both.part("a").labels == NAMES
@@ -136,9 +128,9 @@ def test_other_labels_in_a_further_training_end_the_order_of_vectors(trained, tm
 
 
 @pytest.mark.parametrize("form", [list, tuple, str, np.array, lambda vector: str(np.array(vector))])
-def test_one_label_may_be_a_one_hot_vector(base, tmp_path, form):
+def test_one_label_may_be_a_one_hot_vector(tiny_bert, tmp_path, form):
     vectors = [form([int(number % 3 == place) for place in range(3)]) for number in range(12)]
-    model = opened(base, labels=NAMES)
+    model = opened(tiny_bert, labels=NAMES)
     model.fit(TEXTS, vectors, validation=rows(vectors), **QUICK)
     assert model.labels == NAMES
     model.save(tmp_path / "saved")
@@ -149,19 +141,19 @@ def test_one_label_may_be_a_one_hot_vector(base, tmp_path, form):
         model.evaluate(rows([*vectors[:2], form([1, 0, 1]), *vectors[3:]]))
 
 
-def test_one_hot_vectors_without_names_are_refused(base):
+def test_one_hot_vectors_without_names_are_refused(tiny_bert):
     with pytest.raises(
         InvalidInput, match=r"need the target 'multi', and one-hot vectors labels=\[\.\.\.\] \(--labels a,b,c\)"
     ):
-        opened(base).fit(rows([[1, 0, 0], [0, 1, 0]] * 6), **QUICK)
+        opened(tiny_bert).fit(rows([[1, 0, 0], [0, 1, 0]] * 6), **QUICK)
     with pytest.raises(InvalidInput, match="labels name classes, but this model predicts a number"):
-        opened(base, labels="a,b").fit(rows(range(12)), target="regression", **QUICK)
+        opened(tiny_bert, labels="a,b").fit(rows(range(12)), target="regression", **QUICK)
 
 
 @pytest.mark.parametrize("labels", [np.array(VECTORS), torch.tensor(VECTORS), BITS, BITS.astype(bool)])
-def test_labels_are_an_array_or_a_table_of_vectors(base, trained, labels):
+def test_labels_are_an_array_or_a_table_of_vectors(tiny_bert, trained, labels):
     named = {} if isinstance(labels, pd.DataFrame) else {"labels": NAMES}
-    model = opened(base, target="multi", **named)
+    model = opened(tiny_bert, target="multi", **named)
     model.fit(TEXTS, labels, validation=(TEXTS, labels), **QUICK)
     assert model.labels == NAMES
     assert model.predict_proba(TEXTS).tolist() == trained.predict_proba(TEXTS).tolist()
@@ -173,25 +165,34 @@ def test_a_table_of_other_columns_is_refused():
         labelled_rows(["w5", "w6"], table)
 
 
-def test_declared_labels_are_the_only_ones(base, tmp_path, capsys):
+def test_declared_labels_are_the_only_ones(tiny_bert, tmp_path, capsys):
     data = [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate(TEXTS)]
-    model = opened(base, labels=["b", "c", "a"])
+    model = opened(tiny_bert, labels=["b", "c", "a"])
     model.fit(data, validation=data, **QUICK)
     assert model.labels == ("b", "c", "a")
     assert model.predict_proba(TEXTS).shape == (12, 3)
     data[4]["label"] = "d"
     for given in ({}, {"validation": data}):
         with pytest.raises(InvalidInput, match=r"row 5 .* is labelled 'd'.* It knows 'b', 'c', 'a'"):
-            opened(base, labels="b,c,a").fit(data[:4] if given else data, **given, **QUICK)
+            opened(tiny_bert, labels="b,c,a").fit(data[:4] if given else data, **given, **QUICK)
     with pytest.raises(InvalidInput, match="got 'a' twice"):
-        opened(base, labels="a,a").fit(data, **QUICK)
+        opened(tiny_bert, labels="a,a").fit(data, **QUICK)
     with pytest.raises(InvalidInput, match="target 'regression' predicts a number"):
-        opened(base, labels="a,b", target="regression")
-    numbers = opened(base, labels=[2, 1], kind=PairClassifier)
+        opened(tiny_bert, labels="a,b", target="regression")
+    numbers = opened(tiny_bert, labels=[2, 1], kind=PairClassifier)
     numbers.fit([{"text_a": text, "text_b": "w9", "label": 1 + at % 2} for at, text in enumerate(TEXTS)], **QUICK)
     assert numbers.labels == (2, 1)
     (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in data))
-    words = ("train", "classification", "--model", str(base), "--train", str(tmp_path / "rows.csv"), "--device", "cpu")
+    words = (
+        "train",
+        "classification",
+        "--model",
+        str(tiny_bert),
+        "--train",
+        str(tmp_path / "rows.csv"),
+        "--device",
+        "cpu",
+    )
     assert main([*words, "--output", str(tmp_path / "run"), "--labels", "b,c,a"]) == 1
     assert "line 6 of" in (said := capsys.readouterr().err)
     assert "is labelled 'd'" in said
@@ -206,7 +207,7 @@ def as_dataset(column, feature):
     return datasets.Dataset.from_dict({"text": TEXTS, "label": column}, features=features)
 
 
-def test_categories_keep_their_order(base, tmp_path):
+def test_categories_keep_their_order(tiny_bert, tmp_path):
     frame = pd.DataFrame({"text": TEXTS, "label": ORDERED})
     frame.to_parquet(tmp_path / "rows.parquet")
     table, numbers = pa.Table.from_pandas(frame), [2, 0, 1] * 4
@@ -219,16 +220,16 @@ def test_categories_keep_their_order(base, tmp_path):
         assert list(category_names(source, "label")) == ORDER
         assert category_names(source, "text") == ()
     for source, target in ((frame, "single"), (tmp_path / "rows.parquet", "single"), (several, "multi")):
-        model = opened(base, target=target)
+        model = opened(tiny_bert, target=target)
         model.fit(source, validation=source, **QUICK)
         assert model.labels == ("low", "mid", "high")  # the categories that occur
     assert category_names(enum.cast({"label": pl.Categorical}), "label") == ()  # those of polars have no order
-    model = opened(base)
+    model = opened(tiny_bert)
     model.fit(TEXTS, frame["label"], validation=(TEXTS, frame["label"]), **QUICK)
     assert model.labels == ("low", "mid", "high")
 
 
-def test_tags_of_class_labels_keep_their_order(base):
+def test_tags_of_class_labels_keep_their_order(tiny_bert):
     features = {
         "tokens": datasets.List(datasets.Value("string")),
         "tags": datasets.List(datasets.ClassLabel(names=["X", "O", "N"])),
@@ -236,7 +237,7 @@ def test_tags_of_class_labels_keep_their_order(base):
     data = datasets.Dataset.from_dict(
         {"tokens": [each.split() for each in TEXTS], "tags": [[0, 2]] * 12}, features=datasets.Features(features)
     )
-    tagger = opened(base, kind=TextTagger)
+    tagger = opened(tiny_bert, kind=TextTagger)
     tagger.fit(data, validation=data, scheme="plain", **QUICK)
     assert tagger.labels == ("X", "N")
 

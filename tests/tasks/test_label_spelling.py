@@ -12,7 +12,6 @@ from bothways.data.label_rows import look, near_label, normalised, one_spelling,
 from bothways.errors import InvalidInput, LabelsAmbiguous
 from bothways.tasks.embedding.outputs import read_embedding_rows
 from bothways.tasks.embedding.spec import LabelledTexts
-from tiny_models import write_checkpoint
 
 NFC, NFD = "caf\u00e9", "cafe\u0301"
 ALIKE = ["sport", "sport ", " sport", "SPORT", "sport\u00a0", "spo\u200brt", "\uff33port", "sport\u3000", "\ufeffsport"]
@@ -21,15 +20,8 @@ LABELS = [(NFC, "sport")[number % 2] for number in range(10)] + [NFD, "Sport "]
 QUICK = {"epochs": 1, "batch_size": 12}
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("spelling") / "base"
-    write_checkpoint(folder)
-    return folder
-
-
-def opened(base, kind=TextClassifier, **options):
-    return kind.from_pretrained(base, device="cpu", **options)
+def opened(tiny_bert, kind=TextClassifier, **options):
+    return kind.from_pretrained(tiny_bert, device="cpu", **options)
 
 
 def rows(labels=LABELS, several=False):
@@ -83,28 +75,31 @@ SAID = (
 )
 
 
-def test_labels_that_look_alike_are_noted_in_every_task(base):
+def test_labels_that_look_alike_are_noted_in_every_task(tiny_bert):
     pairs = [{"text_a": row["text"], "text_b": "w9", "label": row["label"]} for row in rows()]
     both = {"a": TaskData(rows(), rows()), "b": TaggingData(tagged(), tagged())}
     for model, data in (
-        (opened(base), rows()),
-        (opened(base, target="multi"), rows(several=True)),
-        (opened(base, PairClassifier), pairs),
+        (opened(tiny_bert), rows()),
+        (opened(tiny_bert, target="multi"), rows(several=True)),
+        (opened(tiny_bert, PairClassifier), pairs),
     ):
         assert noted(lambda model=model, data=data: model.fit(data, validation=data, **QUICK)) == [
             f"{SAID} Write each in one way, or take them as one: normalise_labels=True (--normalise-labels)."
         ]
-    (said,) = noted(lambda: opened(base, TextTagger).fit(tagged(), validation=tagged(), **QUICK))
+    (said,) = noted(lambda: opened(tiny_bert, TextTagger).fit(tagged(), validation=tagged(), **QUICK))
     assert "labels in 'tags' look alike" in said
     assert f"'B-{NFC}' (NFD) (1)" in said
-    assert len(noted(lambda: opened(base, MultiTask).fit(both, **QUICK))) == 2
+    assert len(noted(lambda: opened(tiny_bert, MultiTask).fit(both, **QUICK))) == 2
     (said,) = noted(lambda: read_embedding_rows(rows(), LabelledTexts()))
     assert said.startswith(f"{SAID} Write each in one way.")
-    assert noted(lambda: opened(base).fit(rows([NFC, "sport"] * 6), validation=rows([NFC, "sport"] * 6), **QUICK)) == []
+    assert (
+        noted(lambda: opened(tiny_bert).fit(rows([NFC, "sport"] * 6), validation=rows([NFC, "sport"] * 6), **QUICK))
+        == []
+    )
 
 
-def test_unknown_labels_that_look_like_known_ones_say_what_differs(base):
-    model = opened(base)
+def test_unknown_labels_that_look_like_known_ones_say_what_differs(tiny_bert):
+    model = opened(tiny_bert)
     model.fit(rows([NFC, "sport"] * 6), validation=rows([NFC, "sport"] * 6), **QUICK)
     with pytest.raises(
         InvalidInput, match=rf"labelled '{NFC}' \(NFD\).* knows '{NFC}' \(NFC\), 'sport'\. It looks like"
@@ -117,8 +112,8 @@ def test_unknown_labels_that_look_like_known_ones_say_what_differs(base):
 
 
 @pytest.mark.parametrize(("target", "several"), [("single", False), ("multi", True)])
-def test_a_model_that_learnt_labels_as_one_reads_others_so(base, tmp_path, target, several):
-    model, data = opened(base, target=target), rows(several=several)
+def test_a_model_that_learnt_labels_as_one_reads_others_so(tiny_bert, tmp_path, target, several):
+    model, data = opened(tiny_bert, target=target), rows(several=several)
     other = rows([NFD, "SPORT"] * 6, several)
     assert noted(lambda: model.fit(data, validation=other, normalise_labels=True, **QUICK)) == []
     assert model.labels == (NFC, "sport")
@@ -132,10 +127,10 @@ def test_a_model_that_learnt_labels_as_one_reads_others_so(base, tmp_path, targe
     assert again.labels == (NFC, "sport")
 
 
-def test_taggers_read_tags_that_look_alike_as_one(base, tmp_path):
+def test_taggers_read_tags_that_look_alike_as_one(tiny_bert, tmp_path):
     data, other = tagged(), tagged(["CAF\u00c9", "SPORT"] * 6)
     pieces = [{**row, "tags": ["S-Sport ", "O"]} for row in data]
-    tagger = opened(base, TextTagger)
+    tagger = opened(tiny_bert, TextTagger)
     tagger.fit(data, validation=other, normalise_labels=True, **QUICK)
     assert tagger.labels == ("O", *(f"{kind}-{name}" for name in (NFC, "sport") for kind in "BI"))
     tagger.save(tmp_path / "saved")
@@ -146,11 +141,11 @@ def test_taggers_read_tags_that_look_alike_as_one(base, tmp_path):
         again.evaluate(other, normalise_labels=False)
 
 
-def test_the_command_line_reads_labels_as_one(base, tmp_path, capsys):
+def test_the_command_line_reads_labels_as_one(tiny_bert, tmp_path, capsys):
     data, test = tmp_path / "rows.jsonl", tmp_path / "test.jsonl"
     data.write_text("\n".join(json.dumps(row) for row in rows()))
     test.write_text("\n".join(json.dumps(row) for row in rows([NFC, "sport\u200b"] * 6)))
-    words = ["--model", str(base), "--device", "cpu", "--epochs", "1", "--train", str(data)]
+    words = ["--model", str(tiny_bert), "--device", "cpu", "--epochs", "1", "--train", str(data)]
     words = ["train", "classification", *words, "--validation", str(test), "--output", str(tmp_path / "run")]
     assert main(words) == 1
     assert r"is labelled 'sport\u200b'" in (said := capsys.readouterr().err)
@@ -159,7 +154,7 @@ def test_the_command_line_reads_labels_as_one(base, tmp_path, capsys):
     assert "look alike" not in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "run"), "--data", str(test), "--resamples", "5"]) == 0
     assert main(["evaluate", str(tmp_path / "run"), "--data", str(test), "--no-normalise-labels"]) == 1
-    task = ["train", "multitask", "--model", str(base), "--device", "cpu", "--epochs", "1", "--normalise-labels"]
+    task = ["train", "multitask", "--model", str(tiny_bert), "--device", "cpu", "--epochs", "1", "--normalise-labels"]
     task += ["--task", f"a={data}", "--task", f"b={data}", "--validation", f"a={test}", "--validation", f"b={test}"]
     assert main([*task, "--output", str(tmp_path / "both")]) == 0
 

@@ -19,7 +19,6 @@ from bothways.tasks.classification.outputs import read_labelled
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.heads.target_training import target_of
 from bothways.tasks.heads.targets import converter
-from tiny_models import write_checkpoint
 
 TEXTS = [f"w{5 + number % 3} w20" for number in range(12)]
 NUMBERS = [number % 3 for number in range(12)]
@@ -27,22 +26,15 @@ ROWS = [{"text": text, "label": label} for text, label in zip(TEXTS, NUMBERS, st
 QUICK = {"epochs": 1, "batch_size": 12}
 
 
-def fitted(base, labels, kind=TextClassifier, **options):
-    model = kind.from_pretrained(base, device="cpu", **options)
+def fitted(tiny_bert, labels, kind=TextClassifier, **options):
+    model = kind.from_pretrained(tiny_bert, device="cpu", **options)
     model.fit(TEXTS, labels, validation=(TEXTS, labels), **QUICK)
     return model
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("types") / "base"
-    write_checkpoint(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def trained(base):
-    return fitted(base, NUMBERS)
+def trained(tiny_bert):
+    return fitted(tiny_bert, NUMBERS)
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +118,8 @@ def test_exported_models_keep_the_types(trained, saved, tmp_path):
     same([each.label for each in exported.predict(TEXTS)], [each.label for each in trained.predict(TEXTS)])
 
 
-def test_saved_and_combined_models_keep_the_types(base, trained, saved, tmp_path):
-    other = fitted(base, list(map(str, NUMBERS)))
+def test_saved_and_combined_models_keep_the_types(tiny_bert, trained, saved, tmp_path):
+    other = fitted(tiny_bert, list(map(str, NUMBERS)))
     other.save(tmp_path / "strings")
     again = TextClassifier.from_pretrained(saved, device="cpu")
     ensemble = Ensemble.of([saved, tmp_path / "strings"], device="cpu")
@@ -140,8 +132,8 @@ def test_saved_and_combined_models_keep_the_types(base, trained, saved, tmp_path
     assert compare(again, other, ROWS).to_dict()["n"] == len(ROWS)
 
 
-def test_tasks_on_one_encoder_keep_their_types(base, tmp_path):
-    both, truths = MultiTask.from_pretrained(base, device="cpu"), [each == 1 for each in NUMBERS]
+def test_tasks_on_one_encoder_keep_their_types(tiny_bert, tmp_path):
+    both, truths = MultiTask.from_pretrained(tiny_bert, device="cpu"), [each == 1 for each in NUMBERS]
     several = [{"text": row["text"], "label": [row["label"], 7]} for row in ROWS]
     true = [{"text": text, "label": label} for text, label in zip(TEXTS, truths, strict=True)]
     both.fit({"true": TaskData(true, true), "several": TaskData(several, several, target="multi")}, **QUICK)
@@ -165,8 +157,8 @@ def test_the_command_line_writes_labels_as_they_were(saved, tmp_path, capsys):
     assert set(pd.read_csv(table)["label"]) <= {0, 1, 2}
 
 
-def test_grades_of_a_reranker_may_be_numbers(base):
-    pairs = PairClassifier.from_pretrained(base, device="cpu")
+def test_grades_of_a_reranker_may_be_numbers(tiny_bert):
+    pairs = PairClassifier.from_pretrained(tiny_bert, device="cpu")
     rows = [{"text_a": text, "text_b": "w9", "label": label} for text, label in zip(TEXTS, NUMBERS, strict=True)]
     pairs.fit(rows, validation=rows, **QUICK)
     scores, _ = CrossEncoder(pairs).read(TEXTS[0], ["w9", "w8"])
