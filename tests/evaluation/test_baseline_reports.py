@@ -69,3 +69,10 @@ def test_the_values_are_those_of_the_comparison():
     assert (values["accuracy"], values["accuracy_difference"]) == pytest.approx((50 / 60, 6 / 60))
     assert values["accuracy_difference_low"] < 0.1 < values["accuracy_difference_high"]
     assert values["tests"][0]["p_value"] == pytest.approx(2**-5)
+
+
+def test_small_errors_keep_their_digits():
+    truth = np.linspace(0, 1e-6, 40)
+    report = report_of(number_outcomes(truth, truth + 1e-8), number_outcomes(truth, truth + 1e-7))
+    (line,) = (line for line in report.baseline.lines() if line.split()[0] == "mae")
+    assert line.split()[1] == "1e-07"

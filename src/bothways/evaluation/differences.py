@@ -85,7 +85,10 @@ class BaselineReport:
         width = max(map(len, self.metrics))
         return [
             f"baseline on the same rows, {self.name}, and the difference of the model from it:",
-            *(f"  {name:<{width}}  {each.first.value:8.4f}  {each.summary()}" for name, each in self.metrics.items()),
+            *(
+                f"  {name:<{width}}  {figure(each.first.value):>8}  {each.summary()}"
+                for name, each in self.metrics.items()
+            ),
             *([f"  {'; '.join(test.summary() for test in self.tests)}"] if self.tests else []),
             *([self.remark] if self.remark else []),
         ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bothways.data.columns import texts_in
 from bothways.evaluation.metrics.question_answering import score_answer
+from bothways.progress import figure
 from bothways.report.page import TextItem
 from bothways.tasks.heads.targets import AnyExample
 
@@ -32,7 +33,7 @@ class Mistake:
 
     def item(self) -> TextItem:
         """Return the mistake as an item of a page."""
-        stated = "" if self.probability is None else f"{self.probability:.3f}"
+        stated = "" if self.probability is None else figure(self.probability, 3)
         facts = {"label": self.label, "predicted": self.predicted, "probability": stated, "row": self.where}
         return TextItem(self.text, facts)
 
