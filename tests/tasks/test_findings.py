@@ -9,6 +9,7 @@ from bothways import SentenceEmbedder, TextClassifier, TextTagger
 from bothways.data import Example
 from bothways.evaluation.calibration import fit_isotonic
 from bothways.evaluation.metrics.tagging import TaggedWords
+from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature
 from bothways.tasks.heads.diagnostics import (
     MOST_MISTAKES,
@@ -19,6 +20,7 @@ from bothways.tasks.heads.diagnostics import (
     notes_on_labels,
     notes_on_training,
 )
+from bothways.tasks.heads.target_training import validate
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
 from bothways.text import Words
 from bothways.training.options import TrainingOptions
@@ -26,6 +28,7 @@ from bothways.training.state import EpochValidation, TrainingRecord
 from classifier_cases import rows, without_dropout
 
 ANIMALS = SingleLabel(("ant", "bee", "cow"))
+IMPERFECT = Validation({}, 0.9)
 
 
 def record(kept=2, updates=200, baseline="toy", scores=()):
@@ -48,12 +51,22 @@ def logits(*predicted, sure=2.0):
     return sure * np.eye(3)[list(predicted)]
 
 
+ISOTONIC = fit_isotonic(logits(0, 1, 2, 0, 1, 2), np.array([0, 1, 2, 0, 1, 2]))
+SETS, SAME_SETS = MultiLabel(("a", "b", "c")), np.array([[1.0, -1, -1], [1, -1, -1]])
+ONE_EACH = np.array([[1, 0, 0], [0, 1, 0]])
+TWO, TURNED = np.array([1.0, 3.0]), np.array([[3.0], [1.0]])
+
+
 # The course of a training
 
 
+def notes_of(given, held_out=50, validation=IMPERFECT, **options):
+    return notes_on_training(given, held_out, lambda: validation, **options)
+
+
 def test_a_training_that_went_well_has_no_notes():
-    assert notes_on_training(record(), 50) == []
-    assert notes_on_training(record(kept=None), 50) == []
+    assert notes_of(record()) == []
+    assert notes_of(record(kept=None)) == []
 
 
 @pytest.mark.parametrize(
@@ -73,27 +86,42 @@ def test_numbers_that_were_learnt_as_classes_are_named(names, said):
 
 
 def test_what_a_training_did_not_achieve_is_said():
-    (kept,) = notes_on_training(record(kept=0, baseline="linear model of frozen hidden states"), 50)
+    (kept,) = notes_of(record(kept=0, baseline="linear model of frozen hidden states"))
     assert kept.startswith("Fine-tuning did not do better than the linear model of frozen hidden states, which is kept")
-    (short,) = notes_on_training(record(updates=49, scores=(0.5, 0.6)), 50)
+    (short,) = notes_of(record(updates=49, scores=(0.5, 0.6)))
     assert "only 49 updates, and its last epoch was the best" in short
     for scores in ((), (0.6,), (0.6, 0.5), (0.6, 0.6)):  # nothing shows that more updates would help
-        assert notes_on_training(record(updates=49, scores=scores), 50) == []
+        assert notes_of(record(updates=49, scores=scores)) == []
     # Few texts that were brought together first
-    assert notes_on_training(record(updates=21, scores=(0.5, 0.6)), 50, enough=20) == []
-    (few,) = notes_on_training(record(), 49)
+    assert notes_of(record(updates=21, scores=(0.5, 0.6)), enough=20) == []
+    (few,) = notes_of(record(), 49)
     assert "only 49 held-out rows" in few
     # Of a training whose start is kept, more updates would not help.
-    assert notes_on_training(record(kept=0, updates=10), 50) == notes_on_training(record(kept=0), 50)
+    assert notes_of(record(kept=0, updates=10)) == notes_of(record(kept=0))
+
+
+@pytest.mark.parametrize(
+    ("validation", "perfect"),
+    [
+        (Validation({}, 1.0), True),
+        (Validation({}, 1.0 - 1e-12), True),  # a correlation
+        (Validation({}, 0.999), False),
+        (validate(Regression(), TURNED[::-1], TWO), True),
+        (validate(Regression(), TURNED, TWO), False),
+        (validate(SingleLabel(("a", "b")), np.eye(2), np.array([0, 1])), True),
+        (validate(SingleLabel(("a", "b")), np.eye(2), np.array([1, 1])), False),
+        (validate(SETS, 2 * ONE_EACH - 1.0, ONE_EACH), True),
+        (validate(SETS, 1.0 - 2 * ONE_EACH, ONE_EACH), False),
+    ],
+)
+def test_nothing_is_advised_for_a_model_that_cannot_be_better(validation, perfect):
+    (kept,) = notes_of(record(kept=0), validation=validation)
+    assert ("would help" in kept) != perfect
+    assert kept.endswith("which is kept: its validation score is the highest possible.") == perfect
+    assert (notes_of(record(updates=10, scores=(0.5, 0.6)), validation=validation) == []) == perfect
 
 
 # Labels
-
-
-ISOTONIC = fit_isotonic(logits(0, 1, 2, 0, 1, 2), np.array([0, 1, 2, 0, 1, 2]))
-SETS, SAME_SETS = MultiLabel(("a", "b", "c")), np.array([[1.0, -1, -1], [1, -1, -1]])
-ONE_EACH = np.array([[1, 0, 0], [0, 1, 0]])
-TWO, TURNED = np.array([1.0, 3.0]), np.array([[3.0], [1.0]])
 
 
 @pytest.mark.parametrize(
@@ -121,6 +149,7 @@ TWO, TURNED = np.array([1.0, 3.0]), np.array([[3.0], [1.0]])
         (Regression(2.0), TURNED, TWO, None, "always predicting 2 has a mean squared error of 1, the model 4"),
         (Regression(2.0), np.array([[1.5], [2.5]]), TWO, None, None),
         (Regression(), TURNED, TWO, None, None),
+        (Regression(2.0), np.array([[2.0], [2.0]]), [2.0, 2.0], None, None),
     ],
 )
 def test_what_held_out_rows_say_against_a_model_is_noted(target, predicted, truth, calibration, said):
@@ -259,7 +288,8 @@ def test_a_start_that_is_kept_is_noted(base):
     record = classifier.fit(rows(60), validation=rows(60), **{**QUICK, "learning_rate": 1.0, "epochs": 1})
     assert record.kept_epoch == 0
     kept = "Fine-tuning did not do better than the linear model of frozen hidden states"
-    assert any(note.startswith(kept) for note in classifier.card["notes"])
+    (note,) = (note for note in classifier.card["notes"] if note.startswith(kept))
+    assert ("would help" in note) == (classifier.card["metrics"]["accuracy"] < 1)
 
 
 def test_an_embedder_that_is_better_untrained_is_kept_and_says_so(base):
@@ -276,8 +306,8 @@ def test_an_embedder_that_is_better_untrained_is_kept_and_says_so(base):
     assert spearman[0] == pytest.approx(1.0)
     assert max(spearman[1:]) < 0.9
     assert record.kept_epoch == 0
-    kept = "Fine-tuning did not do better than the embedder before the training"
-    assert any(note.startswith(kept) for note in embedder.card["notes"])
+    kept = "Fine-tuning did not do better than the embedder before the training, which is kept"
+    assert f"{kept}: its validation score is the highest possible." in embedder.card["notes"]
 
 
 @pytest.mark.parametrize("target", ["multi", "regression"])

@@ -57,6 +57,12 @@ class Validation:
     metrics: Mapping[str, float]  # metrics by name, for the log and the record
     score: float  # criterion for early stopping and for choosing the epoch to keep; higher is better
     standard_error: float = 0.0  # standard error of the score over held-out rows; 0 if unknown
+    highest: float = 1.0  # highest possible score: 1 for a share or a correlation, 0 for a negated error
+
+    @property
+    def perfect(self) -> bool:
+        """True if no score can be higher."""
+        return self.score >= self.highest - 1e-9  # a correlation is rounded
 
 
 @dataclass(frozen=True)

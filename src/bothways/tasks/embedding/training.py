@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +38,7 @@ from bothways.tasks.embedding.objective import (
     StoredRows,
     above_diagonal,
     square_cosines,
+    validation_of,
 )
 from bothways.tasks.embedding.outputs import (
     EmbeddingRow,
@@ -161,7 +163,8 @@ class EmbedderTraining:
             vectors = self._vectors(held)
             with stage("evaluating on the held-out rows"):
                 metrics = metrics_of(vectors, held, self.start.settings.similarity, seed=self.training.seed)
-            notes = [*notes, *notes_on_training(record, len(examples.held_out))]
+            again = partial(validation_of, vectors, held, self.start.settings.similarity)
+            notes = [*notes, *notes_on_training(record, len(examples.held_out), again)]
         model = with_weights(self.start.backend, "train").model
         card = written_card(model, record, used, metrics)
         card = {**card, **loss_settings(self.objective.loss_of_batch), "notes": notes}

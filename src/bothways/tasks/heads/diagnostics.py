@@ -1,7 +1,7 @@
 """Warnings about a poor training, as sentences, and the wrong predictions to look at first."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import shorten
 
@@ -14,6 +14,7 @@ from bothways.data.known_rows import normalised
 from bothways.data.label_rows import DECIMAL
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.metrics.tagging import TaggedWords
+from bothways.evaluation.report import Validation
 from bothways.evaluation.temperature import Temperature
 from bothways.progress import figure
 from bothways.tasks.heads.targets import AnyExample, Logits, MultiLabel, Regression, SingleLabel, Target, Truth
@@ -52,18 +53,19 @@ class LabelIssue:
         return f"{self.where}: {self.label!r}, but {self.predicted!r} with {figure(self.probability, 3)}: {shown}"
 
 
-def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
+def notes_on_training(
+    record: TrainingRecord, held_out: int, validate: Callable[[], Validation], enough: int = FEW_UPDATES
+) -> list[str]:
     """Return warnings about a training, as sentences.
 
-    More updates are advised if there were fewer than ``enough`` and the score was still rising at the end.
+    More updates are advised if there were fewer than ``enough`` and the score was still rising at the end. Nothing is
+    advised if the validation of the kept model, which ``validate`` returns, is perfect.
     """
     notes = []
     if record.kept_epoch == 0:
-        notes.append(
-            f"Fine-tuning did not do better than the {record.baseline}, which is kept: more rows, or another encoder, "
-            "would help more than more epochs."
-        )
-    if record.updates < enough and record.was_rising:
+        worse = f"Fine-tuning did not do better than the {record.baseline}, which is kept"
+        notes.append(f"{worse}: {advice_for_kept(validate(), ' more than more epochs')}")
+    if record.updates < enough and record.was_rising and not validate().perfect:
         notes.append(
             f"The training had only {record.updates} updates, and its last epoch was the best: try more epochs, or "
             "smaller batches."
@@ -71,6 +73,13 @@ def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_U
     if held_out < FEW_ROWS:
         notes.append(f"There were only {held_out} held-out rows, so the metrics are imprecise.")
     return notes
+
+
+def advice_for_kept(validation: Validation, than: str = "") -> str:
+    """Return the end of a sentence on a baseline that is kept: what would help, if anything can."""
+    if validation.perfect:
+        return "its validation score is the highest possible."
+    return f"more rows, or another encoder, would help{than}."
 
 
 def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration: Calibration | None) -> list[str]:
@@ -130,7 +139,7 @@ def _notes_on_numbers(target: Regression, numbers_N: Logits, truth: Truth) -> li
     if target.training_mean is None:
         return []
     error, usual = (float(((truth - each) ** 2).mean()) for each in (numbers_N, target.training_mean))
-    if error < usual:
+    if error < usual or not error:
         return []
     return [
         "The model is not better than the mean of the training labels: always predicting "

@@ -267,7 +267,7 @@ def _validate_numbers(target: Regression, logits_N1: Logits, truth_N: Truth) -> 
     if undefined_correlation(truth_N, truth_N) is None:
         metrics["r2"] = r2(truth_N, numbers_N)
     metrics["spearman"] = spearman(truth_N, numbers_N)
-    return Validation(metrics, -error, mean_error((numbers_N - truth_N) ** 2))
+    return Validation(metrics, -error, mean_error((numbers_N - truth_N) ** 2), highest=0.0)
 
 
 def constant_logits(target: Target, truth: Truth) -> tuple[float, ...]:

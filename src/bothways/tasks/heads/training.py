@@ -27,7 +27,7 @@ from bothways.tasks.card import (
 )
 from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
 from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contrastive_warmup, tokens_before
-from bothways.tasks.heads.diagnostics import FEW_UPDATES, notes_on_training
+from bothways.tasks.heads.diagnostics import FEW_UPDATES, advice_for_kept, notes_on_training
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import (
     STRENGTH,
@@ -74,10 +74,7 @@ LEARNT_BEFORE = (
     "validation data that the model has never seen."
 )
 OF_FOLDS, BY_FOLDS = "the rows in cross-validation", "cross-validation"
-KEPT_FROZEN = (
-    "Fine-tuning did worse in cross-validation than a linear model of the frozen encoder, which is kept: more rows, or "
-    "another encoder, would help."
-)
+KEPT_FROZEN = "Fine-tuning did worse in cross-validation than a linear model of the frozen encoder, which is kept: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +357,8 @@ def measured_head(
         more, issues = learner.diagnostics(scores, held.truth, used.examples, used.held_out) if labelled else ([], ())
     data = DataUsed(columns, _facts_of(learner, used.stored), _facts_of(learner, held), split=used.split)
     card = written_card(backend.model, record, data, measured, of=of)
-    notes = [*notes, *used.notes, *notes_on_training(record, len(used.held_out), enough), *more]
+    course = notes_on_training(record, len(used.held_out), lambda: learner.validate(scores, held.truth), enough)
+    notes = [*notes, *used.notes, *course, *more]
     card = {**card, **learner.card(), **({} if baseline is None else baseline.card()), "notes": notes}
     golden = choose_inputs(
         ((each.text, each.label) for each in used.held_out), (each.text for each in used.examples), seed
@@ -410,7 +408,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     report = fitted.outputs.outcomes(scores, truth).report(seed=seed)
     card = written_card(setup.backend.model, record, used, CardMetrics(report, FOLDS_LIMITS), of=OF_FOLDS)
     more, issues = fitted.diagnostics(scores, truth, [], data.examples)
-    notes = [*([KEPT_FROZEN] if keeps_frozen else []), *more]
+    notes = [*([KEPT_FROZEN + advice_for_kept(of_frozen)] if keeps_frozen else []), *more]
     card |= {**fitted.card(), "validation": BY_FOLDS, **measured.card(CROSS_VALIDATED), "notes": notes}
     saved = saved_baseline(None if keeps_frozen else measured, learner.constant(stored))
     return TrainedHead(setup.spec, backend, fitted.outputs, setup.columns, card, issues, baseline=saved, known=known)
