@@ -12,18 +12,17 @@ from bothways import compose, tasks
 from bothways.choices import OnEmpty
 from bothways.cli import inputs
 from bothways.cli import options as opt
+from bothways.cli.output_files import prediction_table, vector_writer
 from bothways.cli.printing import (
     counted,
     note,
     on_terminal,
-    prediction_table,
     print_json,
     print_rows,
     print_table,
     printable,
     progress_beside,
     rounded,
-    vector_writer,
 )
 from bothways.data import Row, text_at, with_gaps, with_text, write_rows
 from bothways.errors import EmptyInput, UnknownModel, did_you_mean

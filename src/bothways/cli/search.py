@@ -1,11 +1,7 @@
-"""``bothways search``: build, change and query an index of texts."""
+"""``bothways search query``, and the options of every search: modes, prompts, rerankers."""
 
-import itertools
-import shlex
 import sys
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,36 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-import bothways.data
 from bothways import checkpoints, compose, retrieval, tasks
 from bothways.choices import Overflow, SimilarityName
 from bothways.cli import inputs
 from bothways.cli import options as opt
-from bothways.cli.printing import counted, note, one_line, print_json, print_table, printable, six_digits
-from bothways.errors import InvalidInput, PromptsDiffer
-from bothways.progress import reporting
-from bothways.tasks.embedding.spec import PromptOptions, QueryPromptOptions
+from bothways.cli.printing import note, one_line, print_json, print_table, printable, six_digits
+from bothways.tasks.embedding.spec import PromptOptions
 from bothways.tasks.registry import stored_task
 from bothways.text.characters import VISIBLE
 
 if TYPE_CHECKING:
-    from bothways.data import Row
-    from bothways.retrieval import EncoderIdentity, Hit, Mode, Rerank, SearchIndex, SemanticSearch
+    from bothways.retrieval import EncoderIdentity, Hit, Mode, Rerank, SemanticSearch
     from bothways.retrieval.lexical import Passage
-    from bothways.retrieval.ranking import Fields
-    from bothways.tasks import SentenceEmbedder
     from bothways.tasks.embedding.representation import Role
 
-_BUILD_EXAMPLE = """\
-Example:
-  bothways search build --model sentence-transformers/all-MiniLM-L6-v2 \\
-    --data corpus.jsonl.gz --text text --id id --field year --output index/"""
-_ADD_EXAMPLE = """\
-Example:
-  bothways search add index/ --data more.jsonl.gz --text text --id id"""
-_DELETE_EXAMPLE = """\
-Example:
-  bothways search delete index/ doc-17 doc-18"""
 _QUERY_EXAMPLE = """\
 Examples:
   bothways search query index/ "some words" --top 5 --json
@@ -55,7 +35,7 @@ SearchMode = Annotated[
 ]
 IndexModel = Annotated[str | None, Parameter(help="Folder of the embedder that built the index, if it was moved.")]
 
-_ID = "id"
+
 _TITLE = "title"  # a field that is shown with each hit
 
 
@@ -85,141 +65,10 @@ class RerankOptions:
     """Number of hits to rerank."""
 
 
-_PROMPT_TITLE = "Vectors: prompt"
-PROMPT = opt.group_of(_PROMPT_TITLE, opt.options_of(PromptOptions))
-_BUILD_PROMPTS = opt.group_of(_PROMPT_TITLE, (*opt.options_of(PromptOptions), *opt.options_of(QueryPromptOptions)))
+PROMPT_TITLE = "Vectors: prompt"
+PROMPT = opt.group_of(PROMPT_TITLE, opt.options_of(PromptOptions))
 WEIGHTED = HybridOptions()
 NO_RERANKER = RerankOptions()
-
-
-@opt.command(_BUILD_EXAMPLE, vectors=opt.vector_options(), prompting=_BUILD_PROMPTS)
-def build(
-    model: str,
-    *,
-    data: opt.File,
-    output: Path,
-    text: opt.TrainedTextColumns = None,
-    id: str | None = None,  # noqa: A002 (the option's name)
-    field: tuple[str, ...] = (),
-    language: str = "english",
-    file: opt.FileOptions = opt.ANY_FILE,
-    overwrite: opt.Flag = False,
-    json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    vectors: object = None,
-    prompting: object = None,
-    reading: opt.WindowOptions = opt.ANY_WINDOWS,
-    opening: opt.ModelOptions = opt.ANY_MODEL,
-) -> None:
-    """Build a search index from texts.
-
-    The index keeps the texts, their vectors for dense search and their words for lexical search. It records the prompts
-    of documents and queries, and every later search uses them.
-
-    Args:
-        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
-        data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        output: Folder for the index.
-        id: Column of the texts' unique ids. Default: 'id' if the first row has it, else numbers from 0.
-        field: Column to store with each text, for filters; repeat the option for several columns.
-        language: Language of the stemmer for lexical search: english, french, german, ...; 'none' for no stemming.
-        overwrite: Replace an existing index.
-    """
-    stemmer = None if language == "none" else language
-    with opt.as_usage_error():
-        retrieval.check_available(stemmer)
-    retrieval.check_index_free(output, overwrite=overwrite)
-    # Lock an index that is being replaced: a simultaneous update would undo the new index, or be lost.
-    with retrieval.locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
-        embedder = inputs.open_embedder(model, opt.given_of(vectors), reading, opening)
-        prompt, asking = _build_prompts(embedder, opt.given_of(prompting))
-        source = retrieval.SourceColumns(inputs.text_columns(text, inputs.trained_columns(model, opening)), id)
-        source, texts, ids, fields = _columns(inputs.given_rows((), data, source.text, file), source, field)
-        with fewer_warnings(quiet=quiet):
-            search = retrieval.SemanticSearch.build(
-                embedder, texts, ids=ids, fields=fields, language=stemmer, prompt=prompt, query_prompt=asking
-            )
-        search.index.source = source
-        search.save(output, overwrite=overwrite)
-    if json:
-        print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
-    elif not quiet:
-        next_step = f"bothways search query {shlex.quote(str(output))} 'some words'"
-        note(f"{counted(len(search.index), 'text')} in {output}\nnext: {next_step}")
-
-
-@opt.command(_ADD_EXAMPLE, prompting=PROMPT)
-def add(
-    index: Path,
-    /,
-    *,
-    data: opt.File,
-    text: opt.TrainedTextColumns = None,
-    id: str | None = None,  # noqa: A002 (the option's name)
-    file: opt.FileOptions = opt.ANY_FILE,
-    max_length: opt.PositiveInt | None = None,
-    on_overflow: Overflow | None = None,
-    json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    model: IndexModel = None,
-    prompting: object = None,
-    opening: opt.ModelOptions = opt.ANY_MODEL,
-) -> None:
-    """Add texts to a search index.
-
-    The texts are embedded with the model of the index. If the command fails, the index stays unchanged.
-
-    Args:
-        index: Folder of the index.
-        data: File of rows, as for search build, with a column for each field that the index stores.
-        id: Column of the texts' ids, which must be new to the index. Default: as for search build.
-        max_length: Maximum tokens per window. Default: as when the index was built.
-        on_overflow: Split longer texts into windows, fail, or truncate them. Default: as when the index was built.
-    """
-    with retrieval.updating(index), reporting(False if quiet else None):
-        search = open_search(
-            *(index, model, opening, prompting), role="document", max_length=max_length, on_overflow=on_overflow
-        )
-        before, known = len(search.index), search.index.source
-        usual = inputs.text_columns(text, search.embedder.columns) if known is None else text or known.text
-        source = retrieval.SourceColumns(usual, id if known is None else id or known.id)
-        rows = inputs.given_rows((), data, source.text, file)
-        _, texts, ids, fields = _columns(rows, source, search.index.field_names)
-        search.add(texts, ids=ids, fields=fields)
-        search.save(index, overwrite=True)
-    _report_change("added", len(search.index) - before, search.index, json=json, quiet=quiet)
-
-
-@opt.command(_DELETE_EXAMPLE)
-def delete(
-    index: Path,
-    /,
-    *ids: str,
-    data: opt.File | None = None,
-    id: str | None = None,  # noqa: A002 (the option's name)
-    file: opt.FileOptions = opt.ANY_FILE,
-    json: opt.Json = False,
-    quiet: opt.Quiet = False,
-) -> None:
-    """Delete texts from a search index by their ids.
-
-    If the command fails, the index stays unchanged.
-
-    Args:
-        index: Folder of the index.
-        ids: Ids of the texts to delete.
-        data: Rows with the ids, instead of IDS: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
-        id: Column of the ids in the data. Default: as for search build, else 'id'.
-    """
-    inputs.check_given(ids, data)
-    with retrieval.updating(index), reporting(False if quiet else None):
-        opened = retrieval.SearchIndex.open(index)
-        before = len(opened)
-        column = id or (opened.source and opened.source.id) or _ID
-        rows = inputs.given_rows(ids, data, (column,), file)
-        opened.delete(bothways.data.class_label(bothways.data.value_at(row, column, "id")) for row in rows)
-        opened.save(index, overwrite=True)
-    _report_change("deleted", before - len(opened), opened, json=json, quiet=quiet)
 
 
 @opt.command(_QUERY_EXAMPLE, prompting=PROMPT)
@@ -300,16 +149,6 @@ def _score_name(mode: ModeName, hybrid: HybridOptions, similarity: SimilarityNam
     return f"{weight:g} x {alike} + {1 - weight:g} x BM25, each scaled to 0..1 over the candidates of the query"
 
 
-def _build_prompts(embedder: "SentenceEmbedder", given: dict[str, str]) -> tuple[str, str]:
-    """Return the prompts of the texts and of the queries of a new index."""
-    settings = embedder.fitted.settings
-    with opt.as_usage_error():
-        return (
-            settings.prompt_of(given.get("prompt"), given.get("prompt_name"), role="document"),
-            settings.prompt_of(given.get("query_prompt"), given.get("query_prompt_name"), role="query"),
-        )
-
-
 def open_search(
     index: Path,
     model: str | None,
@@ -337,15 +176,6 @@ def note_left_out(encoder: "EncoderIdentity", *, quiet: bool = False) -> None:
     """Note prompts that the model's card asks for and the index does not have."""
     for remark in () if quiet else encoder.notes():
         note(remark)
-
-
-@contextmanager
-def fewer_warnings(*, quiet: bool) -> Iterator[None]:
-    """Leave out warnings about prompts if ``quiet``."""
-    with warnings.catch_warnings():
-        if quiet:
-            warnings.simplefilter("ignore", PromptsDiffer)
-        yield
 
 
 def mode_name(mode: ModeName) -> ModeName:
@@ -383,46 +213,6 @@ def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | No
     pairs = tasks.PairClassifier.from_pretrained(options.reranker, **arguments)
     with opt.as_usage_error():
         return retrieval.Rerank(retrieval.CrossEncoder(pairs, options.relevant), options.rerank_depth)
-
-
-def _columns(
-    rows: "Iterable[Row]", source: "retrieval.SourceColumns", fields: Sequence[str]
-) -> "tuple[retrieval.SourceColumns, Iterator[str], Iterator[str] | None, Iterator[Fields] | None]":
-    """Return the columns that are read of rows, with the column ``id`` if there is one, and three streams of them.
-
-    The streams are the texts, the ids and the fields of the same rows.
-    """
-    rows = iter(rows)
-    first = list(itertools.islice(rows, 1))
-    if source.id is None and first and _ID in first[0].values:
-        source = replace(source, id=_ID)
-    for_text, for_id, for_fields = itertools.tee(itertools.chain(first, rows), 3)
-    # The index checks the values of fields.
-    kept: Iterator[Fields] = ({name: bothways.data.value_at(row, name) for name in fields} for row in for_fields)  # type: ignore[misc]
-    ids = None if source.id is None else _different_ids(for_id, source.id)
-    return source, inputs.texts_of(for_text, source.text), ids, kept if fields else None
-
-
-def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:
-    """Yield the ids of texts; a repeated id is an error."""
-    seen: dict[str, int] = {}
-    for row in rows:
-        name = bothways.data.class_label(bothways.data.value_at(row, column, "id"))
-        before = seen.setdefault(name, row.number)
-        if before != row.number:
-            unit = "line" if "line" in row.where else "row"
-            raise InvalidInput(
-                f"{row.where}: the id {name!r} in {column!r} is also the id of {unit} {before}. "
-                "Ids must be unique: drop one of the two."
-            )
-        yield name
-
-
-def _report_change(verb: str, count: int, index: "SearchIndex", *, json: bool, quiet: bool) -> None:
-    if json:
-        print_json({verb: count, "texts": len(index)})
-    elif not quiet:
-        note(f"{counted(count, 'text')} {verb}, {len(index):,} in the index")
 
 
 def _print_hits(hits: "list[Hit]", passages: "list[Passage]", score: str) -> None:

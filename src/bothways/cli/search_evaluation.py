@@ -1,4 +1,4 @@
-"""``bothways search evaluate``, ``info`` and ``mine``: an index's metrics and facts, and hard negatives from it."""
+"""``bothways search evaluate`` and ``mine``: an index's metrics, and hard negatives from it; the app of ``search``."""
 
 import itertools
 import shlex
@@ -11,10 +11,10 @@ from cyclopts import App
 
 import bothways.data
 from bothways import retrieval
-from bothways.cli import inputs
+from bothways.cli import indexing, inputs
 from bothways.cli import options as opt
-from bothways.cli import search as indexing
-from bothways.cli.printing import counted, note, print_json, print_table, printable, progress_beside
+from bothways.cli import search as searching
+from bothways.cli.printing import counted, note, print_json, print_table, progress_beside
 from bothways.errors import InvalidInput
 from bothways.progress import figure
 from bothways.tasks.embedding.spec import Pairs, Triplets
@@ -29,9 +29,6 @@ _EVALUATE_EXAMPLE = """\
 Example:
   bothways search evaluate index/ --queries queries.jsonl.gz --qrels qrels.tsv \\
     --against dense --against lexical --json"""
-_INFO_EXAMPLE = """\
-Example:
-  bothways search info index/ --json"""
 _MINE_EXAMPLE = """\
 A row of the data, and the row that is mined from it:
   {"anchor": "a question", "positive": "its answer"}
@@ -46,15 +43,15 @@ Examples:
     --output labelled.jsonl.gz"""
 
 
-@opt.command(_EVALUATE_EXAMPLE, prompting=indexing.PROMPT)
+@opt.command(_EVALUATE_EXAMPLE, prompting=searching.PROMPT)
 def evaluate(
     index: Path,
     /,
     *,
     queries: opt.File,
     qrels: Path,
-    mode: indexing.SearchMode = "hybrid",
-    against: tuple[indexing.ModeName, ...] = (),
+    mode: searching.SearchMode = "hybrid",
+    against: tuple[searching.ModeName, ...] = (),
     text: opt.TextColumns = opt.TEXT,
     id: str = "id",  # noqa: A002 (the option's name)
     hits: opt.PositiveInt = 1000,
@@ -63,9 +60,9 @@ def evaluate(
     seed: opt.BootstrapSeed = 0,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
-    model: indexing.IndexModel = None,
-    hybrid: indexing.HybridOptions = indexing.WEIGHTED,
-    reranking: indexing.RerankOptions = indexing.NO_RERANKER,
+    model: searching.IndexModel = None,
+    hybrid: searching.HybridOptions = searching.WEIGHTED,
+    reranking: searching.RerankOptions = searching.NO_RERANKER,
     prompting: object = None,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
@@ -84,15 +81,15 @@ def evaluate(
     """
     _check_against(mode, against, reranking)
     judgments, texts = bothways.data.read_judgments(qrels, encoding=file.encoding), _queries(queries, text, id, file)
-    rerank, show = indexing.rerank_of(reranking, opening), False if quiet else None
-    searcher = indexing.open_search(index, model, opening, prompting, modes=[mode, *against])
-    indexing.note_left_out(searcher.index.encoder, quiet=quiet)
+    rerank, show = searching.rerank_of(reranking, opening), False if quiet else None
+    searcher = searching.open_search(index, model, opening, prompting, modes=[mode, *against])
+    searching.note_left_out(searcher.index.encoder, quiet=quiet)
     with _naming(index, qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
-    modes = {each: indexing.mode_of(each, hybrid) for each in (mode, *against)}
+    modes = {each: searching.mode_of(each, hybrid) for each in (mode, *against)}
     drawing = {"resamples": resamples, "seed": seed}
 
-    def measured(name: indexing.ModeName, reranker: "Rerank | None") -> "Outcomes":
+    def measured(name: searching.ModeName, reranker: "Rerank | None") -> "Outcomes":
         def search(batch: Sequence[str]) -> "list[list[Hit]]":
             return searcher.search(batch, hits, mode=modes[name], rerank=reranker, show_progress=show)
 
@@ -110,22 +107,22 @@ def evaluate(
 
 
 def _check_against(
-    mode: indexing.ModeName, against: Sequence[indexing.ModeName], reranking: indexing.RerankOptions
+    mode: searching.ModeName, against: Sequence[searching.ModeName], reranking: searching.RerankOptions
 ) -> None:
     """Raise a usage error if a mode would be compared with itself."""
-    if indexing.mode_name(mode) in map(indexing.mode_name, against) and reranking.reranker is None:
+    if searching.mode_name(mode) in map(searching.mode_name, against) and reranking.reranker is None:
         raise opt.usage_error(f"--against {mode} is the same as --mode: name another mode, or give a --reranker.")
 
 
 def _differences(
-    outcomes: "Outcomes", compared: "dict[indexing.ModeName, Outcomes]", drawing: dict[str, int]
-) -> "dict[indexing.ModeName, dict[str, Estimate]]":
+    outcomes: "Outcomes", compared: "dict[searching.ModeName, Outcomes]", drawing: dict[str, int]
+) -> "dict[searching.ModeName, dict[str, Estimate]]":
     from bothways.evaluation.metrics.ranking import ranking_differences
 
     return {each: ranking_differences(outcomes, other, **drawing) for each, other in compared.items()}
 
 
-@opt.command(_MINE_EXAMPLE, prompting=indexing.PROMPT)
+@opt.command(_MINE_EXAMPLE, prompting=searching.PROMPT)
 def mine(
     index: Path,
     /,
@@ -140,7 +137,7 @@ def mine(
     depth: opt.PositiveInt = 100,
     share: opt.Share = 0.95,
     file: opt.FileOptions = opt.ANY_FILE,
-    model: indexing.IndexModel = None,
+    model: searching.IndexModel = None,
     json: opt.Flag = False,
     quiet: opt.Quiet = False,
     prompting: object = None,
@@ -170,7 +167,7 @@ def mine(
     with opt.as_usage_error():
         mining = retrieval.Mining(per_query, depth, share)
     show = progress_beside(output, quiet=quiet)
-    search = indexing.open_search(index, model, opening, prompting)
+    search = searching.open_search(index, model, opening, prompting)
     trained = search.embedder.columns
     usual = trained if isinstance(trained, Pairs | Triplets) else Pairs()
     query, answer = anchor or usual.anchor, positive or usual.positive
@@ -188,45 +185,11 @@ def mine(
             note(f"next: bothways train {task} --model {named} --train {shlex.quote(output)} --output {run}")
 
 
-@opt.command(_INFO_EXAMPLE)
-def info(index: Path, /, *, json: opt.Json = False) -> None:
-    """Show the model, similarity and prompts of an index.
-
-    Args:
-        index: Folder of the index.
-    """
-    header = retrieval.read_header(index)
-    encoder = header.encoder
-    facts: dict[str, object] = {
-        "texts": header.count,
-        "dimensions": header.dimensions,
-        "model": encoder.name,
-        "pooling": encoder.pooling,
-        "similarity": encoder.similarity,
-        "query_prompt": encoder.prompts.query,
-        "document_prompt": encoder.prompts.document,
-        "max_length": None if encoder.reading is None else encoder.reading.max_length,
-        "precision": encoder.precision,
-        "fields": list(header.fields),
-        "language": header.language,
-        "format_version": header.format_version,
-    }
-    if json:
-        print_json({**facts, "notes": list(encoder.notes())})
-        return
-    prompts = {name: repr(facts[name]) if facts[name] else "none" for name in ("query_prompt", "document_prompt")}
-    fields, language = ", ".join(header.fields) or "none", header.language or "no stemming"
-    listed = {"texts": f"{header.count:,}", "fields": fields, "language": language}
-    rows = ((name.replace("_", " "), printable(str(value))) for name, value in {**facts, **prompts, **listed}.items())
-    print_table(("<", "~"), [row for row in rows if row[1] != "None"], header=False)
-    indexing.note_left_out(encoder)
-
-
 def _print_as_json(
-    mode: indexing.ModeName,
+    mode: searching.ModeName,
     report: "Report",
-    others: "dict[indexing.ModeName, Report]",
-    differences: "dict[indexing.ModeName, dict[str, Estimate]]",
+    others: "dict[searching.ModeName, Report]",
+    differences: "dict[searching.ModeName, dict[str, Estimate]]",
     absent: int,
 ) -> None:
     from bothways.evaluation.report import flat_estimates
@@ -269,8 +232,8 @@ def _queries(source: str, text: tuple[str, ...], id_: str, file: opt.FileOptions
 def _print_table(
     name: str,
     report: "Report",
-    others: "dict[indexing.ModeName, Report]",
-    differences: "dict[indexing.ModeName, dict[str, Estimate]]",
+    others: "dict[searching.ModeName, Report]",
+    differences: "dict[searching.ModeName, dict[str, Estimate]]",
 ) -> None:
     rows = []
     for measure, estimate in report.estimates.items():
@@ -298,5 +261,5 @@ def _labelled(mined: "Iterable[Mined]") -> Iterator[Mapping[str, object]]:
 
 
 search = App(name="search", help="Search texts by meaning and by words.")
-for _command in (indexing.build, indexing.query, info, evaluate, indexing.add, indexing.delete, mine):
+for _command in (indexing.build, searching.query, indexing.info, evaluate, indexing.add, indexing.delete, mine):
     search.command(_command)

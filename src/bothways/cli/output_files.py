@@ -1,0 +1,223 @@
+"""Output files: predictions as rows of a format, and vectors."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import bothways.data
+from bothways import compose
+from bothways.choices import OnEmpty
+from bothways.cli.options import check_known, options_of, usage_error
+from bothways.cli.printing import rounded
+from bothways.errors import InvalidInput
+from bothways.storage import new_file
+from bothways.tasks.registry import SPECS, models
+from bothways.tasks.spec import TaskSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bothways.data import OutputFormat, Row
+
+    Vectors = Iterable[NDArray[np.float32]]
+    WriteVectors = Callable[[str, Vectors, int], int]
+
+# Columns of a .conll file, and the keys of a predicted word for them.
+_CONLL = (("tokens", "text"), ("tags", "tag"))
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionTable:
+    """Converts predictions to output rows."""
+
+    format: "OutputFormat"
+    keep: bool
+    """Also write all columns of the input."""
+    inputs: tuple[str, ...] = ()
+    """Input columns with texts that a .csv or .tsv output repeats."""
+    skip: bool = False
+    """Leave out rows without a text, instead of writing null predictions."""
+    listed: str | None = None
+    """The field of a prediction whose items become the rows of a table, such as ``spans``."""
+    ranked: bool = False
+    """Write columns for the best label, the second best, ... to .csv or .tsv, instead of a column for each label."""
+
+    def rows(self, rows: "Iterable[Row]", predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
+        """Yield the output rows.
+
+        A table has the same columns in every row. If the first row has an id, there is a column for ids, which is empty
+        in rows without an id.
+        """
+        ids: bool | None = None
+        names: list[str] | None = None  # columns of a prediction, known from the first row with a text
+        waiting: list[dict[str, object]] = []  # rows before the first row with a text
+        for number, (row, prediction) in enumerate(zip(rows, predictions, strict=True), start=1):
+            kept = {name: value for name, value in row.values.items() if self.keep or name == "id"}
+            if not self.keep:
+                kept |= {name: text if isinstance(text := row.values.get(name), str) else None for name in self.inputs}
+            ids = "id" in kept if ids is None else ids
+            if ids and self.format != "jsonl":
+                kept.setdefault("id", None)
+            if prediction is None:
+                if not self.skip and not self.listed:
+                    waiting.append(kept)
+            else:
+                for answer in self._answers(prediction.to_dict(), number):
+                    names = list(answer)
+                    yield from (_beside(dict.fromkeys(names), each) for each in waiting)
+                    waiting.clear()
+                    yield _beside(answer, kept)
+            if names is not None:
+                yield from (_beside(dict.fromkeys(names), each) for each in waiting)
+                waiting.clear()
+        yield from (_beside({"prediction": None}, each) for each in waiting)
+
+    def _answers(self, prediction: Mapping[str, object], number: int) -> list[dict[str, object]]:
+        answer = rounded(prediction)
+        if self.format == "conll":
+            words: Any = answer["words"]
+            return [{column: [word[part] for word in words] for column, part in _CONLL}]
+        if self.format == "jsonl":
+            return [answer]
+        if self.listed:
+            items: Any = answer[self.listed]
+            return [{"row": number, **_flat(item)} for item in items]
+        return [_flat({k: v for k, v in answer.items() if not _holds_objects(v)}, ranked=self.ranked)]
+
+
+def prediction_table(
+    task: Any,  # noqa: ANN401 (a trained model)
+    output: str,
+    options: Mapping[str, Any],
+    *,
+    keep: bool,
+    on_empty: OnEmpty = "error",
+    shown: bool = False,
+) -> PredictionTable:
+    """Return the table for an output file; raise a usage error for options that do not fit the file or the model.
+
+    A table that is ``shown`` to a person repeats the texts.
+    """
+    try:
+        chosen = bothways.data.output_format(output)
+    except InvalidInput as error:
+        raise usage_error(f"--output: {error}") from error
+    in_cells, parts = chosen in ("csv", "tsv"), compose.parts_of(task)
+    if ("scheme" in options or chosen == "conll") and not _tags_words(task.spec):
+        subject = "--scheme" if "scheme" in options else f"a .conll output ({Path(output).name})"
+        tagger = next((name for name in parts if _tags_words(parts[name].spec)), None)
+        advice = f" Name the task that tags: --task {tagger}." if tagger else ""
+        taggers = models(spec for spec in SPECS.values() if _tags_words(spec))
+        raise usage_error(f"{subject} is for {taggers}, but this model does not.{advice}")
+    check_known(task.spec, "predict_options", options)
+    if keep and chosen == "conll":
+        raise usage_error("a .conll file holds only words and tags: drop --keep, or write .jsonl.")
+    if on_empty == "null" and chosen == "conll":
+        raise usage_error("a .conll file cannot hold null: use --on-empty skip, or write .jsonl.")
+    prediction = task.spec.predict_options(**options)
+    listed = prediction.listed if in_cells else None
+    if in_cells and not listed and (several := prediction.nested):
+        other = ".jsonl, or .conll for words and tags" if _tags_words(task.spec) else ".jsonl"
+        raise usage_error(f"{' and '.join(several)} do not fit into the cells of a .{chosen} file: write {other}.")
+    for name, part in parts.items() if in_cells else ():
+        if several := part.spec.predict_options().nested:
+            raise usage_error(
+                f"{' and '.join(f'the {each}' for each in several)} of the task {name!r} do not fit into the cells of "
+                f"a .{chosen} file: write .jsonl, or choose one task with --task."
+            )
+    every = (task, *parts.values()) if shown else (task,) if in_cells and not listed else ()
+    inputs = tuple(dict.fromkeys(name for each in every for name in each.fitted.columns.input_columns or ()))
+    return PredictionTable(chosen, keep, inputs, on_empty == "skip", listed, ranked=options.get("top") is not None)
+
+
+def _tags_words(spec: TaskSpec) -> bool:
+    return any(option.name == "scheme" for option in options_of(spec.predict_options))
+
+
+def _holds_objects(value: object) -> bool:
+    """Return True for a list of objects, which does not fit into a cell."""
+    return isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value)
+
+
+def _beside(answer: Mapping[str, object], kept: Mapping[str, object]) -> dict[str, object]:
+    """Merge input columns (``kept``) with an answer; input columns of the same name get the prefix ``input_``."""
+    named: dict[str, object] = {}
+    for name, value in kept.items():
+        free = name
+        while free in answer or (free != name and (free in kept or free in named)):
+            free = f"input_{free}"
+        named[free] = value
+    return named | dict(answer)
+
+
+def _flat(values: Mapping[str, object], before: str = "", *, ranked: bool = False) -> dict[str, object]:
+    """Flatten objects to the cells of a table: ``{"a": {"b": 1}}`` becomes ``{"a_b": 1}``."""
+    flat: dict[str, object] = {}
+    for name, value in values.items():
+        if name == "probabilities" and ranked and isinstance(value, Mapping):
+            columns: dict[str, object] = {}
+            for rank, (label, probability) in enumerate(value.items(), start=1):
+                columns |= {f"{before}label_{rank}": label, f"{before}probability_{rank}": probability}
+        elif isinstance(value, Mapping):
+            # Labels are ordered by probability in each row, but a table needs the same order in all rows.
+            inner = dict(sorted(value.items())) if name == "probabilities" else value
+            columns = _flat(inner, f"{before}{name}_", ranked=ranked)
+        else:
+            columns = {f"{before}{name}": value}
+        twice = flat.keys() & columns.keys()
+        if twice:
+            raise InvalidInput(f"two columns would have the name {min(twice)!r}: write .jsonl instead.")
+        flat |= columns
+    return flat
+
+
+def vector_writer(output: str) -> "WriteVectors":
+    """Return the function that writes vectors in the format of the file's suffix."""
+    if output == "-":
+        raise usage_error(
+            "vectors cannot be written to standard output. Name a file: --output vectors.npy or --output vectors.jsonl."
+        )
+    if output.lower().endswith(".npy"):
+        return write_npy
+    if output.lower().endswith((".jsonl", ".jsonl.gz")):
+        return write_jsonl
+    raise usage_error(f"--output must end in .npy, .jsonl or .jsonl.gz, got {output!r}.")
+
+
+def write_npy(path: str, vectors: "Vectors", dimensions: int) -> int:
+    """Write vectors as the rows of a float32 array, in constant memory, and return their number.
+
+    NumPy pads headers so that the number of rows can grow: a header for 0 rows is written first, and the final one
+    replaces it.
+    """
+    with new_file(path, binary=True) as stream:
+        if not stream.seekable():
+            raise InvalidInput(f"a .npy array cannot be written to the pipe {path!r}: name a file, or write .jsonl.")
+        _write_header(stream, 0, dimensions)
+        count = 0
+        for vector_D in vectors:
+            stream.write(vector_D.astype("<f4").tobytes())
+            count += 1
+        stream.seek(0)
+        _write_header(stream, count, dimensions)
+    return count
+
+
+def _write_header(stream: IO[bytes], rows: int, dimensions: int) -> None:
+    from numpy.lib import format as npy
+
+    npy.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (rows, dimensions)})
+
+
+def write_jsonl(path: str, vectors: "Vectors", dimensions: int) -> int:
+    """Write a line ``{"vector": [...]}`` for each vector, in the shortest exact digits; return the number of lines."""
+
+    def rows() -> Iterator[dict[str, object]]:
+        for vector_D in vectors:
+            empty = bool(vector_D[0] != vector_D[0])  # NaN stands for a row without a text
+            yield {"vector": None if empty else [float(str(value)) for value in vector_D]}
+
+    del dimensions
+    return bothways.data.write_rows(path, rows())
