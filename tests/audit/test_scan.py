@@ -49,7 +49,7 @@ def detectors(monkeypatch):
         for number, toy in enumerate(toys):
             toy.name = f"Toy{number}"
             made[toy.name] = toy
-        monkeypatch.setattr(scanning, "_HOMES", dict.fromkeys(made, ""))
+        monkeypatch.setattr(scanning, "_HOMES", dict.fromkeys(made, ("", "playing")))
         monkeypatch.setattr(scanning, "DETECTORS", tuple(made))
         monkeypatch.setattr(scanning, "detector_named", lambda name: made[name])
 

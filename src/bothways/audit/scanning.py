@@ -13,7 +13,7 @@ from bothways.audit.finding import FAILING, AuditReport, DetectorResult, Finding
 from bothways.choices import Unlabelled
 from bothways.data import Source, read_rows
 from bothways.errors import InvalidInput, nearest
-from bothways.progress import progress
+from bothways.progress import progress, reporting, stage
 
 if TYPE_CHECKING:
     from bothways.tasks.task import AnyTask
@@ -39,16 +39,16 @@ class Detector(Protocol):
         """
 
 
-# In the order of a report: files first, then from quick to slow.
-_HOMES: Mapping[str, str] = {
-    "ModelProvenanceChecker": "bothways.audit.provenance",
-    "ClassifierConfidenceAnalyzer": "bothways.audit.confidence",
-    "BehaviorConsistencyValidator": "bothways.audit.behaviour",
-    "AdversarialRobustness": "bothways.audit.attacks",
-    "EmbeddingShiftDetector": "bothways.audit.shift",
-    "ContextInjection": "bothways.audit.injection",
-    "MembershipInferenceAuditor": "bothways.audit.membership",
-    "BackdoorTriggerScanner": "bothways.audit.backdoor.scanner",
+# Module and progress line of each detector, in the order of a report: files first, then from quick to slow.
+_HOMES: Mapping[str, tuple[str, str]] = {
+    "ModelProvenanceChecker": ("provenance", "checking the files"),
+    "ClassifierConfidenceAnalyzer": ("confidence", "testing calibration and confidence"),
+    "BehaviorConsistencyValidator": ("behaviour", "testing edits that keep the meaning"),
+    "AdversarialRobustness": ("attacks", "testing adversarial edits"),
+    "EmbeddingShiftDetector": ("shift", "comparing hidden states"),
+    "ContextInjection": ("injection", "inserting sentences"),
+    "MembershipInferenceAuditor": ("membership", "testing for leaked training rows"),
+    "BackdoorTriggerScanner": ("backdoor.scanner", "searching for backdoor triggers"),
 }
 
 DETECTORS: tuple[str, ...] = tuple(_HOMES)
@@ -61,7 +61,7 @@ def detector_named(name: str) -> Detector:
         near = nearest(name, DETECTORS, cutoff=0.3)
         hint = "" if near is None else f" Did you mean {near}?"
         raise InvalidInput(f"expected one of the detectors {', '.join(DETECTORS)}, got {name!r}.{hint}")
-    detector: Detector = getattr(import_module(home), name)()
+    detector: Detector = getattr(import_module(f"bothways.audit.{home[0]}"), name)()
     return detector
 
 
@@ -140,9 +140,10 @@ def scan(
 def _report(context: Context, detectors: Sequence[Detector], *, named: bool, show_progress: bool | None) -> AuditReport:
     results: list[DetectorResult] = []
     findings: list[Finding] = []
-    with progress("auditing", len(detectors), show=show_progress) as bar:
+    with reporting(show_progress), progress("auditing", len(detectors)) as bar:
         for detector in detectors:
-            result, reported = run_detector(detector, context, named=named)
+            with stage(_HOMES[detector.name][1]):
+                result, reported = run_detector(detector, context, named=named)
             not_checked = tuple(printable(each, lines=False) for each in result.not_checked)
             results.append(replace(result, reason=printable(result.reason), not_checked=not_checked))
             findings.extend(each.printable() for each in reported)

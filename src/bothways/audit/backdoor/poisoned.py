@@ -36,7 +36,7 @@ from bothways.choices import Format, Unlabelled
 from bothways.data import Example, Row, Source, read_examples, read_rows
 from bothways.encoder.heads import read_rows as states_read
 from bothways.errors import InvalidInput
-from bothways.progress import phase
+from bothways.progress import phase, reporting, stage
 from bothways.tasks import SentenceEmbedder, TextClassifier
 from bothways.tasks.columns import TextColumns
 
@@ -136,8 +136,9 @@ def audit_data(
         phase("embedding the rows")
         return np.asarray(encoder.encode(texts, show_progress=show_progress))
 
-    trained = None if classifier is None else trained_on(classifier, texts, sorted(set(labels)))
-    ranked, phrases = suspect_rows(texts, labels, embed, trained)
+    with reporting(show_progress), stage("looking for poisoned rows"):
+        trained = None if classifier is None else trained_on(classifier, texts, sorted(set(labels)))
+        ranked, phrases = suspect_rows(texts, labels, embed, trained)
     rows = (
         {
             "row": examples[each.row].row,

@@ -32,7 +32,7 @@ from bothways.compose.ensembles.trained import EnsembleColumns, EnsemblePredicti
 from bothways.data import Source
 from bothways.errors import InvalidInput, RowsLeftOut, RowsShared
 from bothways.evaluation.temperature import Temperature
-from bothways.progress import phase, reporting
+from bothways.progress import reporting, stage
 from bothways.tasks.backend import OpenOptions, check_requested
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
 from bothways.tasks.columns import AnyColumns, stored_columns
@@ -107,7 +107,8 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         if not 2 <= len(members) <= MAX_MEMBERS:
             raise InvalidInput(f"expected 2 to {MAX_MEMBERS} members, got {len(members)}.")
         folders = list(map(Path, members))
-        models = open_members(folders, options)
+        with reporting(show_progress), stage("opening the members"):
+            models = open_members(folders, options)
         fitted = combine_members(folders, models, Vote() if method == "vote" else Mean(), explicit_reading(options))
         combiner = fitted.outputs.combiner
         check_method(method, combiner.outputs.row_target, stackable=combiner.stackable)
@@ -191,7 +192,8 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         fitted = self.fitted
         outputs, combiner = fitted.outputs, fitted.outputs.combiner
         options = reading_options(self.spec, unlabelled=given.unlabelled, shared=given.shared)
-        examples = outputs.read(data, fitted.columns, options)
+        with stage("reading the data"):
+            examples = outputs.read(data, fitted.columns, options)
         examples, shared = fitted.known.compared(examples, given.shared, "calibration rows")
         notes = [note for each in shared.values() if (note := each.summary("calibration rows", _FLATTERED))]
         for note in notes:
@@ -199,21 +201,22 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         truth, inputs = outputs.encode(examples), [example.text for example in examples]
         found = score_inputs(fitted, inputs, description="evaluating")
         scores = [each for each in found if isinstance(each, EnsembleScores)]
-        phase("fitting the stacking and the calibration" if method == "stacked" else "calibrating")
-        unseen: Sequence[Scores[object]] = scores
-        stacking: dict[str, object] = {}
-        if method == "stacked":
-            rows_MRC = np.concatenate([combiner.rows(each.members) for each in scores], axis=1)
-            fit = fit_stacking(combiner.outputs.row_target, rows_MRC, *combiner.flat(truth))
-            stacking, outputs = {"penalty": fit.penalty}, replace(outputs, combination=fit.combination)
-            # Calibrate on out-of-fold scores; scores of fitted rows would be optimistic.
-            ends = np.cumsum([len(each.logits_RC) for each in scores])[:-1]
-            parts = zip(scores, np.split(fit.unseen_NC, ends), strict=True)
-            unseen = [replace(each, logits_RC=part) for each, part in parts]
-        outputs = replace(outputs, combiner=combiner.calibrated(unseen, truth))
-        combined = [outputs.combine(each.members) for each in scores]
-        report = outputs.own.outcomes(combined, truth).report(seed=0)
-        members = [{"member": name, **alone} for name, alone in outputs.metrics_of_members(combined, truth)]
+        with stage("fitting the stacking and the calibration" if method == "stacked" else "calibrating"):
+            unseen: Sequence[Scores[object]] = scores
+            stacking: dict[str, object] = {}
+            if method == "stacked":
+                rows_MRC = np.concatenate([combiner.rows(each.members) for each in scores], axis=1)
+                fit = fit_stacking(combiner.outputs.row_target, rows_MRC, *combiner.flat(truth))
+                stacking, outputs = {"penalty": fit.penalty}, replace(outputs, combination=fit.combination)
+                # Calibrate on out-of-fold scores; scores of fitted rows would be optimistic.
+                ends = np.cumsum([len(each.logits_RC) for each in scores])[:-1]
+                parts = zip(scores, np.split(fit.unseen_NC, ends), strict=True)
+                unseen = [replace(each, logits_RC=part) for each, part in parts]
+            outputs = replace(outputs, combiner=combiner.calibrated(unseen, truth))
+        with stage("evaluating on the calibration rows"):
+            combined = [outputs.combine(each.members) for each in scores]
+            report = outputs.own.outcomes(combined, truth).report(seed=0)
+            members = [{"member": name, **alone} for name, alone in outputs.metrics_of_members(combined, truth)]
         chose = "the calibration of the ensemble and, if it is stacked, the weights of its members"
         limits = (*outputs.combiner.limits(chose), *_detector_limits(self.members))
         part = outputs.combiner.data_facts([each[0] for each in inputs], truth)
