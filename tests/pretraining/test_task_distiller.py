@@ -16,6 +16,7 @@ from bothways.tasks import MultipleChoice, PairClassifier, TextClassifier, TextT
 from bothways.tasks.heads import soft_targets
 from bothways.tasks.heads.soft_targets import SoftLoss, divergences
 from bothways.tasks.heads.targets import MultiLabel, Regression, SingleLabel
+from bothways.training.forecast import Forecast
 from bothways.training.options import AdamW
 from contract_cases import CASES, answer, pair_rows, rows, rows_of, texts_of, write_pretrained
 from everyday import some_of
@@ -112,6 +113,22 @@ def test_a_tagger_becomes_a_smaller_one(teachers, tmp_path):
     assert again.confidence.calibration == distiller.model.confidence.calibration is not None
     opened = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "student")
     assert opened.config.num_hidden_layers == 2
+
+
+@pytest.mark.parametrize("target", ["single", "multi", "regression"])
+def test_the_duration_is_estimated_before_the_teacher_reads_and_counts_its_pass(target, teachers, monkeypatch, capsys):
+    announced, data, losses = [], rows(target), []
+    monkeypatch.setattr(Forecast, "before", lambda self, *given: announced.append((self.reads, *given)))
+    for show in (False, True):
+        distiller = distiller_of(teachers("classification", target))
+        losses.append(distiller.fit(data, validation=data, **{**QUICK, "updates": 31, "show_progress": show}).losses)
+    ((reads, seconds, tokens, teaching),) = announced
+    assert min(seconds, tokens, teaching, reads.cost) > 0
+    assert teaching < 1
+    assert reads.validation == pytest.approx(tokens * -(-reads.texts // 8))
+    assert losses[0] == losses[1], "measuring changes nothing"
+    shown = capsys.readouterr().err.splitlines()
+    assert shown.index("measuring the speed of this machine") < shown.index("reading the texts with the teacher")
 
 
 def test_confidence_is_learnt_anew_or_missing(teachers):

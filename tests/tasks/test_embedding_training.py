@@ -36,6 +36,7 @@ from bothways.tasks.embedding.spec import (
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.embedding.vector_model import VectorModel
 from bothways.tasks.heads.splits import TrainingData
+from bothways.training.forecast import Forecast
 from bothways.training.objective import Update
 from bothways.training.state import seeded
 from classifier_cases import without_dropout
@@ -317,6 +318,19 @@ def test_names_of_columns_say_which_kind_of_rows_they_are_of(base):
     assert embedder.columns == PlainTexts(("body",))
     with pytest.raises(InvalidInput, match="columns= or column names, not both"):
         embedder.fit(rows, columns=Pairs(), anchor="question")
+
+
+def test_the_duration_is_estimated_before_a_teacher_embeds_the_texts(base, monkeypatch, capsys):
+    announced = []
+    monkeypatch.setattr(Forecast, "before", lambda self, *given: announced.append((self, *given)))
+    _, before = fitted(base, "a teacher", epochs=20, show_progress=False)
+    _, record = fitted(base, "a teacher", epochs=20, show_progress=True)
+    assert record.losses == before.losses, "measuring changes nothing"
+    ((one, seconds, tokens, teaching),) = announced
+    assert (one.epochs, one.total) == (20, record.updates)
+    assert min(seconds, tokens, teaching, one.reads.cost) > 0
+    shown = capsys.readouterr().err.splitlines()
+    assert shown.index("measuring the speed of this machine") < shown.index("embedding the texts with the teacher")
 
 
 def test_matryoshka_vectors_are_good_when_they_are_cut(base, tmp_path):

@@ -22,8 +22,9 @@ from bothways.tasks.classification.learner import learns_all
 from bothways.tasks.classification.spec import LabelFitting
 from bothways.tasks.heads import training as head_training
 from bothways.tasks.heads.contrastive import FEW_TEXTS, ContrastObjective, contrast_updates, supervised_contrastive
+from bothways.tasks.heads.diagnostics import KEPT_FROZEN, LEARNT_BEFORE
 from bothways.tasks.heads.splits import folds
-from bothways.tasks.heads.training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LEARNT_BEFORE, LINEAR, HeadTraining
+from bothways.tasks.heads.training import BY_FOLDS, CROSS_VALIDATED, LINEAR, HeadTraining
 from bothways.tasks.torch_backend import above_embedder
 from bothways.training import stages
 from contract_cases import rows, write_embedder

@@ -10,7 +10,7 @@ from bothways import TextClassifier
 from bothways.data.windows import WindowStore
 from bothways.progress import reporting, timed
 from bothways.training import forecast
-from bothways.training.forecast import Forecast, Reads
+from bothways.training.forecast import READ, Forecast, Reads
 from bothways.training.loop import train
 
 
@@ -27,10 +27,10 @@ def said(reads, *, seconds, epochs=3, per_epoch=100, total=300, before=0.0, done
         patch.setattr("bothways.progress.time.monotonic", lambda: clock[0] + before * bool(clock[0]))
         with timed():
             one = Forecast(reads, epochs, per_epoch, total)
-            while one is not None:
+            while one.measuring:
                 clock[0] += seconds
                 done += 1
-                one = one.after(done, 1000, bar)
+                one.update(done, 1000, bar)
     return list(bar)
 
 
@@ -61,9 +61,29 @@ def test_a_single_epoch_is_shortened_by_its_updates_and_passes_of_short_epochs_b
     assert shorter == "shorter: epochs=1 (--epochs 1) about 14 s"
 
 
-def test_folds_repeat_the_updates(monkeypatch):
-    (line, _) = said(Reads(folds=4), seconds=1.0, monkeypatch=monkeypatch)
-    assert line.startswith("expected time: about 25 min")
+def test_folds_repeat_the_warm_up_the_linear_start_and_the_updates(monkeypatch):
+    reads = Reads(folds=4, warm_up=30_000, start=9_000)
+    (line, _) = said(reads, seconds=1.0, monkeypatch=monkeypatch)
+    assert line.startswith("expected time: about 27 min 12 s in all")  # 300 + 4 x (30 + 3 + 300)
+
+
+def test_an_estimate_that_an_epoch_proves_wrong_is_corrected(monkeypatch):
+    clock, bar = [0.0], Shown()
+    monkeypatch.setattr(forecast.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("bothways.progress.time.monotonic", lambda: clock[0])
+    with timed():
+        one = Forecast(Reads(validation=30_000, afterwards=30_000), 4, 100, 400)
+        for seconds in (1.0, 1.1, 3.0):
+            for _ in range(100):
+                clock[0] += seconds
+                one.update(round(clock[0]), 1000, bar)
+            clock[0] += 10 * seconds
+            one.epoch(100 * (1 + [1.0, 1.1, 3.0].index(seconds)), bar)
+    estimates = [line for line in bar if line.startswith("expected")]
+    assert estimates == [
+        "expected time: about 7 min 30 s in all, 4 s of it so far",  # 400 + 4 x 10 + 10
+        "expected time: now about 15 min 21 s in all, 9 min 21 s of it so far",  # 561 + 300 + 30 + 30
+    ]
 
 
 def test_what_is_read_is_counted_in_tokens_of_windows():
@@ -86,25 +106,40 @@ def test_a_run_shows_its_estimate_only_where_progress_is_shown(monkeypatch, caps
     assert re.search(r"training: expected time: about \d+ s in all", capsys.readouterr().err)
 
 
-def test_the_estimate_before_the_first_stage_counts_what_is_read_before_the_updates(monkeypatch, base, capsys):
-    monkeypatch.setattr(forecast, "_LONG", 0.0)
-    shown = []
-    monkeypatch.setattr(Forecast, "before", lambda self, _, tokens: shown.append((self, tokens)))
+def test_the_estimate_before_the_first_stage_counts_every_stage_that_reads_texts(monkeypatch, base, capsys):
+    announced = []
+    monkeypatch.setattr(Forecast, "before", lambda self, *given: announced.append((self, *given)))
     rows = [{"text": f"w{5 + row % 2} w20", "label": "ab"[row % 2]} for row in range(40)]
     for show in (False, True, True):
-        if not shown:
+        if not announced:
             classifier = TextClassifier.from_pretrained(base, device="cpu")
-        classifier.fit(rows, epochs=2, batch_size=6, show_progress=show)
-    (one, tokens), (again, _) = shown
-    assert tokens == 24  # of six texts: [CLS], two words, [SEP]
-    assert (one.epochs, one.per_epoch, one.total) == (2, 6, 12)
-    assert one.reads == Reads(16, 16 + 144 + 144, texts=36)  # held out; the detector's rows, and the linear model's
-    assert again.reads.afterwards == 16 + 144  # the head continues, without a linear model
+        classifier.fit(rows, epochs=6, batch_size=6, show_progress=show)
+    (one, seconds, tokens, teaching), (again, *_) = announced
+    assert (tokens, teaching) == (24, 0)  # of six texts: [CLS], two words, [SEP]
+    assert 0 < seconds < 1
+    assert (one.epochs, one.per_epoch, one.total) == (6, 6, 36)
+    assert one.reads == Reads(16, 16 + 144, texts=36, start=144, cost=one.reads.cost)  # 144 for the detector
+    assert 0 < one.reads.cost != READ
+    assert again.reads.start == 0  # the head continues, without a linear model
     assert "measuring the speed of this machine" in capsys.readouterr().err
+    classifier.fit(rows, epochs=4, batch_size=6, show_progress=True)
+    assert len(announced) == 2  # three updates of 24 would be too many to measure the speed with
 
 
-def test_an_estimate_from_reading_alone_takes_an_update_for_three_times_that(capsys):
+def test_measuring_the_speed_changes_no_weight(base):
+    rows = [{"text": f"w{5 + row % 2} w20", "label": "ab"[row % 2]} for row in range(40)]
+    trained = []
+    for show in (False, True):
+        classifier = TextClassifier.from_pretrained(base, device="cpu")
+        record = classifier.fit(rows, epochs=6, batch_size=6, show_progress=show)
+        assert ("measuring the speed of this machine" in record.stages) == show
+        trained.append((record.losses, classifier.predict_proba(["w5 w20"]).tolist()))
+    assert trained[0] == trained[1]
+
+
+def test_the_estimate_before_the_first_stage_has_both_linear_starts_the_warm_up_and_the_teacher(capsys):
+    reads = Reads(validation=1000, afterwards=2000, start=500, warm_up=3000, cost=0.25)
     with reporting(True):
-        Forecast(Reads(validation=1000, afterwards=2000), 2, 100, 200).before(0.01, 100)
-    # 200 updates of 3 s, and 4,000 tokens of 0.01 s
-    assert capsys.readouterr().err.startswith("expected time: about 10 min 40 s in all")
+        Forecast(reads, 2, 100, 200).before(0.03, 100, teaching=40.0)
+    # 200 updates of 3 s, 90 s of warm-up, (2 x 500 + 3 x 1,000 + 2,000) tokens of 0.0075 s, and the teacher
+    assert capsys.readouterr().err.startswith("expected time: about 12 min 55 s in all")

@@ -10,11 +10,12 @@ from bothways.progress import Progress, duration, elapsed, phase
 # Seconds of a training that is announced; seconds, minimum and maximum number of the updates that are measured.
 _LONG, _MEASURED, _FEWEST, _MOST = 60.0, 2.0, 3, 20
 
-# Time to read a token without gradients, as a part of that in an update, whose backward pass takes twice the forward's.
-_READ = 1 / 3
+# Relative error, and seconds left, of an estimate that is corrected after an epoch.
+_WRONG, _SOON = 0.15, 20.0
 
-WARM_UP = "contrastive warm-up"
-"""Name of the stage that a cross-validation repeats."""
+
+READ = 1 / 3
+"""Usual time to read a token, as a part of that in an update, whose backward pass takes twice the forward's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,14 @@ class Reads:
     Attributes:
         validation: Tokens of a validation.
         afterwards: Tokens read after the last epoch.
-        folds: Number of times that warm-up and updates are repeated, for a cross-validation.
+        folds: Number of times that all is repeated, for a cross-validation.
         passes: Passes over the texts in an epoch of default length; an epoch has one if its number is given.
         texts: Number of training texts.
         split: Number of training texts that are read in several windows.
         first: Share of the tokens in the first windows of the texts.
+        start: Tokens that a linear start reads.
+        warm_up: Tokens of the updates of a warm-up, after which the linear start is repeated.
+        cost: Time to read a token, as a part of that in an update.
     """
 
     validation: int = 0
@@ -38,6 +42,9 @@ class Reads:
     texts: int = 0
     split: int = 0
     first: float = 1.0
+    start: int = 0
+    warm_up: int = 0
+    cost: float = READ
 
     @classmethod
     def of(
@@ -60,69 +67,101 @@ class Reads:
 
 @dataclass(slots=True)
 class Forecast:
-    """Measures the first updates of a run of ``epochs`` epochs of ``per_epoch`` updates, ``total`` in all."""
+    """Measures a run of ``epochs`` epochs of ``per_epoch`` updates, ``total`` in all.
+
+    The first updates are measured, then each epoch, in seconds per token of an update.
+    """
 
     reads: Reads
     epochs: int
     per_epoch: int
     total: int
-    updates: int = -1  # measured so far, after the first, which also allocates memory
+    measuring: bool = True
+    """True until the first updates are measured; each then ends with a synchronisation."""
+    updates: int = -1  # measured so far
     tokens: int = 0
+    work: float = 0.0  # tokens of updates, and tokens of validations times their cost
     began: float = 0.0
+    estimate: float = 0.0  # the last one shown, in seconds
 
-    def after(self, done: int, tokens: int, bar: Progress) -> "Forecast | None":
-        """Measure update number ``done``, of so many tokens; return None after enough were measured.
+    def before(self, seconds: float, tokens: float, teaching: float = 0.0) -> None:
+        """Show the estimate before the first stage.
 
-        Then the bar shows the duration of the whole and shorter options, unless it is short.
+        Args:
+            seconds: Seconds per token of an update.
+            tokens: Tokens of an update.
+            teaching: Seconds in which a teacher reads the texts.
+        """
+        reads = self.reads
+        read = reads.start * (2 if reads.warm_up else 1) + reads.validation
+        for line in self._lines(seconds, tokens, 0, teaching + seconds * (reads.warm_up + reads.cost * read)):
+            phase(line)
+
+    def update(self, done: int, tokens: int, bar: Progress) -> None:
+        """Measure update number ``done``, of so many tokens.
+
+        After enough of them, the bar shows the duration of the whole and shorter options, unless it is short.
         """
         self.updates += 1
         if self.updates == 0:
             self.began = time.perf_counter()
-            return self
+            return
         self.tokens += tokens
+        self.work += tokens
         passed = time.perf_counter() - self.began
-        if self.updates < _FEWEST or (passed < _MEASURED and self.updates < _MOST):
-            return self
-        for line in self._lines(passed / self.updates, done):
-            bar.say(line)
-        return None
+        if self.measuring and self.updates >= _FEWEST and (passed >= _MEASURED or self.updates >= _MOST):
+            self.measuring = False
+            for line in self._lines(passed / self.work, self.tokens / self.updates, done):
+                bar.say(line)
 
-    def before(self, read: float, tokens: int) -> None:
-        """Show the estimate before the first stage, given the seconds to read a token and the tokens of an update."""
-        self.updates, self.tokens = 1, tokens
-        for line in self._lines(read / _READ * tokens, 0):
-            phase(line)
+    def epoch(self, done: int, bar: Progress) -> None:
+        """Measure an epoch that ended with update ``done``; the bar shows the new estimate if the last was wrong."""
+        self.work += self.reads.cost * self.reads.validation
+        if self.measuring:
+            return
+        if self.updates > 0:
+            seconds = (time.perf_counter() - self.began) / self.work
+            left = self._left(seconds, self.tokens / self.updates, self.total - done, done)
+            whole = elapsed() + left
+            if left > (_SOON if self.estimate else _LONG) and abs(whole - self.estimate) > _WRONG * whole:
+                self.estimate = whole
+                bar.say(f"expected time: now about {duration(whole)} in all, {duration(elapsed())} of it so far")
+        self.updates, self.tokens, self.work, self.began = 0, 0, 0.0, time.perf_counter()
 
-    def _lines(self, seconds: float, done: int) -> Iterator[str]:
-        left = self._left(seconds, self.total - done, self.epochs - done // self.per_epoch, done)
+    def _lines(self, seconds: float, tokens: float, done: int, early: float = 0.0) -> Iterator[str]:
+        left = early + self._left(seconds, tokens, self.total - done, done)
         before, whole = elapsed(), elapsed() + left
         if left < _LONG:
             return
+        self.estimate = whole
         split = f"; {self.reads.split:,} of {self.reads.texts:,} texts are read in several windows"
         so_far = f"{duration(before)} of it so far{split if self.reads.split else ''}"
         yield f"expected time: about {duration(whole)} in all, {so_far}"
         shorter = ", ".join(
-            f"{option} ({_flag(option)}) about {duration(max(before, each))}" for option, each in self._shorter(seconds)
+            f"{option} ({_flag(option)}) about {duration(max(before, each))}"
+            for option, each in self._shorter(seconds, tokens, early)
         )
         if shorter:
             yield f"shorter: {shorter}"
 
-    def _left(self, seconds: float, updates: int, validations: int, done: int = 0) -> float:
-        reads, whole = self.reads, done + updates
-        read = _READ * seconds * self.updates / max(self.tokens, 1)
-        folds = reads.folds * (elapsed(WARM_UP) + seconds * whole)
-        return seconds * updates + read * (reads.validation * validations + reads.afterwards) + folds
+    def _left(self, seconds: float, tokens: float, updates: int, done: int = 0) -> float:
+        """Return the seconds of ``updates`` updates, their validations, and everything afterwards."""
+        reads, validations = self.reads, -(-(done + updates) // self.per_epoch) - done // self.per_epoch
+        read = validations * reads.validation + reads.afterwards
+        fold = reads.warm_up + tokens * (done + updates) + reads.cost * reads.start
+        return seconds * (tokens * updates + reads.cost * read + reads.folds * fold)
 
-    def _shorter(self, seconds: float) -> Iterator[tuple[str, float]]:
+    def _shorter(self, seconds: float, tokens: float, early: float) -> Iterator[tuple[str, float]]:
         """Yield options, and the seconds of a training with each."""
-        before, reads = elapsed(), self.reads
+        before, reads = elapsed() + early, self.reads
         one = -(-self.per_epoch // reads.passes)
         if self.epochs > 1 and one < self.total:
-            yield "epochs=1", before + self._left(seconds, one, 1)
+            yield "epochs=1", before + self._left(seconds, tokens, one)
         elif self.total > 1:
-            yield f"updates={self.total // 2}", before + self._left(seconds, self.total // 2, -(-self.epochs // 2))
+            yield f"updates={self.total // 2}", before + self._left(seconds, tokens, self.total // 2)
         if reads.split:
-            yield 'on_overflow="truncate"', reads.first * (before + self._left(seconds, self.total, self.epochs))
+            whole = before + self._left(seconds, tokens, self.total)
+            yield 'on_overflow="truncate"', reads.first * whole
 
 
 def _flag(option: str) -> str:

@@ -333,10 +333,10 @@ class _Run(Generic[Payload]):
         self.bar.advance(1)
         if state.updates % self.options.log_every_updates == 0:
             self._report()
-        elif self.device.type == "cpu" or self.forecast is not None:  # on a CPU this needs no synchronisation
-            self._read()
+        elif self.device.type == "cpu" or (self.forecast is not None and self.forecast.measuring):
+            self._read()  # on a CPU this needs no synchronisation
         if self.forecast is not None:
-            self.forecast = self.forecast.after(state.updates, update.tokens, self.bar)
+            self.forecast.update(state.updates, update.tokens, self.bar)
 
     def _read(self) -> None:
         for one in self._meter.read():
@@ -374,6 +374,8 @@ class _Run(Generic[Payload]):
         losses = state.losses[-state.update_in_epoch :]
         metrics = {"training loss": sum(losses) / max(1, len(losses)), **(validation.metrics if validation else {})}
         self._say(f"epoch {state.epoch + 1} of {self.epochs}, {duration(self._seconds())}", metrics)
+        if self.forecast is not None:
+            self.forecast.epoch(state.updates, self.bar)
         state.epoch, state.update_in_epoch = state.epoch + 1, 0
         if validation is None or state.kept_epoch == state.epoch:
             with self.interrupts.unbroken():

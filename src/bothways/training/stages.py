@@ -12,10 +12,12 @@ everything that determines the result, such as weights, tokens and options::
 
 import hashlib
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -30,17 +32,22 @@ from bothways.interrupts import interruption
 from bothways.progress import Progress, Times, add_time, reporting, stage, timed
 from bothways.storage import new_folder, remove_leftovers
 from bothways.training.checkpoints import CheckpointFolder, check_sealed, recorded_arithmetic, seal
+from bothways.training.forecast import Forecast, Reads
+from bothways.training.loop import resolved_for
 from bothways.training.loop import train as train
 from bothways.training.objective import Objective, Payload
 from bothways.training.options import STAGES, TrainingOptions, check_one_length
 from bothways.training.state import TrainingRecord
-from bothways.training.workers import current_workers
+from bothways.training.workers import copy_weights, current_workers, restore_weights
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
 
 _RESULT, _SECONDS = "result.safetensors", "seconds"
 _MOST_SHOWN = 5  # rows to look at
+
+# Number of updates that the speed of a machine is measured with, and maximum part of the training that they are.
+_TRIED, _MOST_TRIED = 3, 0.1
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 Part: TypeAlias = nn.Module | Tensor | str  # something that determines the result of a stage
@@ -192,6 +199,75 @@ def train_within(
     record = train(objective, alone, model, bar=bar)
     if record.interrupted:
         raise interruption(record.signal)
+
+
+class _Clock:
+    """A progress bar that records when each update ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        if note and not amount:  # the report of an update, which waits for the device
+            self.ends.append(time.perf_counter())
+
+    def say(self, line: str) -> None:
+        pass
+
+
+def announce(
+    objective: Objective[Payload],
+    trial: Objective[Payload],
+    tokens: float,
+    options: TrainingOptions,
+    model: "PretrainedEncoder",
+    reads: Reads,
+    measure: Callable[[], tuple[float, float]],
+) -> Reads:
+    """Show the estimated duration of a training, measured on a few updates, and restore the weights.
+
+    A training of few updates or of several processes is not measured.
+
+    Args:
+        objective: The objective of the training.
+        trial: The same without a validation, with updates that may be smaller.
+        tokens: Tokens of an update of the training.
+        options: The options of the training.
+        model: The encoder that is trained.
+        reads: The tokens that the training reads besides those of its updates.
+        measure: Returns the seconds to read a token, and those in which a teacher reads the texts.
+
+    Returns:
+        ``reads`` with the measured cost.
+    """
+    length, per_epoch = resolved_for(objective, options, model), objective.updates_per_epoch()
+    epochs = length.epochs or 1
+    total = length.updates or epochs * per_epoch
+    updates = (update.tokens for epoch in range(_TRIED) for update in trial.updates(epoch, 0))
+    tried = list(islice(updates, _TRIED))
+    trained = (total * tokens + reads.warm_up) * (1 + reads.folds)
+    if sum(tried) > _MOST_TRIED * trained or current_workers().count > 1:
+        return reads
+    few = replace(options, epochs=None, updates=_TRIED, total_tokens=None, patience=None, log_every_updates=1)
+    with stage("measuring the speed of this machine"):
+        weights, clock = copy_weights(trial.module), _Clock()
+        try:
+            train_within(trial, few, model, clock)
+        finally:
+            restore_weights(trial.module, weights)
+        seconds = (clock.ends[-1] - clock.ends[0]) / sum(tried[1:])  # the first update also allocates memory
+        read, teaching = measure()
+    reads = replace(reads, cost=read / seconds)
+    Forecast(reads, epochs, per_epoch, total).before(seconds, tokens, teaching)
+    return reads
+
+
+def second_time(compute: Callable[[], object]) -> float:
+    """Return the seconds of a computation; the first time, which also allocates memory, is left out."""
+    compute()
+    began = time.perf_counter()
+    compute()
+    return time.perf_counter() - began
 
 
 def _read(folder: Path) -> dict[str, Tensor] | None:

@@ -123,6 +123,7 @@ def train_next(data: str | None, file: opt.FileOptions) -> str:
     return f"bothways train classification --model {{}} --train {inputs.like('train', data, file)} --output runs/new"
 
 
+@timed()  # also the time in which torch is loaded
 def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", next_step: "NextStep") -> int:
     """Train a model with ``fit``, save it, print a summary and return the exit code."""
     from bothways.training.workers import joined
@@ -135,7 +136,7 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
         TrainingOptions(**given)
     folders = RunFolders(output)
     options = _arguments(**given, resume=run.resume, keep_diverged=True)
-    with timed(), joined() as workers:
+    with joined() as workers:
         if workers.rank:
             # The first process writes and prints for all.
             with reporting(False), redirect_stderr(io.StringIO()):

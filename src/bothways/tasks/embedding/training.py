@@ -1,10 +1,10 @@
 """Fine-tuning of a sentence embedder, from rows of data to a trained encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from bothways.data.known_rows import KnownRows, TrainingRows, normalised
 from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.regression import agreement_outcomes, undefined_correlation
-from bothways.progress import stage
+from bothways.progress import shown, stage
 from bothways.tasks.backend import stored_windows
 from bothways.tasks.card import BaseModel, CardMetrics, DataUsed, SavedBaseline, optimistic, unmeasured, written_card
 from bothways.tasks.embedding.losses import (
@@ -67,12 +67,15 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.forecast import Reads
+from bothways.training.objective import ON_CPU
 from bothways.training.options import TrainingOptions, rows_in_update
-from bothways.training.stages import ARRAY, kept
+from bothways.training.stages import ARRAY, announce, kept, second_time
 from bothways.training.state import TrainingRecord
 
 # Approximate maximum of held-out rows; more would make validation slow and hardly more accurate.
 MOST_HELD_OUT = 2000
+
+Encode: TypeAlias = Callable[[NDArray[np.int64]], object]  # embeds the texts with these indices
 
 # The kinds of rows that each loss can train on.
 KINDS_OF_LOSS: dict[type[PlainLoss], tuple[type[EmbeddingColumns], ...]] = {
@@ -205,33 +208,78 @@ def train_embedder(
     start = replace(before, backend=backend, layers=deepcopy(before.layers))
     loss = options.loss or usual_loss(columns, settings.similarity)
     check_loss(loss, columns, start.dimensions)
-    stored = _stored(start, examples.training, loss)
+    module = start.module(backend.model, start.prompt_ids(columns))
+
+    def objective(stored: StoredRows, held: StoredRows | None = None) -> EmbeddingObjective:
+        return EmbeddingObjective(
+            module,
+            settings,
+            _source(stored, loss, options.pairs_per_text, training.seed),
+            loss,
+            held if examples.unmeasured is None else None,
+            batch_size=rows_in_update(training),
+            tokens=training.max_tokens,
+            seed=training.seed,
+            identity={
+                "validation data": None if held is None else held.digest,
+                "loss": str(loss_settings(loss)),
+                "pooling": settings.pooling,
+                "unit length": settings.unit_length,
+                "dimensions": settings.dimensions,
+                "pairs per text": options.pairs_per_text,
+            },
+        )
+
+    def before_teaching(blank: StoredRows, encode: Encode) -> None:
+        if shown():
+            _announce(objective, blank, encode, training, backend)
+
+    stored = _stored(start, examples.training, loss, before_teaching)
     held = _stored(start, examples.held_out, loss) if examples.held_out else None
-    objective = EmbeddingObjective(
-        start.module(backend.model, start.prompt_ids(columns)),
-        settings,
-        _source(stored, loss, options.pairs_per_text, training.seed),
-        loss,
-        held if examples.unmeasured is None else None,
-        batch_size=rows_in_update(training),
-        tokens=training.max_tokens,
-        seed=training.seed,
-        identity={
-            "validation data": None if held is None else held.digest,
-            "loss": str(loss_settings(loss)),
-            "pooling": settings.pooling,
-            "unit length": settings.unit_length,
-            "dimensions": settings.dimensions,
-            "pairs per text": options.pairs_per_text,
-        },
-    )
-    return EmbedderTraining(
-        start, examples, *data.compared(examples.training, examples.held_out), stored, held, training, objective
+    known = data.compared(examples.training, examples.held_out)
+    return EmbedderTraining(start, examples, *known, stored, held, training, objective(stored, held))
+
+
+def _announce(
+    objective: Callable[[StoredRows], EmbeddingObjective],
+    blank: StoredRows,
+    encode: Encode,
+    training: TrainingOptions,
+    backend: TorchBackend,
+) -> None:
+    """Estimate the duration of a distillation from a few rows; ``blank`` has all of them, with zeros as targets."""
+    whole, store = objective(blank), blank.store
+    tokens = int(store.lengths.sum())
+    number = max(2, min(whole.batch_size, 2 * ON_CPU * store.texts // tokens))
+    few = np.random.default_rng(0).permutation(store.texts)[:number]
+    rows = np.arange(len(few))[:, None]
+    part = StoredRows(blank.columns, rows, blank.identity_P[few], blank.truth[few], store.take(few))
+
+    def measure() -> tuple[float, float]:
+        read = second_time(lambda: whole.vectors_of(part)) / int(part.store.lengths.sum())
+        return read, second_time(lambda: encode(few)) / len(few) * store.texts
+
+    announce(
+        whole,
+        objective(part),
+        tokens / whole.updates_per_epoch(),
+        training,
+        backend.model,
+        Reads.of(store, None),
+        measure,
     )
 
 
-def _stored(start: TrainedEmbedder, rows: Sequence[EmbeddingRow], loss: EmbeddingLoss) -> StoredRows:
-    """Tokenise rows; for distillation, each text becomes a row with the teacher's vector as its target."""
+def _stored(
+    start: TrainedEmbedder,
+    rows: Sequence[EmbeddingRow],
+    loss: EmbeddingLoss,
+    before_teaching: Callable[[StoredRows, Encode], None] = lambda *_: None,
+) -> StoredRows:
+    """Tokenise rows; for distillation, each text becomes a row with the teacher's vector as its target.
+
+    ``before_teaching`` gets the rows with zeros as targets, before the teacher embeds the texts.
+    """
     texts, known, inner = [text for row in rows for text in row.text], RowTexts.of(rows), plain(loss)
     prompts = start.settings.prompts_of(rows[0].columns)
     store = stored_windows(
@@ -240,9 +288,13 @@ def _stored(start: TrainedEmbedder, rows: Sequence[EmbeddingRow], loss: Embeddin
     texts_RK, truth_R = known.texts_RK, known.truth_R
     if isinstance(inner, Distillation):
         teacher, texts_RK, digest = inner.teacher, texts_RK.reshape(-1, 1), digest_of_texts(texts)
-        some = torch.from_numpy(np.asarray(teacher.encode(texts[:8], show_progress=False)))  # tells teachers apart
+        some = np.asarray(teacher.encode(texts[:8], show_progress=False))  # tells teachers apart
+        zeros = np.zeros((len(texts), some.shape[1]), np.float32)
+        blank = StoredRows(known.columns, texts_RK, known.identity_P, zeros, store)
+        before_teaching(blank, lambda few: teacher.encode([texts[each] for each in few], show_progress=False))
         name = "embedding the texts with the teacher"
-        truth_R = kept(name, ARRAY, lambda _: np.asarray(teacher.encode(texts), np.float32), some, digest)
+        parts = torch.from_numpy(some), digest
+        truth_R = kept(name, ARRAY, lambda _: np.asarray(teacher.encode(texts), np.float32), *parts)
     return StoredRows(known.columns, texts_RK, known.identity_P, truth_R, store)
 
 

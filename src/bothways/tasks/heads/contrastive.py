@@ -30,7 +30,6 @@ from bothways.encoder.head_kinds import Read
 from bothways.encoder.heads import read_rows
 from bothways.progress import Progress
 from bothways.tasks.heads.objective import Batch
-from bothways.training.forecast import WARM_UP
 from bothways.training.objective import MicroBatch, Update
 from bothways.training.options import TrainingOptions, recorded_options
 from bothways.training.stages import TENSORS, Tensors, kept, train_within
@@ -126,10 +125,9 @@ def contrast_updates(texts: int) -> int:
     return _UPDATES_OF_FEW if texts <= FEW_TEXTS else _UPDATES
 
 
-def tokens_before(store: WindowStore, updates: int) -> int:
-    """Return the tokens that a linear start and a warm-up read; those in an update count three times."""
-    in_update = min(_TOKENS, int(2 * _PAIRS * store.lengths.mean()))
-    return int(store.lengths.sum()) + 3 * updates * in_update
+def warm_up_tokens(store: WindowStore, updates: int) -> int:
+    """Return the approximate number of tokens in the updates of a warm-up."""
+    return updates * min(_TOKENS, int(2 * _PAIRS * store.lengths.mean()))
 
 
 def supervised_contrastive(unit_BH: Tensor, classes_B: Tensor) -> Tensor:
@@ -156,5 +154,5 @@ def contrastive_warmup(
 
     settings = f"{read} {store.digest} {digest_of(classes_N)} {recorded_options(once)}"
     updates = objective.updates_per_epoch()
-    weights = kept(WARM_UP, TENSORS, compute, model.encoder, settings, total=updates)
+    weights = kept("contrastive warm-up", TENSORS, compute, model.encoder, settings, total=updates)
     restore_weights(model.encoder, dict(weights))

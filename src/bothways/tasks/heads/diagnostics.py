@@ -22,6 +22,12 @@ from bothways.training.state import TrainingRecord
 
 FEW_UPDATES, FEW_ROWS = 50, 50
 
+LEARNT_BEFORE = (
+    "The previous training used all of its rows: if some of them are held out now, the metrics are optimistic. Give "
+    "validation data that the model has never seen."
+)
+KEPT_FROZEN = "Fine-tuning did worse in cross-validation than a linear model of the frozen encoder, which is kept: "
+
 # Temperatures outside this range mean very wrong probabilities before the calibration.
 _USUAL_TEMPERATURES = (1 / 3, 3.0)
 
@@ -73,6 +79,11 @@ def notes_on_training(
     if held_out < FEW_ROWS:
         notes.append(f"There were only {held_out} held-out rows, so the metrics are imprecise.")
     return notes
+
+
+def note_on_frozen(validation: Validation) -> str:
+    """Return the note on a linear model of the frozen encoder that is kept after a cross-validation."""
+    return KEPT_FROZEN + advice_for_kept(validation)
 
 
 def advice_for_kept(validation: Validation, than: str = "") -> str:

@@ -25,11 +25,12 @@ from bothways.data.labels import BLANKS
 from bothways.encoder import ScoreHead, heads
 from bothways.errors import EmptyInput, InvalidInput
 from bothways.evaluation.report import Validation
+from bothways.progress import shown
 from bothways.tasks.card import VALIDATION
 from bothways.tasks.columns import AnyColumns, batch_of
 from bothways.tasks.heads.learner import AnyLearner
-from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head
-from bothways.tasks.heads.objective import StoredInputs, WindowObjective, of_epoch
+from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head, tokens_read
+from bothways.tasks.heads.objective import StoredInputs, WindowObjective, announce_training, of_epoch
 from bothways.tasks.heads.soft_targets import TAUGHT, SoftLoss, SoftTargets, StateModel, TeacherOutputs
 from bothways.tasks.heads.splits import TrainingData, hold_out
 from bothways.tasks.heads.target_training import standardize, standardized, unstandardize
@@ -136,6 +137,7 @@ class StudentTraining:
     """A student that is ready to be trained on a teacher's predictions.
 
     ``lesson`` has the inputs and held-out rows, ``data`` their tokens, and ``learner`` belongs to the student.
+    ``reads`` has the tokens that the training reads besides those of its updates.
     """
 
     teacher: TrainedHead
@@ -146,6 +148,7 @@ class StudentTraining:
     data: HeadData
     held: StoredInputs
     objective: WindowObjective
+    reads: Reads
 
     @classmethod
     def of(
@@ -170,6 +173,10 @@ class StudentTraining:
         stored = _readable(own, student, lesson.inputs, held)
         units = own.loss_units(stored)
         with_scores, tokens = taught_by.with_layers(0).head_model, training.max_tokens
+        again = own.rows_read_afterwards(stored.store.texts) / stored.store.texts
+        reads = Reads.of(stored.store, held.store, again=again)
+        if shown():
+            reads = _announced(taught_by, student, own, stored, loss, training, reads)
         taught = kept(
             "reading the texts with the teacher",
             TAUGHT,
@@ -181,14 +188,11 @@ class StudentTraining:
         if own.outputs.row_target.kind == "regression":
             own = own.with_target(standardized(stored.truth))
         targets = SoftTargets(units, own.outputs.row_target, taught, loss)
-        head, copied = _head(taught_by, student, own, training.seed)
-        with_head = student.with_head(head)
+        model, copied = _student(taught_by, student, own, training.seed)
+        with_head = student.with_head(model.head)
         if not copied:
             start = LinearStart(own.start_strength or STRENGTH, training.seed, training.max_tokens)
             start_head(with_head.head_model, stored.store, targets, start, repr(dict(own.identity)), taught.logits_UC)
-        width = heads.read_width(taught_by.head_model.head.kind.read, taught_by.config.hidden)
-        with seeded(training.seed):
-            model = StateModel(with_head.head_model, width)
 
         def validate() -> Validation:
             scores = held.scores(own.outputs, with_head.head_model, training.max_tokens)
@@ -199,14 +203,7 @@ class StudentTraining:
         baseline = Baseline(COPIED if copied else NEW, margin=0.0)
         objective = _objective(model, stored, targets, validate, training, identity, baseline)
         data = HeadData(stored, held, [], lesson.held_out, lesson.split, lesson.known, lesson.notes)
-        return cls(teacher, with_head, own, columns, lesson, data, held, objective)
-
-    @property
-    def reads(self) -> Reads:
-        """The tokens that the training reads besides those of its updates."""
-        texts, passes = self.data.stored.store.texts, self.objective.passes
-        again = self.learner.rows_read_afterwards(texts) / texts
-        return Reads.of(self.data.stored.store, self.held.store, again=again, passes=passes)
+        return cls(teacher, with_head, own, columns, lesson, data, held, objective, reads)
 
     def finish(self, record: TrainingRecord) -> TrainedHead:
         """Return the student with its confidence fitted on held-out rows; without labels, only the detector is kept."""
@@ -232,10 +229,10 @@ def _objective(
     model: StateModel,
     stored: StoredInputs,
     targets: SoftTargets,
-    validate: Callable[[], Validation],
+    validate: Callable[[], Validation | None],
     training: TrainingOptions,
     identity: Mapping[str, str],
-    baseline: Baseline,
+    baseline: Baseline | None = None,
 ) -> WindowObjective:
     """Return the training objective; an epoch is one pass, or about a tenth of ``updates`` if that is more."""
     size = rows_in_update(training, stored.store.texts)
@@ -252,6 +249,26 @@ def _objective(
         passes=1 if training.updates is None else max(1, training.updates // (_PARTS * per_pass)),
         baseline=baseline,
     )
+
+
+def _announced(
+    teacher: TorchBackend,
+    student: TorchBackend,
+    own: AnyLearner,
+    stored: StoredInputs,
+    loss: SoftLoss,
+    training: TrainingOptions,
+    reads: Reads,
+) -> Reads:
+    """Estimate the duration before the teacher reads the texts; return the reads with their measured cost."""
+    (model, copied), units = _student(teacher, student, own, training.seed), own.loss_units(stored)
+    blank = TeacherOutputs.blank(teacher.head_model, len(units.rows_U))
+    targets = SoftTargets(units, own.outputs.row_target, blank, loss)
+    objective = _objective(model, stored, targets, lambda: None, training, {})
+    start = LinearStart(STRENGTH, training.seed, training.max_tokens)
+    linear = 0 if copied else tokens_read(model, stored.store, start)
+    reads = replace(reads, start=linear, passes=objective.passes)
+    return announce_training(objective, training, student.model, reads, teacher.head_model)
 
 
 def _readable(own: AnyLearner, student: TorchBackend, inputs: Sequence[object], held: StoredInputs) -> StoredInputs:
@@ -271,8 +288,17 @@ def _held(teacher: TrainedHead, learner: AnyLearner, student: TorchBackend, less
         return StoredInputs.of(student, outputs, lesson.held_out)
     held = StoredInputs.unlabelled(student, outputs, [each.text for each in lesson.held_out])
     backend = with_weights(teacher.backend, "distil")
-    scores = held.scores(outputs, backend.head_model, backend.budget.tokens)
+    name = "reading the held-out rows with the teacher"
+    scores = held.scores(outputs, backend.head_model, backend.budget.tokens, name)
     return replace(held, truth=learner.decided(scores))
+
+
+def _student(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, seed: int) -> tuple[StateModel, bool]:
+    """Return the student with its initial head, and True if this is a copy of the teacher's."""
+    head, copied = _head(teacher, student, learner, seed)
+    width = heads.read_width(teacher.head_model.head.kind.read, teacher.config.hidden)
+    with seeded(seed):
+        return StateModel(student.with_head(head).head_model, width), copied
 
 
 def _head(teacher: TorchBackend, student: TorchBackend, learner: AnyLearner, seed: int) -> tuple[ScoreHead, bool]:

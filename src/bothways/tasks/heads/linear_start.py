@@ -291,6 +291,11 @@ class _Principal:
             return weight_CH, biases_C * bias_unit - weight_CH @ self.mean_H
 
 
+def tokens_read(model: HeadModel, store: WindowStore, start: LinearStart) -> int:
+    """Return the number of tokens that a linear model is fitted to."""
+    return int(store.lengths[_windows(model, store, start)].sum())
+
+
 def _windows(model: HeadModel, store: WindowStore, start: LinearStart) -> NDArray[np.int64]:
     rows_W = store.lengths if model.per_token else np.ones_like(store.lengths)
     return _drawn(rows_W, model.head.output.out_features, start.seed)

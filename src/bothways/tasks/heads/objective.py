@@ -9,8 +9,8 @@ Shapes: N inputs, W windows, B windows in a batch, C outputs.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -26,16 +26,15 @@ from bothways.inference import Rows, TextRows, TokenOutputs
 from bothways.inference.runner import Runner, counted, row_answers
 from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
-from bothways.progress import Progress, stage
+from bothways.progress import Progress
 from bothways.tasks.backend import Backend, stored_windows
 from bothways.tasks.outputs import AnyOutputs, PlacedOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.torch_backend import HeadModel
-from bothways.training.forecast import Forecast, Reads
-from bothways.training.loop import resolved_for
-from bothways.training.objective import Baseline, MicroBatch, Update, micro_batch_tokens
+from bothways.training.forecast import Reads
+from bothways.training.objective import ON_CPU, Baseline, MicroBatch, Update, micro_batch_tokens
 from bothways.training.options import EPOCHS, TrainingOptions
-from bothways.training.stages import ROWS, kept
+from bothways.training.stages import ROWS, announce, kept, second_time
 from bothways.training.workers import current_workers
 
 PlacesT = TypeVar("PlacesT")
@@ -44,9 +43,6 @@ PlacesT = TypeVar("PlacesT")
 MIN_UPDATES, _MIN_IN_EPOCH = 150, 15
 # Maximum tokens in the minimum number of updates: with long texts, fewer updates suffice and each takes longer.
 MIN_TOKENS = 600_000
-
-# Approximate tokens of the texts that the speed of a machine is measured with.
-_MEASURED = 2048
 
 _RELEASED = np.empty(0)
 
@@ -264,6 +260,14 @@ class WindowObjective:
             **self._identity,
         }
 
+    def trial(self) -> WindowObjective:
+        """Return the objective to measure updates with: without a validation, and on a CPU of at most two batches."""
+        made, few = copy(self), 2 * ON_CPU * self.store.texts // int(self.store.lengths.sum())
+        if self.model.device.type == "cpu":
+            made.batch_size = max(1, min(self.batch_size, few))
+        made.validate, made.baseline = lambda: None, None
+        return made
+
     def updates_per_epoch(self) -> int:
         """Return the number of updates per epoch; the last update of a pass may have fewer texts."""
         return self.passes * self._updates_per_pass()
@@ -299,22 +303,26 @@ class WindowObjective:
             yield MicroBatch(payload, float(self.targets.weights_W[chosen].sum()), tokens)
 
 
-def announce(
-    objective: WindowObjective, training: TrainingOptions, encoder: PretrainedEncoder, reads: Reads, early: int
-) -> None:
-    """Estimate a training's duration from a batch of its texts; ``early`` tokens are read before the updates."""
-    store, per_epoch, mean = objective.store, objective.updates_per_epoch(), float(objective.store.lengths.mean())
-    length = resolved_for(objective, training, encoder)
-    epochs = length.epochs or 1
-    reads = replace(reads, afterwards=reads.afterwards + early)
-    sample = store.take(np.random.default_rng(0).permutation(store.texts)[: max(1, int(_MEASURED / mean))])
-    with stage("measuring the speed of this machine"):
-        for _ in range(2):  # the first time also allocates memory
-            began = time.perf_counter()
-            window_scores(objective.model, sample, objective.tokens)
-    read = (time.perf_counter() - began) / int(sample.lengths.sum())
-    in_update = int(store.lengths.sum() / store.texts * objective.batch_size)
-    Forecast(reads, epochs, per_epoch, length.updates or epochs * per_epoch).before(read, in_update)
+def announce_training(
+    objective: WindowObjective,
+    training: TrainingOptions,
+    encoder: PretrainedEncoder,
+    reads: Reads,
+    teacher: HeadModel | None = None,
+) -> Reads:
+    """Show the estimated duration of a training (`announce`), whose texts a ``teacher`` may read before."""
+    store, tokens = objective.store, int(objective.store.lengths.sum())
+    few = max(1, 2 * ON_CPU * store.texts // tokens)
+    sample = store.take(np.random.default_rng(0).permutation(store.texts)[:few])
+
+    def read(model: HeadModel) -> float:
+        return second_time(lambda: window_scores(model, sample, objective.tokens)) / int(sample.lengths.sum())
+
+    def measure() -> tuple[float, float]:
+        return read(objective.model), 0.0 if teacher is None else tokens * read(teacher)
+
+    in_update = tokens * objective.passes / objective.updates_per_epoch()
+    return announce(objective, objective.trial(), in_update, training, encoder, reads, measure)
 
 
 def window_scores(

@@ -26,8 +26,8 @@ from bothways.tasks.card import (
     written_card,
 )
 from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
-from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contrastive_warmup, tokens_before
-from bothways.tasks.heads.diagnostics import FEW_UPDATES, advice_for_kept, notes_on_training
+from bothways.tasks.heads.contrastive import FEW_TEXTS, contrast_updates, contrastive_warmup, warm_up_tokens
+from bothways.tasks.heads.diagnostics import FEW_UPDATES, LEARNT_BEFORE, note_on_frozen, notes_on_training
 from bothways.tasks.heads.learner import AnyLearner
 from bothways.tasks.heads.linear_start import (
     STRENGTH,
@@ -36,13 +36,14 @@ from bothways.tasks.heads.linear_start import (
     held_out_scores,
     saved_baseline,
     start_head,
+    tokens_read,
 )
 from bothways.tasks.heads.objective import (
     MIN_TOKENS,
     MIN_UPDATES,
     StoredInputs,
     WindowObjective,
-    announce,
+    announce_training,
     of_epoch,
     passes_in_epoch,
     window_scores,
@@ -54,7 +55,7 @@ from bothways.tasks.outputs import TrainedHead, outputs_type
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.torch_backend import TorchBackend, above_embedder, embeds_by_mean, reads_mean
-from bothways.training.forecast import Reads
+from bothways.training.forecast import READ, Reads
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingOptions, recorded_options, rows_in_update
 from bothways.training.stages import ROWS, kept, train_within
@@ -69,12 +70,7 @@ CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
 # Minimum updates of a training on few texts after a contrastive warm-up; more are worse on some data sets.
 _AFTER_CONTRAST = 20
 
-LEARNT_BEFORE = (
-    "The previous training used all of its rows: if some of them are held out now, the metrics are optimistic. Give "
-    "validation data that the model has never seen."
-)
 OF_FOLDS, BY_FOLDS = "the rows in cross-validation", "cross-validation"
-KEPT_FROZEN = "Fine-tuning did worse in cross-validation than a linear model of the frozen encoder, which is kept: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +120,10 @@ class TrainingSetup:
         """Options of the linear model; with few texts the strength is fixed, to be the same in all folds."""
         strength, training = self.learner.start_strength or STRENGTH, self.training
         return LinearStart(strength, training.seed, training.max_tokens, searched=not self.few)
+
+    def continues(self, before: TrainedHead | None) -> bool:
+        """Return True if the training continues with the head of ``before``."""
+        return before is not None and self.learner.is_compatible_with(before.outputs)
 
     def random_head(self, backend: TorchBackend) -> TorchBackend:
         """Return an encoder with a new head."""
@@ -205,12 +205,16 @@ class HeadData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadTraining:
-    """A head that is ready for training, with tokenised data and initial weights."""
+    """A head that is ready for training, with tokenised data and initial weights.
+
+    ``cost`` is the measured time to read a token, as a part of that in an update.
+    """
 
     setup: TrainingSetup
     before: TrainedHead | None
     data: HeadData
     initial: InitialHead
+    cost: float = READ
 
     @property
     def objective(self) -> WindowObjective:
@@ -234,9 +238,13 @@ class HeadTraining:
     @property
     def reads(self) -> Reads:
         """The tokens that the training reads besides those of its updates."""
-        store, held = self.data.stored.store, None if self.data.held is None else self.data.held.store
-        again = self.setup.learner.rows_read_afterwards(store.texts) / store.texts
-        return Reads.of(store, held, again=again, folds=FOLDS if held is None else 0, passes=self.objective.passes)
+        learner, store = self.setup.learner, self.data.stored.store
+        held = None if self.data.held is None else self.data.held.store
+        again, folds = learner.rows_read_afterwards(store.texts) / store.texts, FOLDS if held is None else 0
+        counted = Reads.of(store, held, again=again, folds=folds, passes=self.objective.passes)
+        starts = learner.start_strength is not None and not self.setup.continues(self.before)
+        start = tokens_read(self.initial.backend.head_model, store, self.setup.linear) if starts else 0
+        return replace(counted, start=start, warm_up=warm_up_tokens(store, self.initial.contrast), cost=self.cost)
 
     def finish(self, record: TrainingRecord) -> TrainedHead:
         """Return the trained model with its confidence and its card."""
@@ -289,18 +297,19 @@ def train_head(
     contrasted = isinstance(columns, TextColumns) and learner.contrast_classes(stored) is not None
     few = contrasted and len(stored.truth) <= FEW_TEXTS and reads_mean(backend) and not backend.shared
     setup = TrainingSetup(spec, backend, learner, columns, training, few)
+    cost = READ
     if shown() and not backend.shared:
-        updates = contrast_updates(len(stored.truth)) if contrasted and reads_mean(backend) else 0
-        drawn = HeadTraining(setup, before, used, InitialHead(setup.random_head(backend), None, contrast=updates))
-        starts = learner.start_strength is not None and not (outputs and learner.is_compatible_with(outputs))
-        announce(drawn.objective, training, backend.model, drawn.reads, tokens_before(stored.store, updates) * starts)
-    return HeadTraining(setup, before, used, _initial_head(setup, before, used))
+        warms_up = contrasted and reads_mean(backend) and not setup.continues(before)
+        drawn = InitialHead(setup.random_head(backend), None, contrast=contrast_updates(len(stored.truth)) * warms_up)
+        trial = HeadTraining(setup, before, used, drawn)
+        cost = announce_training(trial.objective, training, backend.model, trial.reads).cost
+    return HeadTraining(setup, before, used, _initial_head(setup, before, used), cost)
 
 
 def _initial_head(setup: TrainingSetup, before: TrainedHead | None, data: HeadData) -> InitialHead:
     """Continue with the previous head, or create a head as suits the encoder and the data."""
     backend, learner, stored = setup.backend, setup.learner, data.stored
-    if before is not None and learner.is_compatible_with(before.outputs):
+    if before is not None and setup.continues(before):
         head = deepcopy(with_weights(before.backend, "train").head_model.head)
         standardize(learner.outputs.row_target, head)
         continued = backend.with_head(head)
@@ -408,7 +417,7 @@ def _cross_validated(setup: TrainingSetup, initial: InitialHead, data: HeadData,
     report = fitted.outputs.outcomes(scores, truth).report(seed=seed)
     card = written_card(setup.backend.model, record, used, CardMetrics(report, FOLDS_LIMITS), of=OF_FOLDS)
     more, issues = fitted.diagnostics(scores, truth, [], data.examples)
-    notes = [*([KEPT_FROZEN + advice_for_kept(of_frozen)] if keeps_frozen else []), *more]
+    notes = [*([note_on_frozen(of_frozen)] if keeps_frozen else []), *more]
     card |= {**fitted.card(), "validation": BY_FOLDS, **measured.card(CROSS_VALIDATED), "notes": notes}
     saved = saved_baseline(None if keeps_frozen else measured, learner.constant(stored))
     return TrainedHead(setup.spec, backend, fitted.outputs, setup.columns, card, issues, baseline=saved, known=known)
