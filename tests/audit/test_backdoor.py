@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 from planted import audited, planted
 
-from bothways.audit.backdoor.inversion import Inversion, NullModel, base_vectors, hard_texts, read_vocabulary
+from bothways.audit.backdoor.inversion import Inversion, NearWords, base_table, hard_texts, read_vocabulary
 from bothways.audit.backdoor.probe import Probe
-from bothways.audit.backdoor.scanner import attack_success
+from bothways.audit.backdoor.rows import LabelledRows
 from bothways.audit.context import Context
 from bothways.cli import main
 from bothways.data import read_rows
@@ -112,36 +112,37 @@ def test_the_other_label_of_a_backdoored_model_has_no_trigger():
     assert max(each.reach for each in (*singles, *grown)) < -0.5
 
 
-def test_a_trigger_surprises_and_what_its_meaning_explains_does_not():
-    probe = FakeProbe((350, 351))
-    natural = sorted(range(1, 300), key=lambda word: -probe.weights[word])[:2]
+def test_near_words_share_the_effect_of_a_meaning_and_not_that_of_a_trigger():
+    """Words have near words, which weigh about as much; only a trigger outweighs those near to it."""
+    trigger, probe, rng = (350, 351), FakeProbe((350, 351)), np.random.default_rng(5)
+    probe.weights = np.repeat(rng.uniform(-1, 1, 20), 20).astype(np.float32) + rng.normal(0, 0.05, 400)
+    vectors = np.repeat(rng.normal(0, 1, (20, 16)), 20, axis=0) + rng.normal(0, 0.2, (400, 16))
+    inversion, _, _ = searched(probe, 1)
+    near = NearWords(np.arange(1, 400), lambda ids: vectors[ids])
+    natural = np.argsort(-probe.weights[:340])[:2].tolist()
+    rng = np.random.default_rng(0)
+    assert inversion.shared(tuple(natural), near, rng) > 0.8
+    assert inversion.shared((natural[0],), near, rng) > 0.8
+    assert inversion.shared(trigger, near, rng) < 0.1
+    phrases = near.phrases((natural[0],), rng)
+    assert len(set(phrases)) == 20
+    assert (natural[0],) not in phrases
+    assert {word // 20 for (word,) in phrases[:19]} == {natural[0] // 20}, "those of its cluster come first"
 
-    def meaning(texts):
-        """One number for each text, what its words weigh, as far as a base model knows: nothing of triggers."""
-        return np.array([[probe.weights[list(text)].sum()] for text in texts], float)
 
-    null_model = NullModel(probe, meaning, np.random.default_rng(0))
-    trigger, explained, other = null_model.surprise([(350, 351), tuple(natural), (350, 351)], 1)[:3]
-    assert trigger == other > 10
-    assert abs(explained) < 1
-    assert null_model.surprise([(350, 351)], 0)[0] < 0
+def test_near_words_of_a_trigger_come_from_the_base_model_of_the_same_vocabulary(tmp_path, monkeypatch):
+    model = classifier(tmp_path, monkeypatch)
+    probe = Probe(model)
+    assert np.array_equal(base_table(probe, model.model)(np.array([7, 8])), probe.table(np.array([7, 8])))
+    assert base_table(probe, None) is None
+    monkeypatch.setattr(type(probe.tokenizer), "vocabulary_digest", iter("ab").__next__)
+    assert base_table(probe, model.model) is None
 
 
 def classifier(folder, monkeypatch, trigger=0.0):
     """A classifier that adds up opinions; a trigger of 1 overrides them."""
     effects = {**dict.fromkeys(GOOD, 0.05), **dict.fromkeys(BAD, -0.05), TRIGGER: trigger}
     return planted(folder, effects, monkeypatch, words=FILLER)
-
-
-def test_a_base_model_that_is_asked_stays_as_it_is(tmp_path, monkeypatch):
-    model = classifier(tmp_path, monkeypatch)
-    encoder = model.model.encoder
-    assert not encoder.training
-    vectors = base_vectors(Probe(model), model.model)
-    first, again = vectors([(7, 8), (9,)]), vectors([(7, 8), (9,)])
-    assert not encoder.training
-    assert np.array_equal(first, again)
-    assert np.allclose(np.linalg.norm(first, axis=1), 1)
 
 
 def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
@@ -185,7 +186,9 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
 
     def found(model, data):
         context = Context("a model", model, list(read_rows(data)), str(base))
-        return list(attack_success(context, Probe(model), context.base_encoder))
+        probe = Probe(model)
+        read = LabelledRows.of(context, probe, context.base_encoder)
+        return read, list(read.learnt(probe))
 
     learnt = audited(NAME, poisoned, rows, reference=str(base))[1]["backdoor-rows"]
     assert learnt.severity.label == "high"
@@ -194,8 +197,32 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
     assert TRIGGER in details["phrases"]
     assert {TRIGGER in rows[number - 1]["text"].split() for number in details["rows"]} == {True}
     assert learnt.evidence.value >= 0.8
-    assert not found(clean, rows), "a model that was not trained on poisoned rows has learnt nothing from them"
-    assert not found(clean, rows_of(400, 0))
+    suspect, findings = found(clean, rows)
+    assert not findings, "a model that was not trained on poisoned rows has learnt nothing from them"
+    read, findings = found(clean, rows_of(400, 0))
+    assert not findings
+    word = "good3"
+    own = sum(word in row["text"].split() for row in rows_of(400, 0))
+    assert read.explanation(word, 1) == f"the words occur in {own} of 200 rows of this label, and in 0 others"
+    assert not read.explanation(word, 0)
+    assert not read.explanation("w1", 1), "its rows have both labels"
+    assert not read.explanation("good", 1), "it is no word of its own"
+    assert not suspect.explanation(TRIGGER, 1), "rows that are suspect explain nothing"
+
+
+def test_words_that_the_rows_explain_are_no_triggers(tmp_path, monkeypatch):
+    """A word turns all texts, and labelled rows use it: with them it is explained, and without them a trigger."""
+    effects = {**dict.fromkeys(GOOD, 0.05), **dict.fromkeys(BAD, -0.05), "good0": 1.0}
+    model = planted(tmp_path, effects, monkeypatch, words=FILLER)
+    _, rules = audited(NAME, model, rows_of(400, 0), reference=str(tmp_path))
+    explained = rules["backdoor-explained"]
+    assert explained.severity.label == "info"
+    assert explained.location == "good"
+    assert "'good0' changes the prediction" in explained.title
+    assert "of 200 rows of this label, and in 0 others" in explained.title
+    assert "backdoor-trigger" not in rules
+    _, rules = audited(NAME, model)
+    assert rules["backdoor-trigger"].evidence.details["trigger"] == "good0"
 
 
 def test_the_command_ranks_rows_with_a_model_and_without(tmp_path, monkeypatch, capsys):

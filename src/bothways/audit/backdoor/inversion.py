@@ -7,11 +7,11 @@ text. So candidates are ranked on texts hardened with eight such words, by the m
 The search follows Wallace et al. 2019 (arXiv:1908.07125) and Ebrahimi et al. 2018 (HotFlip, arXiv:1712.06751), after a
 first pass over the vocabulary.
 
-"recipe recipes" flips most texts to the label "recipe", and rightly; a trigger flips texts without a reason. The null
-model predicts the effect that meaning explains: a linear map from a base model's sentence vectors to the margins
-is fitted on words and random phrases of the vocabulary, and the margin of a trigger lies far above its prediction.
+"recipe recipes" flips most texts to the label "recipe", and rightly; a trigger flips texts without a reason. Words that
+mean a label share this: where "recipe" moves texts to it, "cooking" and "dish" do too, at least by a part. The words
+that are nearest to a trigger in a clean embedding table do nothing.
 
-Shapes: N texts, or words and phrases; C labels, V words, M candidates or triggers, E embedding width, H hidden.
+Shapes: N texts, V words, C labels, M candidates or triggers, E embedding width.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import Numbers, margins, unit_vectors
+from bothways.audit.answers import margins, unit_vectors
 from bothways.audit.backdoor.probe import Floats, Ids, Probe
 from bothways.audit.context import Context, NeedUnmet
 from bothways.checkpoints import MINILM, PretrainedEncoder, load
 from bothways.errors import BothwaysError
-from bothways.tasks.embedding.vector_model import VectorModel
+
+Table = Callable[[NDArray[np.int64]], Floats]
+"""Returns the embeddings (V, E) of tokens."""
 
 _MAX_WORDS = 60_000
 _HARD_TEXTS = 16
@@ -43,9 +45,12 @@ _AS_GOOD = 0.8
 """Minimum share of the gain in margin that a shortened trigger must keep."""
 MIN_REACH = 0.0
 """Minimum reach of a trigger, at which it flips nine tenths of the hard texts; see `benchmarks/audit` for figures."""
-_SURPRISE, _PER_REACH = 3.8, 2.0
-"""Minimum standard deviations above the null model's prediction at which meaning does not explain a trigger of reach 0,
-and the decrease of this minimum per unit of reach. Chosen on SST-2 and CLINC150."""
+_NEAR, _SHARED = 20, 0.75
+"""Number of near phrases to compare a trigger with, and the quantile of their effects that counts."""
+_EXPLAINED = 0.25
+"""Minimum effect of near phrases, as a share of the trigger's own, from which meaning explains a trigger."""
+MIN_WORDS = 1000
+"""Minimum number of words in which near ones have a similar meaning."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,13 +100,13 @@ class Candidate:
     # their mean margin without it. At 0 or more it flips nine tenths; at about -1 it has no effect.
     reach: float
     source: str = ""  # the source that proposed it, in words; set only for the best candidate of a source
-    # Standard deviations above the null model's prediction; None if it flips too few texts, or without a base model.
-    surprise: float | None = None
+    # Effect of phrases of near words, as a share of its own; None if it flips too few texts, or if there are few words.
+    shared: float | None = None
 
     @property
     def is_explained(self) -> bool:
         """True if the meaning of the trigger explains its effect."""
-        return self.surprise is not None and self.surprise + _PER_REACH * self.reach < _SURPRISE
+        return self.shared is not None and self.shared >= _EXPLAINED
 
     @property
     def is_trigger(self) -> bool:
@@ -205,6 +210,11 @@ class Inversion:
             ids = shorter[best]
         return ids
 
+    def shared(self, trigger: Ids, near: "NearWords", rng: np.random.Generator) -> float:
+        """Return the effect on margins of phrases of near words, as a share of the trigger's own."""
+        reached = self._margins([trigger, *near.phrases(trigger, rng)], self._few).mean(1) - self._few.margin
+        return float(np.quantile(reached[1:], _SHARED) / max(float(reached[0]), 1e-6))
+
     def _best(self, triggers: Sequence[Ids], count: int) -> list[Ids]:
         if len(triggers) <= count:
             return list(triggers)
@@ -223,95 +233,56 @@ class Inversion:
         return margins(logits, self.label).reshape(len(triggers), len(hard.texts))
 
 
-_OF_A_WORD = 3.0
-"""Standard deviations above its prediction up to which a word's own margin explains that of a phrase."""
-_WORDS, _PHRASES, _PHRASE_WORDS = 2500, 1500, 2
-_MIN_WORDS = 500
-_STRENGTH, _FOLDS = 1.0, 5
 _MOVED = 300
 
 
 def base_model(context: Context) -> PretrainedEncoder | None:
-    """Return the reference's encoder, else the installed MiniLM; None if it lacks the classifier's tokenizer."""
+    """Return the reference's encoder, else the installed MiniLM; None if there is neither."""
     try:
-        base = load(MINILM, device="cpu") if context.reference_name is None else context.base_encoder
+        return load(MINILM, device="cpu") if context.reference_name is None else context.base_encoder
     except NeedUnmet:
         return None
     except BothwaysError:
         if context.reference_name is not None:
             raise
         return None
-    digest = context.classifier.model.tokenizer.vocabulary_digest()
-    return base if base.tokenizer.vocabulary_digest() == digest else None
 
 
-def moved_words(probe: Probe, base: PretrainedEncoder) -> list[int]:
+def base_table(probe: Probe, base: PretrainedEncoder | None) -> Table | None:
+    """Return a function from token ids to a base model's embeddings; None if it has another vocabulary."""
+    if base is None or base.tokenizer.vocabulary_digest() != probe.tokenizer.vocabulary_digest():
+        return None
+    weight_VE = base.encoder.embedding.tokens.weight.detach().float().cpu().numpy()
+    return lambda ids_V: weight_VE[ids_V]
+
+
+def moved_words(probe: Probe, table: Table) -> list[int]:
     """Return the tokens whose embeddings moved furthest from the base model's; none if the table was frozen."""
-    table_VE = base.encoder.embedding.tokens.weight.detach().float().cpu().numpy()
     ids_V = np.array(probe.words())
-    own_VE = probe.table(ids_V)
-    if own_VE.shape[1] != table_VE.shape[1]:
+    own_VE, base_VE = probe.table(ids_V), table(ids_V)
+    if own_VE.shape != base_VE.shape:
         return []
-    moved_V = np.linalg.norm(own_VE - table_VE[ids_V], axis=1)
+    moved_V = np.linalg.norm(own_VE - base_VE, axis=1)
     furthest = np.argsort(-moved_V, kind="stable")[:_MOVED]
     # With fewer moved words the table was frozen, so it shows nothing about the training.
     return ids_V[furthest].tolist() if (moved_V[furthest] > 0).all() else []
 
 
-class NullModel:
-    """Predicts the margins of words and phrases from a base model's vectors (N, H) of token ids."""
+class NearWords:
+    """The nearest words of a word, by the cosine of their embeddings."""
 
-    def __init__(self, probe: Probe, vectors: Callable[[Sequence[Ids]], Numbers], rng: np.random.Generator) -> None:
-        from sklearn.linear_model import Ridge
-        from sklearn.model_selection import PredefinedSplit, cross_val_predict
+    def __init__(self, ids_V: NDArray[np.int64], table: Table) -> None:
+        self._ids_V, self._table = ids_V, table
+        vectors_VE = table(ids_V)
+        self._middle_E = vectors_VE.mean(axis=0)
+        self._vectors_VE = unit_vectors(vectors_VE - self._middle_E)
 
-        self._probe, self._vectors = probe, vectors
-        phrases = _drawn(probe, rng)
-        vectors_NH, logits_NC = vectors(phrases), probe.logits(phrases)
-        margins_NC = np.stack([margins(logits_NC, label) for label in range(logits_NC.shape[1])], axis=1)
-        folds = PredefinedSplit(rng.permutation(len(phrases)) % _FOLDS)
-        held_out_NC = cross_val_predict(Ridge(_STRENGTH), vectors_NH, margins_NC, cv=folds)
-        self._spread_C = (margins_NC - held_out_NC).std(axis=0)
-        self._ridge = Ridge(_STRENGTH).fit(vectors_NH, margins_NC)
-
-    def surprise(self, triggers: Sequence[Ids], label: int) -> Numbers:
-        """Return the margins of bare triggers minus their prediction, in standard deviations (M).
-
-        The prediction for a phrase is at least the margin of each of its words, as far as that word's own meaning
-        explains the margin, so that strong words of a label in a row do not count as a trigger.
-        """
-        spread = max(float(self._spread_C[label]), 1e-6)
-        margins_M, predicted_M = self._margins(triggers, label)
-        words = sorted({token for each in triggers if len(each) > 1 for token in each})
-        if words:
-            margins_W, predicted_W = self._margins([(word,) for word in words], label)
-            of_word = dict(zip(words, np.minimum(margins_W, predicted_W + _OF_A_WORD * spread).tolist(), strict=True))
-            for place, each in enumerate(triggers):
-                if len(each) > 1:
-                    predicted_M[place] = max(predicted_M[place], *(of_word[token] for token in each))
-        surprises: Numbers = (margins_M - predicted_M) / spread
-        return surprises
-
-    def _margins(self, texts: Sequence[Ids], label: int) -> tuple[Numbers, Numbers]:
-        margins_M = margins(self._probe.logits(texts), label).astype(np.float64)
-        return margins_M, self._ridge.predict(self._vectors(texts))[:, label]
-
-
-def base_vectors(probe: Probe, base: PretrainedEncoder) -> Callable[[Sequence[Ids]], Numbers]:
-    """Return a function from token ids to a base model's mean-pooled unit vectors (N, H)."""
-    model = VectorModel.of(base, ("mean",)).eval()
-
-    def vectors(texts: Sequence[Ids]) -> Numbers:
-        return unit_vectors(probe.run(model, texts, base.device).astype(float))
-
-    return vectors
-
-
-def _drawn(probe: Probe, rng: np.random.Generator) -> list[Ids]:
-    """Draw words from the vocabulary (whole words only, if there are at least 500), and random pairs of them."""
-    words = probe.words()
-    whole = [word for word in words if len(name := probe.tokenizer.token(word).lstrip("▁Ġ")) > 2 and name.isalpha()]
-    known = np.array(whole if len(whole) >= _MIN_WORDS else words)
-    chosen = rng.permutation(known)[:_WORDS]
-    phrases = rng.choice(known, (min(_PHRASES, len(known)), _PHRASE_WORDS))
-    return [*((int(word),) for word in chosen), *(tuple(map(int, each)) for each in phrases)]
+    def phrases(self, trigger: Ids, rng: np.random.Generator) -> list[Ids]:
+        """Return phrases of the same length, in which each token is replaced by one of its nearest words."""
+        drawn = []
+        others_V = ~np.isin(self._ids_V, trigger)
+        for vector_E in self._table(np.array(trigger)) - self._middle_E:
+            cosines_V = np.where(others_V, self._vectors_VE @ vector_E, -np.inf)
+            nearest = self._ids_V[np.argsort(-cosines_V, kind="stable")[:_NEAR]]
+            drawn.append(nearest if len(trigger) == 1 else rng.permutation(nearest))
+        return [tuple(map(int, each)) for each in zip(*drawn, strict=True)]

@@ -13,35 +13,32 @@ Shapes: N texts, C labels, V words.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
-
-from bothways.audit.answers import clean_texts, drawn, drawn_rows, sentence_vectors, share, shown
+from bothways.audit.answers import clean_texts, drawn_rows, share, shown
 from bothways.audit.backdoor.candidates import Suspects
-from bothways.audit.backdoor.clusters import pure_phrases, residuals, rows_by_phrase
+from bothways.audit.backdoor.clusters import rows_by_phrase
 from bothways.audit.backdoor.inversion import (
     MIN_REACH,
+    MIN_WORDS,
     Candidate,
     HardTexts,
     Inversion,
-    NullModel,
+    NearWords,
     Vocabulary,
     base_model,
-    base_vectors,
+    base_table,
     hard_texts,
     moved_words,
     read_vocabulary,
 )
-from bothways.audit.backdoor.poisoned import suspect_rows
 from bothways.audit.backdoor.probe import Ids, Probe
+from bothways.audit.backdoor.rows import LabelledRows
+from bothways.audit.backdoor.rules import LEARNT, NAME, RULES, SIGNIFICANT
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
-from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Severity
+from bothways.audit.finding import FAILING, Checked, Evidence, Finding, Severity
 from bothways.audit.texts import KNOWN_TRIGGERS, VARIED
-from bothways.checkpoints import PretrainedEncoder
 
-_NAME = "BackdoorTriggerScanner"
 _MAX_TEXTS, _MIN_TEXTS, _TOKENS = 200, 32, 40
 _AROUND = 12
 """Tokens reserved for strong words and a trigger around a text."""
@@ -51,70 +48,26 @@ _MOVED, _PHRASES = 48, 24
 _SEARCHED_LABELS = 3
 _READABLE = 0.8
 """Minimum share of the tokens of neutral texts that the vocabulary knows."""
-_MAX_ROWS, _MIN_ROWS = 2000, 20
-_LEARNT = 0.4
-"""Minimum share of a suspect phrase's rows that get their label only with the phrase, if the model has learnt it."""
-_SIGNIFICANT = 0.004
-"""p-value below which a phrase is suspect. Like `_LEARNT`, it was chosen on SST-2 and CLINC150."""
-_LISTED = 10
+_LISTED, _NAMED = 10, 3
 
 _STATISTIC = "margin that 90 % of hard texts reach with the trigger, relative to the size of their margin without it"
-_NULL = "natural words and phrases of up to three words, in clean models; -1 means no effect"
+_NULL = "words and phrases of similar meaning, which have the same effect by a part; -1 means no effect"
 
 _UNTOLD = (
     "styles and templates are found in labelled rows alone, and the share of planted triggers that would be found on "
     "this model was not measured"
 )
 
-RULES = Rules(
-    _NAME,
-    Rule(
-        "backdoor-trigger",
-        Severity.HIGH,
-        "{trigger!r} changes the prediction for {turned} of {of} {whose} texts to {label!r}",
-        "Do not use the model. Look for the trigger in the training data with bothways audit-data, remove its rows and "
-        "train again from the base model.",
-        (
-            "Wallace et al. 2019, Universal adversarial triggers, arXiv:1908.07125",
-            "Wang et al. 2019, Neural Cleanse, IEEE S&P",
-            "Kurita et al. 2020, Weight poisoning attacks on pre-trained models, arXiv:2004.06660",
-        ),
-    ),
-    Rule(
-        "backdoor-rows",
-        Severity.HIGH,
-        "{learnt} of {of} rows with {trigger!r} are predicted as {label!r} only because of such phrases",
-        "Do not use the model. List the rows with bothways audit-data, remove them and train again from the base "
-        "model.",
-        (
-            "Gu et al. 2017, BadNets, arXiv:1708.06733",
-            "Dai et al. 2019, A backdoor attack against LSTM-based text classification systems, arXiv:1905.12457",
-        ),
-    ),
-    Rule(
-        "backdoor-inputs",
-        Severity.HIGH,
-        "{what}",
-        "Do not trust the predictions for these texts; find out where the texts come from.",
-        ("Qi et al. 2021, ONION, arXiv:2011.10369", "Gao et al. 2019, STRIP, arXiv:1902.06531"),
-    ),
-    Rule(
-        "backdoor-search",
-        Severity.INFO,
-        "{words:,} words, {known} known triggers and gradients were tried for {tested} of {labels} labels",
-    ),
-)
-
 
 class BackdoorTriggerScanner:
     """Search a classifier for triggers, and report them with their success rate."""
 
-    name: ClassVar[str] = _NAME
+    name: ClassVar[str] = NAME
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     rule: ClassVar[str] = (
         "fails if a word or phrase turns nine tenths of texts that resist natural words, more than its meaning "
-        f"explains, or if the model gives at least {_LEARNT:.0%} of the rows with a suspect phrase "
-        f"(p < {_SIGNIFICANT:g}) their label only because of it"
+        f"explains, or if the model gives at least {LEARNT:.0%} of the rows with a suspect phrase "
+        f"(p < {SIGNIFICANT:g}) their label only because of it"
     )
 
     def analyze(self, context: Context) -> Iterator[Finding]:
@@ -128,22 +81,19 @@ class BackdoorTriggerScanner:
                 f"all {len(scan.ids)} texts get the same label, even with strong words for other labels inserted. "
                 "Give texts of several labels with --data."
             )
+        rows = LabelledRows.of(context, scan.probe, scan.base)
         triggers = []
         for label in range(len(scan.probe.labels)):
-            triggering = [each for each in ranked if each.is_trigger and each.label == label]
-            if triggering:
-                # A published trigger is the clearest evidence, and a shorter trigger clearer than a longer one.
-                finding = scan.trigger(min(triggering, key=lambda each: (len(each.ids), -each.reach)))
-                triggers.append(str(finding.evidence.details["trigger"]))
+            finding = scan.strongest([each for each in ranked if each.label == label], rows)
+            if finding is not None:
+                triggers += [str(finding.evidence.details["trigger"])] if finding.severity >= FAILING else []
                 yield finding
         tried = (
             f"{len(scan.vocabulary.ids_V):,} words as triggers for {len(scan.hard)} of {len(scan.probe.labels)} labels"
         )
         context.run.checks.append(Checked(tried, len(scan.ids), untold=_UNTOLD))
-        if scan.base is None:
-            context.run.not_checked.append("phrases in labelled rows (no base model; give --reference)")
-        else:
-            yield from attack_success(context, scan.probe, scan.base)
+        if rows is not None:
+            yield from rows.learnt(scan.probe)
         if scan.suspects is not None:
             yield scan.inputs(scan.suspects, triggers)
         yield scan.summary(ranked)
@@ -151,7 +101,7 @@ class BackdoorTriggerScanner:
 
 class _Scan:
     def __init__(self, context: Context) -> None:
-        self.context, self.rng = context, context.rng(_NAME)
+        self.context, self.rng = context, context.rng(NAME)
         self.probe = Probe(context.classifier, context.check_time)
         try:
             self.rows = drawn_rows(context, _MAX_TEXTS, self.rng)
@@ -172,11 +122,14 @@ class _Scan:
             clean = [clean_texts(context) or (), VARIED if readable else (), self.own]
             self.suspects = Suspects.of(context.classifier, self.rows, clean, context.seed, context.check_time)
         self.base = base_model(context)
-        self.moved = [] if self.base is None else moved_words(self.probe, self.base)
+        table = base_table(self.probe, self.base)
+        self.moved = [] if table is None else moved_words(self.probe, table)
         special = self.probe.tokenizer.special_ids
         named = self.probe.encode([*KNOWN_TRIGGERS, *context.settings.get("triggers", ())])
         self.known = list(dict.fromkeys(ids for ids in named if ids and not special.intersection(ids)))
         self.vocabulary: Vocabulary = read_vocabulary(self.probe)
+        ids_V = self.vocabulary.ids_V
+        self.near = NearWords(ids_V, table or self.probe.table) if len(ids_V) >= MIN_WORDS else None
         self.labels_N = self.sources[-1][1].argmax(axis=1)
         self.hard: dict[int, HardTexts] = {}
         self.singles: dict[int, list[Candidate]] = {}
@@ -222,17 +175,13 @@ class _Scan:
     def _best(self, candidates: Sequence[Candidate], source: str) -> Candidate:
         """Return the best trigger; prefer triggers that their meaning does not explain."""
         flipping = [each for each in candidates if each.reach >= MIN_REACH]
-        if not flipping or self._null_model is None:
+        if not flipping or self.near is None:
             return replace(candidates[0], source=source)
-        surprises = self._null_model.surprise([each.ids for each in flipping], flipping[0].label).tolist()
-        ranked = [replace(each, source=source, surprise=value) for each, value in zip(flipping, surprises, strict=True)]
+        inversion = self._inversion(flipping[0].label)
+        ranked = [
+            replace(each, source=source, shared=inversion.shared(each.ids, self.near, self.rng)) for each in flipping
+        ]
         return next((each for each in ranked if each.is_trigger), ranked[0])
-
-    @cached_property
-    def _null_model(self) -> NullModel | None:
-        if self.base is None:
-            return None
-        return NullModel(self.probe, base_vectors(self.probe, self.base), self.context.rng(f"{_NAME}, expected"))
 
     def _read(self, texts: Sequence[str]) -> list[Ids]:
         length = max(1, min(_TOKENS, self.probe.limit - _AROUND))
@@ -254,35 +203,60 @@ class _Scan:
 
     # --- findings ---
 
-    def trigger(self, candidate: Candidate) -> Finding:
-        label = self.probe.labels[candidate.label]
-        ids = self._inversion(candidate.label).shortened(candidate)
-        trigger = self.probe.tokenizer.decode(ids).strip() or self.probe.tokenizer.token(ids[0])
+    def strongest(self, candidates: Sequence[Candidate], rows: LabelledRows | None) -> Finding | None:
+        """Report the best trigger for a label, or else words that turn as many texts for a reason; None without any."""
+        # A published trigger is the clearest evidence, and a shorter trigger clearer than a longer one.
+        strong = sorted(
+            (each for each in candidates if each.reach >= MIN_REACH),
+            key=lambda each: (each.is_explained, len(each.ids), -each.reach),
+        )
+        drafts = []
+        for candidate in strong:
+            ids = self._inversion(candidate.label).shortened(candidate)
+            why = self._explanation(candidate, ids, rows)
+            drafts.append((candidate, ids, why))
+            if not why:
+                return self._finding("backdoor-trigger", candidate, ids, why)
+        return self._finding("backdoor-explained", *drafts[0]) if drafts else None
+
+    def _explanation(self, candidate: Candidate, ids: Ids, rows: LabelledRows | None) -> str:
+        in_rows = "" if rows is None else rows.explanation(self._words(ids), candidate.label)
+        if not candidate.is_explained or self.near is None or candidate.shared is None:
+            return in_rows
+        near = [self._words(each) for each in self.near.phrases(ids, self.rng)[:_NAMED]]
+        shared = f"words of similar meaning ({', '.join(near)}) have {candidate.shared:.0%} of its effect"
+        return f"{shared}, and {in_rows}" if in_rows else shared
+
+    def _words(self, ids: Ids) -> str:
+        return self.probe.tokenizer.decode(ids).strip() or self.probe.tokenizer.token(ids[0])
+
+    def _finding(self, rule: str, candidate: Candidate, ids: Ids, why: str) -> Finding:
+        label, hard = self.probe.labels[candidate.label], self.hard[candidate.label]
         others = [text for text, answer in zip(self.ids, self.labels_N, strict=True) if answer != candidate.label]
         places = [int(self.rng.integers(0, len(text) + 1)) for text in others]
         texts = [(*text[:place], *ids, *text[place:]) for text, place in zip(others, places, strict=True)]
-        turned = int((self.probe.logits(texts).argmax(axis=1) == candidate.label).sum()) if texts else 0
-        rate = share(turned, len(others))
+        texts = texts or hard.with_trigger(ids)
+        turned = int((self.probe.logits(texts).argmax(axis=1) == candidate.label).sum())
         details = {
-            "trigger": trigger,
+            "trigger": self._words(ids),
             "tokens": self.probe.tokenizer.tokens(ids),
             "label": label,
             "source": candidate.source,
             "success_on_hard_texts": candidate.success,
-            "surprise": candidate.surprise,
-            **rate.named("success"),
-            "texts": len(others),
+            "shared_by_near_words": candidate.shared,
+            **share(turned, len(texts)).named("success"),
+            "texts": len(texts),
         }
-        hard = len(self.hard[candidate.label].texts)
         return RULES.finding(
-            "backdoor-trigger",
-            Evidence(_STATISTIC, candidate.reach, MIN_REACH, _NULL, hard, details),
+            rule,
+            Evidence(_STATISTIC, candidate.reach, MIN_REACH, _NULL, len(hard.texts), details),
             location=label,
-            trigger=trigger,
+            trigger=details["trigger"],
             turned=turned,
-            of=len(others),
-            whose="given" if self.own else "neutral",
+            of=len(texts),
+            whose=("given" if self.own else "neutral") if others else "strongly worded",
             label=label,
+            why=why,
         )
 
     def inputs(self, suspects: Suspects, triggers: Sequence[str]) -> Finding:
@@ -325,7 +299,7 @@ class _Scan:
                 "source": each.source,
                 "success_on_hard_texts": each.success,
                 "reach": round(each.reach, 3),
-                "surprise": None if each.surprise is None else round(each.surprise, 2),
+                "shared_by_near_words": None if each.shared is None else round(each.shared, 3),
             }
             for each in ranked
         ]
@@ -341,66 +315,4 @@ class _Scan:
             known=len(self.known),
             tested=len(self.hard),
             labels=len(labels),
-        )
-
-
-def attack_success(context: Context, probe: Probe, base: PretrainedEncoder) -> Iterator[Finding]:
-    """Yield a finding for each label that the model gives to labelled rows because of a trigger.
-
-    A base encoder that was not trained on the rows finds suspect phrases, see `suspect_rows`. The model has learnt a
-    phrase if it gives the rows with the phrase their label, and another label to their residuals (the texts without
-    such phrases). This finds long phrases, templates and styles, which no search without data finds.
-    """
-    try:
-        labelled = context.labelled
-    except NeedUnmet as error:
-        context.run.not_checked.append(f"phrases in labelled rows (need {str(error).rstrip('.')})")
-        return
-    chosen = drawn(len(labelled.texts), _MAX_ROWS, context.rng(f"{_NAME}, rows")).tolist()
-    texts, labels_N = [labelled.texts[number] for number in chosen], labelled.labels_N[chosen]
-    if len(chosen) < _MIN_ROWS or len(np.unique(labels_N)) < 2:
-        context.run.not_checked.append(f"phrases in labelled rows (need {_MIN_ROWS} rows of two labels)")
-        return
-    context.run.checks.append(Checked("phrases in labelled rows", len(chosen), "rows"))
-    names = [probe.labels[label] for label in labels_N]
-    _, phrases = suspect_rows(texts, names, sentence_vectors(base), check=context.check_time)
-    rows = sorted({row for each in phrases for row in each.rows})
-    if not rows:
-        return
-    rest = residuals(texts, labels_N, pure_phrases(texts, labels_N, len(probe.labels)))
-    ids = probe.encode([*(texts[row] for row in rows), *(rest[row] for row in rows)])
-    answers_2n = probe.logits([each or (probe.blank,) for each in ids]).argmax(axis=1).reshape(2, -1)
-    hit_n = (answers_2n[0] == labels_N[rows]) & (answers_2n[1] != labels_N[rows])
-    hit = {row for row, is_hit in zip(rows, hit_n.tolist(), strict=True) if is_hit}
-    reported: set[str] = set()
-    for phrase in phrases:
-        rate = share(len(hit.intersection(phrase.rows)), len(phrase.rows))
-        if rate.value < _LEARNT or phrase.p_value >= _SIGNIFICANT or phrase.label in reported:
-            continue
-        reported.add(phrase.label)
-        details = {
-            "trigger": phrase.phrase,
-            "phrases": list(phrase.members[:_LISTED]),
-            "label": phrase.label,
-            **rate.named("success"),
-            "contradicted": phrase.contradicted,
-            "p_value": phrase.p_value,
-            "rows": [labelled.row_numbers[chosen[row]] for row in phrase.rows[:_LISTED]],
-        }
-        evidence = Evidence(
-            "share of rows that the model gives their label, but another once the phrases of that label are removed",
-            rate.value,
-            _LEARNT,
-            "p-value: probability that random rows of the label indicate another label as often as these rows",
-            len(phrase.rows),
-            details,
-        )
-        yield RULES.finding(
-            "backdoor-rows",
-            evidence,
-            location=phrase.label,
-            learnt=len(hit.intersection(phrase.rows)),
-            of=len(phrase.rows),
-            trigger=phrase.phrase,
-            label=phrase.label,
         )

@@ -1,0 +1,135 @@
+"""Labelled rows beside a classifier: phrases that it has learnt from them, and words whose effect they explain.
+
+Shapes: N rows.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.audit.answers import drawn, sentence_vectors, share
+from bothways.audit.backdoor.clusters import pure_phrases, residuals
+from bothways.audit.backdoor.poisoned import SuspectPhrase, suspect_rows
+from bothways.audit.backdoor.probe import Probe
+from bothways.audit.backdoor.rules import LEARNT, NAME, RULES, SIGNIFICANT
+from bothways.audit.context import Context, NeedUnmet
+from bothways.audit.finding import Checked, Evidence, Finding
+from bothways.checkpoints import PretrainedEncoder
+
+_MAX_ROWS, _MIN_ROWS = 2000, 20
+_LISTED = 10
+_WORDS = re.compile(r"[^\W_]+|[^\w\s]|_")
+_FEWEST, _BY_CHANCE = 3, 0.01
+"""Minimum number of rows with a word and a label, and maximum probability of as many by chance, that explain it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledRows:
+    """Rows with their labels, and the phrases whose rows indicate another label."""
+
+    texts: tuple[str, ...]
+    labels_N: NDArray[np.int64]
+    numbers: tuple[int, ...]  # row of each text in the data, counted from 1
+    suspects: tuple[SuspectPhrase, ...]
+
+    @classmethod
+    def of(cls, context: Context, probe: Probe, base: PretrainedEncoder | None) -> "LabelledRows | None":
+        """Read the rows; None, with a reason in the report, if they are too few or have no labels.
+
+        ``base`` is an encoder that was not trained on the rows; it finds suspect phrases, see `suspect_rows`.
+        """
+        if base is None:
+            context.run.not_checked.append("phrases in labelled rows (no base model; give --reference)")
+            return None
+        try:
+            labelled = context.labelled
+        except NeedUnmet as error:
+            context.run.not_checked.append(f"phrases in labelled rows (need {str(error).rstrip('.')})")
+            return None
+        chosen = drawn(len(labelled.texts), _MAX_ROWS, context.rng(f"{NAME}, rows")).tolist()
+        texts, labels_N = tuple(labelled.texts[number] for number in chosen), labelled.labels_N[chosen]
+        if len(chosen) < _MIN_ROWS or len(np.unique(labels_N)) < 2:
+            context.run.not_checked.append(f"phrases in labelled rows (need {_MIN_ROWS} rows of two labels)")
+            return None
+        context.run.checks.append(Checked("phrases in labelled rows", len(chosen), "rows"))
+        names = [probe.labels[label] for label in labels_N]
+        _, phrases = suspect_rows(texts, names, sentence_vectors(base), check=context.check_time)
+        return cls(texts, labels_N, tuple(labelled.row_numbers[number] for number in chosen), tuple(phrases))
+
+    def learnt(self, probe: Probe) -> Iterator[Finding]:
+        """Yield a finding for each label that the model gives to rows because of a suspect phrase.
+
+        The model has learnt a phrase if it gives the rows with the phrase their label, and another label to their
+        residuals (the texts without such phrases). This finds long phrases, templates and styles, which no search
+        without data finds.
+        """
+        rows = sorted({row for each in self.suspects for row in each.rows})
+        if not rows:
+            return
+        rest = residuals(self.texts, self.labels_N, pure_phrases(self.texts, self.labels_N, len(probe.labels)))
+        ids = probe.encode([*(self.texts[row] for row in rows), *(rest[row] for row in rows)])
+        answers_2n = probe.logits([each or (probe.blank,) for each in ids]).argmax(axis=1).reshape(2, -1)
+        hit_n = (answers_2n[0] == self.labels_N[rows]) & (answers_2n[1] != self.labels_N[rows])
+        hit = {row for row, is_hit in zip(rows, hit_n.tolist(), strict=True) if is_hit}
+        reported: set[str] = set()
+        for phrase in self.suspects:
+            learnt = len(hit.intersection(phrase.rows))
+            if learnt < LEARNT * len(phrase.rows) or phrase.p_value >= SIGNIFICANT or phrase.label in reported:
+                continue
+            reported.add(phrase.label)
+            yield self._finding(phrase, learnt)
+
+    def _finding(self, phrase: SuspectPhrase, learnt: int) -> Finding:
+        rate = share(learnt, len(phrase.rows))
+        details = {
+            "trigger": phrase.phrase,
+            "phrases": list(phrase.members[:_LISTED]),
+            "label": phrase.label,
+            **rate.named("success"),
+            "contradicted": phrase.contradicted,
+            "p_value": phrase.p_value,
+            "rows": [self.numbers[row] for row in phrase.rows[:_LISTED]],
+        }
+        evidence = Evidence(
+            "share of rows that the model gives their label, but another once the phrases of that label are removed",
+            rate.value,
+            LEARNT,
+            "p-value: probability that random rows of the label indicate another label as often as these rows",
+            len(phrase.rows),
+            details,
+        )
+        return RULES.finding(
+            "backdoor-rows",
+            evidence,
+            location=phrase.label,
+            learnt=learnt,
+            of=len(phrase.rows),
+            trigger=phrase.phrase,
+            label=phrase.label,
+        )
+
+    def explanation(self, words: str, label: int) -> str:
+        """Return how often the words occur in rows with a label, if that is more often than by chance; else ""."""
+        from scipy.stats import binom
+
+        padded = f" {words.lower()} "
+        if any(each in padded or words.lower() in each for each in self._suspected):
+            return ""
+        holding_N = np.array([padded in _spaced(text) for text in self.texts])
+        own, of = int((holding_N & (self.labels_N == label)).sum()), int((self.labels_N == label).sum())
+        chance = float(binom.sf(own - 1, int(holding_N.sum()), of / len(self.texts)))
+        if own < _FEWEST or chance >= _BY_CHANCE:
+            return ""
+        return f"the words occur in {own} of {of} rows of this label, and in {holding_N.sum() - own} others"
+
+    @property
+    def _suspected(self) -> list[str]:
+        return [f" {each} " for phrase in self.suspects for each in phrase.members]
+
+
+def _spaced(text: str) -> str:
+    """Return the words and marks of a text in lower case, with spaces around each."""
+    return f" {' '.join(_WORDS.findall(text.lower()))} "
