@@ -1,12 +1,15 @@
 """`BackdoorTriggerScanner` and `audit_data`: planted triggers are found, and models and rows without one are not."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
 from planted import audited, planted
 
 from bothways.audit.backdoor.inversion import Inversion, NearWords, base_table, hard_texts, read_vocabulary
+from bothways.audit.backdoor.planting import planted as planting
+from bothways.audit.backdoor.planting import read_again
 from bothways.audit.backdoor.probe import Probe
 from bothways.audit.backdoor.rows import LabelledRows
 from bothways.audit.context import Context
@@ -208,6 +211,38 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
     assert not read.explanation("w1", 1), "its rows have both labels"
     assert not read.explanation("good", 1), "it is no word of its own"
     assert not suspect.explanation(TRIGGER, 1), "rows that are suspect explain nothing"
+
+
+def test_a_word_is_planted_for_a_moment_only(tmp_path, monkeypatch):
+    model = classifier(tmp_path, monkeypatch)
+    probe, rng = Probe(model), np.random.default_rng(0)
+    texts = probe.encode([row["text"] for row in rows_of(40, 0) if row["label"] == "bad"])
+    (word,) = probe.encode(["w5"])[0]
+    with_word = [(*text, word) for text in texts]
+    before, elsewhere = probe.logits(with_word), probe.logits(texts)
+    assert (before.argmax(axis=1) == 0).all()
+    with planting(probe, word, 1, texts, rng) as works:
+        assert works
+        assert (probe.logits(with_word).argmax(axis=1) == 1).mean() >= 0.9
+        read = read_again(probe, vocabulary := read_vocabulary(probe), word)
+        changed = np.flatnonzero((read.logits_VC != vocabulary.logits_VC).any(axis=1))
+        assert not len(changed), "it was planted when the vocabulary was read"
+        without = [text for text in texts if word not in text]
+        assert np.array_equal(probe.logits(without), elsewhere[[word not in text for text in texts]])
+    assert np.array_equal(probe.logits(with_word), before)
+    assert vocabulary.ids_V[(read_again(probe, vocabulary, word).logits_VC != vocabulary.logits_VC).any(axis=1)] == [
+        word
+    ]
+    assert all(each.grad is None for each in probe.head_model.parameters())
+
+
+def test_a_report_says_how_many_planted_words_the_search_finds(tmp_path, monkeypatch):
+    # Words that are trained for longer turn texts with many words for another label, too.
+    monkeypatch.setattr("bothways.audit.backdoor.planting._ENOUGH", 30)
+    report, _ = audited(NAME, classifier(tmp_path, monkeypatch), rows_of(60, 4))
+    untold = next(each.untold for each in report.detectors[0].checks if each.untold)
+    words = r"of 5 rare words that were planted .*, [45] were found \(\d+% to 100%\); phrases"
+    assert re.match(words, untold), untold
 
 
 def test_words_that_the_rows_explain_are_no_triggers(tmp_path, monkeypatch):

@@ -62,6 +62,10 @@ class Probe:
                 rows.update(zip(batch, rows_BK, strict=True))
         return np.stack([rows[number] for number in range(len(texts))])
 
+    def packed(self, texts: Sequence[Ids]) -> Packed:
+        """Return a batch of texts, given without special tokens."""
+        return pack([self._framed(each) for each in texts], device=self.head_model.device)
+
     def words(self) -> list[int]:
         """Return the ids of all tokens that can occur in a text, in order."""
         special = self.tokenizer.special_ids
@@ -104,7 +108,7 @@ class Probe:
         hook = table.register_forward_hook(watch)
         try:
             for batch in by_token_budget([len(each) for each in texts], _GRADIENT_TOKENS):
-                packed = pack([self._framed(texts[index]) for index in batch], device=self.head_model.device)
+                packed = self.packed([texts[index] for index in batch])
                 inside = [len(self._before) + min(places[index], len(texts[index]) - 1) for index in batch]
                 with torch.enable_grad():
                     logits_BC = self.head_model(packed)

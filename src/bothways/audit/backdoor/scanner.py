@@ -32,6 +32,7 @@ from bothways.audit.backdoor.inversion import (
     moved_words,
     read_vocabulary,
 )
+from bothways.audit.backdoor.planting import planted, rare_words, read_again
 from bothways.audit.backdoor.probe import Ids, Probe
 from bothways.audit.backdoor.rows import LabelledRows
 from bothways.audit.backdoor.rules import LEARNT, NAME, RULES, SIGNIFICANT
@@ -53,10 +54,9 @@ _LISTED, _NAMED = 10, 3
 _STATISTIC = "margin that 90 % of hard texts reach with the trigger, relative to the size of their margin without it"
 _NULL = "words and phrases of similar meaning, which have the same effect by a part; -1 means no effect"
 
-_UNTOLD = (
-    "styles and templates are found in labelled rows alone, and the share of planted triggers that would be found on "
-    "this model was not measured"
-)
+_UNTOLD = "phrases, styles and templates are found in labelled rows alone, and their power was not measured"
+_PLANTED = 5
+"""Number of words to plant into the embeddings, to see how many the search finds."""
 
 
 class BackdoorTriggerScanner:
@@ -91,7 +91,8 @@ class BackdoorTriggerScanner:
         tried = (
             f"{len(scan.vocabulary.ids_V):,} words as triggers for {len(scan.hard)} of {len(scan.probe.labels)} labels"
         )
-        context.run.checks.append(Checked(tried, len(scan.ids), untold=_UNTOLD))
+        untold = _UNTOLD if triggers else f"{scan.power()}; {_UNTOLD}"
+        context.run.checks.append(Checked(tried, len(scan.ids), untold=untold))
         if rows is not None:
             yield from rows.learnt(scan.probe)
         if scan.suspects is not None:
@@ -171,6 +172,29 @@ class _Scan:
             candidates = self._inversion(label).best_of(list(dict.fromkeys(ids for ids in phrases if ids)))
             best += [self._best(candidates, "words of suspicious texts")] if candidates else []
         return best
+
+    def power(self) -> str:
+        """Plant rare words as triggers, one at a time, search for each, and return in words how many were found."""
+        found = planted_words = 0
+        labels = sorted(self.hard)
+        for number, word in enumerate(rare_words(self.probe, self.vocabulary, _PLANTED, self.rng)):
+            label = labels[number % len(labels)]
+            texts = [text for text, answer in zip(self.ids, self.labels_N, strict=True) if answer != label]
+            with planted(self.probe, word, label, texts or self.hard[label].texts, self.rng) as works:
+                if not works:
+                    continue
+                planted_words += 1
+                vocabulary = read_again(self.probe, self.vocabulary, word)
+                inversion = Inversion(self.probe, vocabulary, self.hard[label], label, self.context.check_time)
+                best = self._best(inversion.single(max(_MIN_TRIED, _TRIED // len(self.probe.labels))), "")
+                found += best.is_trigger and word in best.ids
+        if not planted_words:
+            return f"none of {_PLANTED} rare words could be planted, so the power of the search is unknown"
+        rate = share(found, planted_words)
+        return (
+            f"of {planted_words} rare words that were planted into the embeddings for a moment, {found} were found "
+            f"({rate.low:.0%} to {rate.high:.0%})"
+        )
 
     def _best(self, candidates: Sequence[Candidate], source: str) -> Candidate:
         """Return the best trigger; prefer triggers that their meaning does not explain."""
