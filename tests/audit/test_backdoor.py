@@ -11,7 +11,7 @@ from bothways.audit.backdoor.inversion import Inversion, NearWords, base_table, 
 from bothways.audit.backdoor.planting import planted as planting
 from bothways.audit.backdoor.planting import read_again
 from bothways.audit.backdoor.probe import Probe
-from bothways.audit.backdoor.rows import LabelledRows
+from bothways.audit.backdoor.rows import RowEvidence
 from bothways.audit.context import Context
 from bothways.cli import main
 from bothways.data import read_rows
@@ -190,7 +190,7 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
     def found(model, data):
         context = Context("a model", model, list(read_rows(data)), str(base))
         probe = Probe(model)
-        read = LabelledRows.of(context, probe, context.base_encoder)
+        read = RowEvidence.of(context, probe, context.base_encoder)
         return read, list(read.learnt(probe))
 
     learnt = audited(NAME, poisoned, rows, reference=str(base))[1]["backdoor-rows"]

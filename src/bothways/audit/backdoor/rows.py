@@ -27,7 +27,7 @@ _FEWEST, _BY_CHANCE = 3, 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelledRows:
+class RowEvidence:
     """Rows with their labels, and the phrases whose rows indicate another label."""
 
     texts: tuple[str, ...]
@@ -36,7 +36,7 @@ class LabelledRows:
     suspects: tuple[SuspectPhrase, ...]
 
     @classmethod
-    def of(cls, context: Context, probe: Probe, base: PretrainedEncoder | None) -> "LabelledRows | None":
+    def of(cls, context: Context, probe: Probe, base: PretrainedEncoder | None) -> "RowEvidence | None":
         """Read the rows; None, with a reason in the report, if they are too few or have no labels.
 
         ``base`` is an encoder that was not trained on the rows; it finds suspect phrases, see `suspect_rows`.

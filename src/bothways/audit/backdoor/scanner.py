@@ -34,7 +34,7 @@ from bothways.audit.backdoor.inversion import (
 )
 from bothways.audit.backdoor.planting import planted, rare_words, read_again
 from bothways.audit.backdoor.probe import Ids, Probe
-from bothways.audit.backdoor.rows import LabelledRows
+from bothways.audit.backdoor.rows import RowEvidence
 from bothways.audit.backdoor.rules import LEARNT, NAME, RULES, SIGNIFICANT
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import FAILING, Checked, Evidence, Finding, Severity
@@ -81,7 +81,7 @@ class BackdoorTriggerScanner:
                 f"all {len(scan.ids)} texts get the same label, even with strong words for other labels inserted. "
                 "Give texts of several labels with --data."
             )
-        rows = LabelledRows.of(context, scan.probe, scan.base)
+        rows = RowEvidence.of(context, scan.probe, scan.base)
         triggers = []
         for label in range(len(scan.probe.labels)):
             finding = scan.strongest([each for each in ranked if each.label == label], rows)
@@ -227,7 +227,7 @@ class _Scan:
 
     # --- findings ---
 
-    def strongest(self, candidates: Sequence[Candidate], rows: LabelledRows | None) -> Finding | None:
+    def strongest(self, candidates: Sequence[Candidate], rows: RowEvidence | None) -> Finding | None:
         """Report the best trigger for a label, or else words that turn as many texts for a reason; None without any."""
         # A published trigger is the clearest evidence, and a shorter trigger clearer than a longer one.
         strong = sorted(
@@ -243,7 +243,7 @@ class _Scan:
                 return self._finding("backdoor-trigger", candidate, ids, why)
         return self._finding("backdoor-explained", *drafts[0]) if drafts else None
 
-    def _explanation(self, candidate: Candidate, ids: Ids, rows: LabelledRows | None) -> str:
+    def _explanation(self, candidate: Candidate, ids: Ids, rows: RowEvidence | None) -> str:
         in_rows = "" if rows is None else rows.explanation(self._words(ids), candidate.label)
         if not candidate.is_explained or self.near is None or candidate.shared is None:
             return in_rows
