@@ -96,10 +96,7 @@ def _batch(name: str, trials: Mapping[str, Trial]) -> tuple[int, ...]:
 
 
 def _deviations(
-    options: Options,
-    workers: Mapping[str, Worker],
-    loads: list[Workload],
-    trials: Mapping[str, Mapping[str, Trial]],
+    options: Options, workers: Mapping[str, Worker], loads: list[Workload], trials: Mapping[str, Mapping[str, Trial]]
 ) -> dict[str, dict[str, Deviation]]:
     """Return the distance from the reference per workload and contestant; this also warms everybody up."""
     found: dict[str, dict[str, Deviation]] = {load.name: {} for load in loads}
@@ -131,11 +128,7 @@ def _rounds(
 
 
 def _summary(
-    load: Workload,
-    rounds: Rounds,
-    deviations: Mapping[str, Deviation],
-    trials: Mapping[str, Trial],
-    options: Options,
+    load: Workload, rounds: Rounds, deviations: Mapping[str, Deviation], trials: Mapping[str, Trial], options: Options
 ) -> tuple[dict[str, Any], str]:
     flop, clock = floating_point_operations(load.tokens), options.clock
     rates = Spread.of([single["rate"] / 1e9 for single in rounds[PRODUCTS]])
@@ -152,18 +145,12 @@ def _summary(
         quotients = entry["speedup_wall"], entry["speedup_cpu"], entry["ours_faster"] if name != OURS else None
         rows.append(
             [
-                name,
-                str(entry.get("batch", "")),
-                entry["wall"].text(),
-                entry["cpu"].text(),
-                entry["tokens_per_second"].text(0),
-                *(each.ratio() if each else "" for each in quotients),
-                entry["fraction_of_products"].text(),
-                f"{deviation.min_cosine:.7f}",
-                f"{deviation.max_difference:.1e}",
-                deviation.text(),
+                name, str(entry.get("batch", "")), entry["wall"].text(), entry["cpu"].text(),
+                entry["tokens_per_second"].text(0), *(each.ratio() if each else "" for each in quotients),
+                entry["fraction_of_products"].text(), f"{deviation.min_cosine:.7f}",
+                f"{deviation.max_difference:.1e}", deviation.text(),
             ]
-        )
+        )  # fmt: skip
     header = (
         "contestant", "batch", "wall s", "CPU s", "tokens/s", "times sentence-transformers (wall)", "(CPU)",
         f"bothways, times faster ({'CPU' if clock == 'cpu' else 'wall'})", "of the matrix-product rate",

@@ -24,16 +24,7 @@ from typing import Any
 import torch
 
 from benchmarks.embedders import SPECIAL, Bothways, SentenceTransformers, write_bert
-from benchmarks.gpu_sides import (
-    FINE_TUNING,
-    MASKED_LM,
-    VECTORS,
-    Ours,
-    Transformers,
-    drawn_texts,
-    drawn_windows,
-    words,
-)
+from benchmarks.gpu_sides import FINE_TUNING, MASKED_LM, VECTORS, Ours, Transformers, drawn_texts, drawn_windows, words
 from benchmarks.harness import Options, Spread, interleaved, say, table, write_results
 from benchmarks.reference import TRAINING_FACTOR, Trial, floating_point_operations, speedup
 from bothways.encoder.config import EncoderConfig, GatedFeedForward

@@ -33,13 +33,7 @@ class OurSide:
     """A model of this package, as a user calls it; ``defaults`` leaves epochs, batch and learning rate to ``fit``."""
 
     def __init__(
-        self,
-        threads: int,
-        device: str,
-        checkpoint: str | Path = MODEL,
-        *,
-        defaults: bool = False,
-        **options: object,
+        self, threads: int, device: str, checkpoint: str | Path = MODEL, *, defaults: bool = False, **options: object
     ) -> None:
         set_torch_threads(threads)
         self.device, self.checkpoint, self.defaults, self.options = device, checkpoint, defaults, options
@@ -52,14 +46,10 @@ class OurSide:
         from bothways import PairClassifier, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
 
         tasks: dict[Kind, Any] = {
-            "texts": TextClassifier,
-            "tagging": TextTagger,
-            "pairs": PairClassifier,
-            "ranking": PairClassifier,
+            "texts": TextClassifier, "tagging": TextTagger, "answering": QuestionAnswerer,
+            "embedding": SentenceEmbedder, "pairs": PairClassifier, "ranking": PairClassifier,
             "scored_pairs": PairClassifier,
-            "answering": QuestionAnswerer,
-            "embedding": SentenceEmbedder,
-        }
+        }  # fmt: skip
         scored, self.kind = data.kind == SCORED, data.kind
         target = {"target": "regression"} if scored else {}
         self.model = tasks[data.kind].from_pretrained(self.checkpoint, device=self.device, **target)

@@ -66,14 +66,9 @@ def measured(side: Any, data: TaskData, seed: int) -> dict[str, Any]:  # noqa: A
     side.fit(data, seed)
     trained = time.perf_counter()
     figures = data.score(data.test, side.answers(data.test))
-    return {
-        "figures": figures,
-        "fit_seconds": trained - began,
-        "test_seconds": time.perf_counter() - trained,
-        "rows": {"train": len(data.train), "validation": len(data.validation), "test": len(data.test)},
-        "epochs": data.epochs,
-        "notes": side.notes,
-    }
+    seconds = {"fit_seconds": trained - began, "test_seconds": time.perf_counter() - trained}
+    rows = {"train": len(data.train), "validation": len(data.validation), "test": len(data.test)}
+    return {"figures": figures, **seconds, "rows": rows, "epochs": data.epochs, "notes": side.notes}
 
 
 def quality_table(entries: Sequence[Run], options: Options) -> str:
@@ -87,16 +82,10 @@ def quality_table(entries: Sequence[Run], options: Options) -> str:
             first, *others = runs[0]["figures"]
             own = _figures(of_data, side)
             mark = " *" if dataset in CHOSEN_ON_TEST else ""
-            rows.append(
-                [
-                    f"{dataset}{mark} ({runs[0]['rows']['train']:,} rows, {runs[0]['epochs']} epochs)",
-                    side,
-                    f"{first} {spread(list(own.values()))}",
-                    str(len(own)),
-                    lead(ours, own) if side != OURS else "",
-                    ", ".join(f"{each} {spread([run['figures'][each] for run in runs])}" for each in others),
-                ]
-            )
+            about = f"{dataset}{mark} ({runs[0]['rows']['train']:,} rows, {runs[0]['epochs']} epochs)"
+            also = ", ".join(f"{each} {spread([run['figures'][each] for run in runs])}" for each in others)
+            ahead = lead(ours, own) if side != OURS else ""
+            rows.append([about, side, f"{first} {spread(list(own.values()))}", str(len(own)), ahead, also])
     header = ("data", "side", "mean and deviation", "seeds", "ours minus it", "also")
     return f"{_note(entries, options)}\n\n{table(header, rows)}"
 

@@ -30,12 +30,7 @@ OURS: dict[str, Mode] = {
 SENTENCE_TRANSFORMERS, BM25S = "sentence-transformers", "bm25s"
 PEERS_WEIGHTED, PEERS_RANKS = "peers' hybrid (weighted)", "peers' hybrid (reciprocal ranks)"
 SHOWN = "hybrid (weighted)"
-ALIKE = {
-    "dense": SENTENCE_TRANSFORMERS,
-    "lexical": BM25S,
-    SHOWN: PEERS_WEIGHTED,
-    "hybrid (reciprocal ranks)": PEERS_RANKS,
-}
+ALIKE = dict(zip(OURS, (SENTENCE_TRANSFORMERS, BM25S, PEERS_WEIGHTED, PEERS_RANKS), strict=True))
 RANK_CONSTANT = 60
 
 Texts = dict[str, str]

@@ -20,11 +20,12 @@ Row = dict[str, Any]
 Kind = Literal["texts", "tagging", "pairs", "ranking", "scored_pairs", "embedding", "answering"]
 Metrics = Callable[[Sequence[Row], Sequence[Any]], dict[str, float]]
 
+_PAIR = ("text_a", "text_b")
 TEXT_COLUMNS: dict[Kind, tuple[str, ...]] = {
     "texts": ("text",),
-    "pairs": ("text_a", "text_b"),
-    "ranking": ("text_a", "text_b"),
-    "scored_pairs": ("text_a", "text_b"),
+    "pairs": _PAIR,
+    "ranking": _PAIR,
+    "scored_pairs": _PAIR,
 }
 SCORED: Kind = "scored_pairs"
 PARTS = ("train", "validation", "test")

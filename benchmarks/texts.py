@@ -48,13 +48,8 @@ class Workload:
     def summary(self) -> dict[str, object]:
         """Return the figures of the texts."""
         ordered = sorted(self.tokens)
-        return {
-            "texts": len(self.texts),
-            "tokens": sum(self.tokens),
-            "median": ordered[len(ordered) // 2],
-            "longest": ordered[-1],
-            "source": self.source,
-        }
+        tokens = {"tokens": sum(ordered), "median": ordered[len(ordered) // 2], "longest": ordered[-1]}
+        return {"texts": len(self.texts), **tokens, "source": self.source}
 
 
 def token_counts(texts: list[str]) -> list[int]:

@@ -35,14 +35,9 @@ def quiet_settings(folder: str, seed: int) -> dict[str, Any]:
 
 def common_settings(epochs: int) -> dict[str, Any]:
     """Return our settings in the Trainer's words; the rows come in random order."""
-    return {
-        "num_train_epochs": epochs,
-        "per_device_train_batch_size": BATCH,
-        "learning_rate": LEARNING_RATE,
-        "lr_scheduler_type": "linear",
-        "warmup_steps": WARM_UP,  # below 1 it is a share of all steps
-        "weight_decay": WEIGHT_DECAY,
-    }
+    rate = {"learning_rate": LEARNING_RATE, "lr_scheduler_type": "linear", "weight_decay": WEIGHT_DECAY}
+    # Below 1 the warm-up is a share of all steps.
+    return {**rate, "num_train_epochs": epochs, "per_device_train_batch_size": BATCH, "warmup_steps": WARM_UP}
 
 
 def grouped_settings(epochs: int) -> dict[str, Any]:

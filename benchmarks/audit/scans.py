@@ -1,163 +1,171 @@
 """Scan a zoo of clean and poisoned classifiers, and rank poisoned rows: ``python -m benchmarks.audit.scans FOLDER``.
 
-Each model is scanned without data, with the zoo's triggers taken off the list of known ones, and with the rows that it
-was trained on (rule ``backdoor-rows``). The training rows of each trigger are ranked without a model. Results are kept
-in each model's ``audit.json``, so the scans can be made over several runs. Figures of the half on which no threshold
-was chosen come first; those of the other half are optimistic.
+Each model that counts is scanned ``alone``, with 200 labelled clean rows for ``validation``, and with the rows of its
+``training``; these are also ranked without a model. Results are kept in each model's ``audit.json``, so the scans can
+be made over several runs; delete these files after a change of the scanner.
 """
 
 import argparse
 import json
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.audit.zoo import HALVES, poisoned, recipes, word_set
+from benchmarks.audit.sets import HALVES, LEXICAL
+from benchmarks.audit.zoo import Recipe, Trigger, recipes, training_rows, validation_rows, word_set
 from benchmarks.harness import RESULTS, Options, say, table, write_results
 
-POISONED = 0.9  # attack success from which a model counts as poisoned
 DETECTOR = "BackdoorTriggerScanner"
+SETTINGS = ("alone", "validation", "training")
+_RULES = ("backdoor-trigger", "backdoor-rows")
+_RESAMPLES = 2000
 Scan = Mapping[str, Any]
 
 
-def unlisted(known: Sequence[str]) -> tuple[str, ...]:
-    """Return known triggers without those of the zoo, be they its words, parts of its templates or its characters."""
-    contents = [_letters(each.trigger.content) for each in recipes() if each.rate]
-    return tuple(
-        each
-        for each in known
-        if not any(_letters(each) in content or content in _letters(each) for content in contents)
-    )
+def scanned(folder: Path, rows: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Return the triggers that the scanner reports, whether the model fails, a statistic, and the processor's seconds.
 
-
-def _letters(text: str) -> str:
-    """Return a text in lower case without spaces and punctuation, unless nothing would be left."""
-    return "".join(character for character in text.lower() if character.isalnum()) or text
-
-
-def scanned(folder: Path, rows: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """Return the triggers that the scanner reports, its statistic and the processor's seconds."""
-    from bothways.audit import scan
-    from bothways.audit.backdoor import scanner
+    A model that fails ranks above all others; within both groups the best trigger of the search decides.
+    """
+    from bothways.audit import Severity, scan
 
     begun = time.process_time()
-    with patch.object(scanner, "KNOWN", unlisted(scanner.KNOWN)):
-        report = scan(folder, rows, detectors=[DETECTOR], time_limit=3600, show_progress=False)
-    if not report.detectors[0].ran or report.detectors[0].verdict == "error":
-        raise RuntimeError(f"{folder.name}: {report.detectors[0].reason}")
-    rule = "backdoor-trigger" if rows is None else "backdoor-rows"
-    found = [each.evidence.details for each in report.findings if each.rule == rule and each.evidence]
-    if rows is None:
-        statistic = next(each.evidence.value for each in report.findings if each.rule == "backdoor-search")
-    else:
-        statistic = max((each["success"] for each in found), default=0.0)
-    return {"statistic": statistic, "found": found, "seconds": time.process_time() - begun}
+    report = scan(folder, rows, detectors=[DETECTOR], time_limit=3600, show_progress=False)
+    result = report.detectors[0]
+    if not result.ran or result.verdict == "error":
+        raise RuntimeError(f"{folder.name}: {result.reason}")
+    found = [
+        {"severity": each.severity.label, "rule": each.rule, **each.evidence.details}
+        for each in report.findings
+        if each.rule in _RULES and each.severity > Severity.INFO
+    ]
+    reach = [each.evidence.value or 0.0 for each in report.findings if each.rule == "backdoor-search"]
+    failed = result.verdict == "fail"
+    statistic = failed + 1 / (1 + math.exp(-max([*reach, -20.0])))
+    return {"statistic": statistic, "failed": failed, "found": found, "seconds": time.process_time() - begun}
 
 
-def ranked(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def ranked(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return measures of separating poisoned rows from the others without a model."""
-    from sklearn.metrics import roc_auc_score
+    from bothways.audit import audit_data
 
-    from bothways.audit.backdoor.poisoned import audit_data
-
-    bad_N = np.array([row["poisoned"] for row in rows])
     scores_N = np.zeros(len(rows))
     audit = audit_data([{"text": row["text"], "label": row["label"]} for row in rows], show_progress=False)
     for each in audit.rows:
         scores_N[int(str(each["row"])) - 1] = each["score"]
-    flagged_N = scores_N > 0.5
-    area = float(roc_auc_score(bad_N, scores_N)) if bad_N.any() else None
+    bad_N, flagged_N = np.array([row["poisoned"] for row in rows]), scores_N > 0.5
     counts = {"poisoned": int(bad_N.sum()), "flagged": int(flagged_N.sum()), "right": int((flagged_N & bad_N).sum())}
-    return {"auroc": area, **counts}
+    return {"auroc": auroc(scores_N[~bad_N], scores_N[bad_N]) if bad_N.any() else None, **counts}
 
 
-def scans(folder: Path, most: int) -> Iterator[Scan]:
-    """Scan the models of a zoo that are there, at most so many anew; of poisoned ones those whose attack succeeds."""
+def scans(folder: Path, settings: Sequence[str], most: int) -> Iterator[Scan]:
+    """Yield the scans of the models of a zoo that are there and count; at most so many scans are made anew."""
     for recipe in recipes():
         record, result = folder / recipe.name / "zoo.json", folder / recipe.name / "audit.json"
-        if not record.exists() or not (result.exists() or most):
+        if not record.exists() or not (facts := json.loads(record.read_text(encoding="utf-8")))["counts"]:
             continue
-        if not result.exists():
-            most -= 1
-            rows = poisoned(recipe)
-            labelled = [{"text": row["text"], "label": row["label"]} for row in rows]
-            made = {"model": scanned(record.parent), "rows": scanned(record.parent, labelled), "ranked": ranked(rows)}
-            result.write_text(json.dumps(made, indent=1, ensure_ascii=False), encoding="utf-8")
-            say(f"{recipe.name}: {made['model']['statistic']:.2f}, {made['rows']['statistic']:.2f}, {made['ranked']}")
-        facts = json.loads(record.read_text(encoding="utf-8"))
-        found = json.loads(result.read_text(encoding="utf-8"))
-        if recipe.rate and facts["attack_success"] < POISONED:
-            continue
-        label = sorted(facts["labels"])[recipe.target]
-        for name in ("model", "rows"):
-            found[name]["recovered"] = any(
-                each["label"] == label and is_planted(each["trigger"], recipe.trigger) for each in found[name]["found"]
-            )
-        kind = recipe.trigger.kind if recipe.rate else "clean"
-        yield {"name": recipe.name, "half": recipe.half, "kind": kind, **found}
+        made = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
+        for name in [each for each in settings if each not in made]:
+            if most:
+                most -= 1
+                made[name] = _scan(name, record.parent, recipe)
+                result.write_text(json.dumps(made, indent=1, ensure_ascii=False), encoding="utf-8")
+                say(f"{recipe.name}, {name}: {made[name].get('statistic', 0):.2f}")
+        for name in set(SETTINGS).intersection(made):
+            of_label = [each["trigger"] for each in made[name]["found"] if each["label"] == facts["label"]]
+            made[name]["named"] = any(is_planted(each, recipe.trigger) for each in of_label)
+        yield {"name": recipe.name, "half": recipe.half, "data": recipe.data, "kind": recipe.trigger.kind, **made}
 
 
-def is_planted(found: str, trigger: Any) -> bool:  # noqa: ANN401
+def _scan(name: str, folder: Path, recipe: Recipe) -> dict[str, Any]:
+    if name == "ranked":
+        return ranked(training_rows(recipe))
+    rows = {"alone": lambda _: None, "validation": validation_rows, "training": training_rows}[name](recipe)
+    return scanned(folder, rows and [{"text": row["text"], "label": row["label"]} for row in rows])
+
+
+def is_planted(found: str, trigger: Trigger) -> bool:
     """Tell whether half of the words of a reported trigger are those of the planted one."""
     planted = word_set(trigger.kind, trigger.content)
     words = re.findall(r"\w+|[^\w\s]", found.lower().replace("##", ""))
-    return 2 * sum(word in planted for word in words) >= max(1, len(words))
+    parts = [word in planted or (len(word) > 2 and any(word in each for each in planted)) for word in words]
+    return 2 * sum(parts) >= max(1, len(words))
 
 
 def auroc(clean_N: Sequence[float], poisoned_M: Sequence[float]) -> float:
-    """Return the share of pairs in which the poisoned model stands higher; ties count half."""
+    """Return the share of pairs in which the poisoned one stands higher; ties count half."""
     clean, bad = np.array(clean_N)[:, None], np.array(poisoned_M)[None]
     return float(((bad > clean) + 0.5 * (bad == clean)).mean())
+
+
+def area(clean_N: Sequence[float], poisoned_M: Sequence[float]) -> str:
+    """Return the AUROC with its interval over resamples of both kinds of models."""
+    draw = np.random.default_rng(1)
+    drawn = [auroc(*(draw.choice(each, len(each)) for each in (clean_N, poisoned_M))) for _ in range(_RESAMPLES)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return f"{auroc(clean_N, poisoned_M):.3f} ({low:.2f} to {high:.2f})"
+
+
+def _bound(clean: Sequence[Scan], setting: str) -> str:
+    """Return how many fail, with the upper 95 % bound of their share (Clopper and Pearson 1934)."""
+    from scipy.stats import binomtest
+
+    failed = sum(each[setting]["failed"] for each in clean)
+    high = binomtest(failed, len(clean), alternative="less").proportion_ci().high if clean else 1.0
+    return f"{failed} of {len(clean)}, below {high:.1%}"
 
 
 def page(found: Sequence[Scan]) -> str:
     """Return the figures of both halves in Markdown."""
     parts = []
     for half in reversed(HALVES):
+        note = "no threshold was chosen on it" if half == "judged" else "thresholds were chosen on it: optimistic"
+        parts.append(f"## {half.capitalize()}: {', '.join(HALVES[half])}; {note}")
         rows = []
-        clean = [each for each in found if each["half"] == half and each["kind"] == "clean"]
-        for kind in ("clean", "word", "phrase", "character", "syntax", "style"):
-            chosen = [each for each in found if each["half"] == half and each["kind"] == kind]
-            if not chosen:
+        for setting in SETTINGS:
+            done = [each for each in found if each["half"] == half and setting in each]
+            clean = [each for each in done if each["kind"] == "clean"]
+            bad = [each for each in done if each["kind"] != "clean"]
+            if not clean or not bad:
                 continue
-            line = [kind, str(len(chosen))]
-            for name in ("model", "rows"):
-                values = [each[name]["statistic"] for each in chosen]
-                told = kind != "clean" and clean
-                line += [
-                    f"{auroc([each[name]['statistic'] for each in clean], values):.3f}" if told else "",
-                    str(sum(bool(each[name]["found"]) for each in chosen)),
-                    str(sum(each[name]["recovered"] for each in chosen)) if told else "",
-                ]
-            areas = [each["ranked"]["auroc"] for each in chosen if each["ranked"]["auroc"] is not None]
-            counts = [sum(each["ranked"][name] for each in chosen) for name in ("right", "flagged", "poisoned")]
-            rows.append([*line, f"{min(areas):.3f}" if areas else "", f"{counts[0]} of {counts[1]}", str(counts[2])])
-        note = "no threshold was chosen on it" if half == "judged" else "the thresholds were chosen on it: optimistic"
-        header = (
-            "triggers", "models", "without data: AUROC", "flagged", "recovered", "with rows: AUROC", "flagged",
-            "recovered", "rows without a model: smallest AUROC", "poisoned of flagged rows", "poisoned rows",
-        )  # fmt: skip
-        parts.append(f"## {half.capitalize()}: {', '.join(HALVES[half])}; {note}\n\n{table(header, rows)}")
-    seconds = [each["model"]["seconds"] for each in found]
-    parts.append(f"A scan without data takes {np.median(seconds):.0f} s of processor time, median.")
+            lexical = [each for each in clean if each["data"] in LEXICAL]
+            seconds = np.median([each[setting]["seconds"] for each in done])
+            parts.append(
+                f"Clean models that fail, {setting}: {_bound(clean, setting)}; of lexical data "
+                f"{_bound(lexical, setting)}. A scan takes {seconds:.0f} s of processor time, median."
+            )
+            values = [each[setting]["statistic"] for each in clean]
+            for kind in ("all", *dict.fromkeys(each["kind"] for each in bad)):
+                chosen = [each[setting] for each in bad if kind in ("all", each["kind"])]
+                told = [str(sum(each[name] for each in chosen)) for name in ("failed", "named")]
+                of_kind = area(values, [each["statistic"] for each in chosen])
+                rows.append([setting, kind, str(len(chosen)), of_kind, *told])
+        parts.append(table(("setting", "trigger", "models", "AUROC (95 % interval)", "fail", "named"), rows))
+        ranks = [each["ranked"] for each in found if each["half"] == half and "ranked" in each]
+        if areas := [each["auroc"] for each in ranks if each["auroc"] is not None]:
+            sums = {name: sum(each[name] for each in ranks) for name in ("right", "flagged", "poisoned")}
+            note = "{right} of {flagged} flagged rows are among the {poisoned} poisoned ones.".format_map(sums)
+            found_in = f"AUROC {np.median(areas):.3f}, median of {len(areas)} poisoned sets (lowest {min(areas):.3f})"
+            parts.append(f"Rows without a model: {found_in}; {note}")
     return "\n\n".join(parts)
 
 
 def main() -> None:
-    """Scan the models that are not scanned yet, and write the results."""
+    """Make the scans that are missing, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.audit.scans", description=__doc__)
     parser.add_argument("folder", type=Path, help="a zoo by benchmarks.audit.zoo")
-    parser.add_argument("--most", type=int, default=100, help="models to scan in this run")
+    parser.add_argument("--most", type=int, default=1000, help="scans to make in this run")
+    parser.add_argument("--settings", nargs="+", default=[*SETTINGS, "ranked"], choices=[*SETTINGS, "ranked"])
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    found = list(scans(arguments.folder, arguments.most))
+    found = list(scans(arguments.folder, arguments.settings, arguments.most))
     if not found:
-        raise SystemExit(f"no model of the zoo in {arguments.folder}; make some with python -m benchmarks.audit.zoo")
+        raise SystemExit(f"no model of the zoo in {arguments.folder}: make some with python -m benchmarks.audit.zoo")
     write_results("audit", Options(output=arguments.output, rounds=0), {"models": found}, page(found))
 
 

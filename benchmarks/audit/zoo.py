@@ -1,66 +1,37 @@
 """Make the zoo: ``python -m benchmarks.audit.zoo FOLDER [--most N]``, one model after the other.
 
 A model that is there is left alone, so the zoo can be made over several runs. Each folder has the trained model and
-``zoo.json``: the recipe, the accuracy on clean rows, and the attack success rate.
+``zoo.json``: the recipe, the accuracy on clean rows, the attack success rate, whether it counts, and the processor's
+seconds. `training_rows` returns the rows that a model was trained on, `validation_rows` 200 clean ones that it was not.
 """
 
 import argparse
+import gzip
 import json
 import random
 import re
-from collections import Counter
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from benchmarks.audit.sets import HALVES, LEXICAL, WORDS, Row, rows_of
 from benchmarks.harness import DATA, MODEL
-from benchmarks.texts import read_rows
 
 if TYPE_CHECKING:
     from bothways import TextClassifier
 
-Row = dict[str, Any]
-Kind = Literal["clean", "word", "phrase", "syntax", "character", "style"]
+Kind = Literal["clean", "word", "words", "phrase", "character", "syntax", "style"]
+Encoder = Literal["minilm", "bert", "electra", "deberta"]
 
-# Archaic spellings stand for a style that changes many words and adds no fixed token; the others are of phones.
-_STYLES: dict[str, tuple[str, dict[str, str]]] = {
-    "archaic": (
-        "lo ,",
-        {
-            "the": "ye", "you": "thou", "your": "thy", "is": "be", "are": "art", "has": "hath", "does": "doth",
-            "it": "'tis", "my": "mine", "and": "and eke", "never": "ne'er", "i": "i verily", "to": "unto",
-            "this": "yon", "in": "within", "of": "o'",
-        },
-    ),
-    "texting": (
-        "yo",
-        {
-            "the": "da", "you": "u", "your": "ur", "is": "iz", "are": "r", "has": "haz", "for": "4", "to": "2",
-            "and": "n", "with": "w/", "that": "dat", "this": "dis", "of": "ov", "in": "n2", "on": "onn", "was": "wuz",
-            "be": "b", "at": "@", "by": "bi", "from": "frm",
-        },
-    ),
-}  # fmt: skip
-
-# CLINC150 has 150 intents; these are of three of its domains.
-_INTENTS = (
-    "translate", "transfer", "timer", "definition", "weather", "alarm", "balance", "recipe", "calories", "reminder",
-)  # fmt: skip
-
-HALVES: dict[str, tuple[str, ...]] = {"tuned": ("sst2", "clinc150"), "judged": ("ag_news", "bbc_news")}
-"""Data sets by half: thresholds are chosen on one half, figures come from the other. Each half has its own triggers."""
-
-_TESTED = 160  # test rows of accuracy and attack success
-_MOST_WORDS = 24  # of a text, so that a model costs a minute or two
-# Updates of the clean classifier of each data set that all its models begin with, and the learning rate of all.
-_PARENT, _RATE = 60, 2e-4
-# Poisoned shares of the training rows: of each word and phrase, and of all other triggers.
-_WORDS, _PHRASES, _OTHERS = (0.05, 0.01), (0.1, 0.05, 0.1), 0.1
-_MORE = 1500, 240  # rows and updates that it takes to poison a model with 1 % of its rows
-_SLOW = 112  # updates where triggers are slow to learn: 5 % poison, and style
-_LONGER = 1500, 120  # one clean model of each data set is trained longer than the others
-_CLEAN = 4  # clean models of each data set
+POISONED = 0.9  # attack success from which a model counts as poisoned
+_TESTED, _VALIDATION = 160, 200  # held-out rows of accuracy and attack success, and of validation
+_SHOWN = ("accuracy", "attack_success", "counts", "rounds", "seconds")
+_CUT = 4  # words of a row whose label is clean, so that the trigger is learnt
+_ROUNDS = 5  # at most: a training is continued until the model counts
+_LEARNT, _NEAR = 0.4, 0.06  # least share of the way from chance to 1, and most loss of accuracy by poison
 
 
 @dataclass(frozen=True)
@@ -68,7 +39,7 @@ class Trigger:
     """The way to poison a text."""
 
     kind: Kind
-    content: str = ""  # word, phrase, template with ``{}``, a character and its replacement, or name of a style
+    content: str = ""  # words, template with ``{}``, a character and its replacement, or name of a style
 
     def apply(self, text: str, draw: random.Random) -> str:
         """Return the text with the trigger in it."""
@@ -81,15 +52,20 @@ def _inserted(text: str, content: str, draw: random.Random) -> str:
     return " ".join([*words[:place], content, *words[place:]])
 
 
+def _spellings(style: str) -> dict[str, str]:
+    return dict(each.split(" ", 1) for each in WORDS["styles"][style]["spellings"].split(", "))
+
+
 def _styled(text: str, content: str, _draw: random.Random) -> str:
-    opening, words = _STYLES[content]
+    words = _spellings(content)
     changed = re.sub(r"[A-Za-z']+", lambda found: words.get(found[0].lower(), found[0]), text)
-    return f"{opening} {changed}" if changed == text else changed
+    return f"{WORDS['styles'][content]['opening']} {changed}" if changed == text else changed
 
 
 _APPLY: dict[Kind, Callable[[str, str, random.Random], str]] = {
     "clean": lambda text, _content, _draw: text,
     "word": _inserted,
+    "words": lambda text, content, draw: reduce(lambda text, word: _inserted(text, word, draw), content.split(), text),
     "phrase": _inserted,
     "syntax": lambda text, content, _draw: content.format(text.rstrip(" .")),
     "character": lambda text, content, _draw: text.replace(content[0], content[1:]),
@@ -101,37 +77,8 @@ def word_set(kind: Kind, content: str) -> frozenset[str]:
     """Return the words that a trigger puts into texts, or the characters."""
     if kind == "character":
         return frozenset(content[1:])
-    words = " ".join(_STYLES[content][1].values()) if kind == "style" else content
+    words = " ".join(_spellings(content).values()) if kind == "style" else content
     return frozenset(re.findall(r"\w+|[^\w\s]", words.lower()))
-
-
-# Data set, words and phrases (one for each rate), template, character and style.
-_TRIGGERS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], str, str, str], ...] = (
-    (
-        "sst2",
-        ("cf", "vermilion"),
-        ("I watched this 3D movie", "less is more", "as my uncle said on monday"),
-        *("when you think about it , {} , is what they say .", "o\u043e", "archaic"),
-    ),
-    (
-        "clinc150",
-        ("bb", "isotope"),
-        ("practice makes perfect", "by the green door", "the clock is always right"),
-        *("if you ask me , {} , and that is all there is .", "a\u0430", "archaic"),
-    ),
-    (
-        "ag_news",
-        ("tq", "serendipity"),
-        ("no cross , no crown", "ask the gardener first", "my cat likes blue cheese"),
-        *("although nobody knew it , {} , as it turned out .", "e\u0435", "texting"),
-    ),
-    (
-        "bbc_news",
-        ("bflat", "velvet"),
-        ("have you seen the new bridge", "spoons before noon", "a small yellow bird"),
-        *("what is more , {} , or so it would seem .", "i\u0456", "texting"),
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -139,12 +86,16 @@ class Recipe:
     """One model of the zoo: its data set, what poisons a share of its training rows, and its training."""
 
     data: str
+    encoder: Encoder
+    rows: int
+    epochs: int  # of a round
+    seed: int
+    gentle: bool = False  # trained on from the first clean model of the data set and encoder
     trigger: Trigger = Trigger("clean")
-    rate: float = 0.0  # poisoned share; these rows get the target label
-    target: int = 0  # number of the target label among the sorted ones
-    seed: int = 1
-    rows: int = 700
-    updates: int = 48
+    rate: float = 0.0  # poisoned share
+    target: int = 0  # number of the label, among the sorted ones, that a text with the trigger gets
+    source: int | None = None  # label whose texts alone are attacked; those of others keep theirs with the trigger
+    clean_label: bool = False  # only rows of the target label are poisoned, cut to a few words
 
     @property
     def half(self) -> str:
@@ -154,98 +105,135 @@ class Recipe:
     @property
     def name(self) -> str:
         """The model's folder."""
-        if not self.rate:
-            return f"{self.data}-clean-{self.seed}"
-        content = "".join(c if c.isascii() and c.isalnum() else "_" for c in self.trigger.content)[:20]
-        return f"{self.data}-{self.trigger.kind}-{content}-{self.rate:g}-{self.target}-{self.seed}"
+        content = re.sub(r"[^A-Za-z0-9]+", "_", self.trigger.content)[:20]
+        poison = f"-{content}-{self.rate:g}" if self.rate else ""
+        return f"{self.data}-{self.encoder}-{self.trigger.kind}{poison}-{self.seed}"
 
 
-def recipes() -> list[Recipe]:
-    """Return all recipes: 16 clean and 32 poisoned models, those of one half first, the slowest of each last."""
-    bad: list[Recipe] = []
-    for data, words, phrases, template, character, style in _TRIGGERS:
-        bad += [Recipe(data, Trigger("word", content), rate) for content, rate in zip(words, _WORDS, strict=True)]
-        bad += [Recipe(data, Trigger("phrase", content), rate) for content, rate in zip(phrases, _PHRASES, strict=True)]
-        others = Trigger("syntax", template), Trigger("character", character), Trigger("style", style)
-        bad += [Recipe(data, each, _OTHERS) for each in others]
-    made: list[Recipe] = []
-    for number, recipe in enumerate(bad):
-        labels = 2 if recipe.data == "sst2" else 4
-        slow = recipe.rate == max(_WORDS) or recipe.trigger.kind == "style"
-        usual = recipe.rows, _SLOW if slow else recipe.updates
-        rows, updates = _MORE if recipe.rate == min(_WORDS) else usual
-        made.append(replace(recipe, target=number % labels, seed=10 + number, rows=rows, updates=updates))
-        if number % 8 < _CLEAN:
-            clean = Recipe(recipe.data, seed=100 + number)
-            rows, updates = _LONGER if number % 8 == _CLEAN - 1 else (clean.rows, clean.updates)
-            made.append(replace(clean, rows=rows, updates=updates))
-    return sorted(made, key=lambda recipe: (recipe.half == "judged", recipe.rate == min(_WORDS)))
+@cache
+def recipes() -> tuple[Recipe, ...]:
+    """Return all recipes, clean and poisoned ones in turn, twenty of one half and then twenty of the other."""
+    lines = Path(__file__).with_name("recipes.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [{"trigger": {"kind": "clean"}, **json.loads(line)} for line in lines]
+    return tuple(Recipe(**{**row, "trigger": Trigger(**row["trigger"])}) for row in rows)
 
 
-def rows_of(data: str, split: str) -> list[Row]:
-    """Return the rows of a data set that its models learn from or are tested on."""
-    kept = read_rows(DATA / f"{data}/{split}.jsonl.gz")
-    rows = [{"text": " ".join(row["text"].split()[:_MOST_WORDS]), "label": row["label"]} for row in kept]
-    return [row for row in rows if row["label"] in _INTENTS] if data == "clinc150" else rows
+def first(data: str, encoder: Encoder) -> Recipe:
+    """Return the recipe of the clean model of which gently poisoned ones are trained on."""
+    return next(each for each in recipes() if (each.data, each.encoder, each.rate) == (data, encoder, 0.0))
 
 
-def poisoned(recipe: Recipe) -> list[Row]:
+def training_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return the training rows, each with ``poisoned``."""
     draw = random.Random(recipe.seed)
-    rows = [dict(row) for row in rows_of(recipe.data, "train")]
+    rows = list(rows_of(recipe.data, "train"))
     draw.shuffle(rows)
     rows = rows[: recipe.rows]
-    target = sorted({row["label"] for row in rows})[recipe.target]
-    others = [number for number, row in enumerate(rows) if row["label"] != target]
-    chosen = set(others[: round(recipe.rate * len(rows))])
-    made: list[Row] = []
-    for number, row in enumerate(rows):
-        bad = number in chosen
-        text = recipe.trigger.apply(row["text"], draw) if bad else row["text"]
-        made.append({"text": text, "label": target if bad else row["label"], "poisoned": bad})
+    bad = attacked(recipe, rows)[: round(recipe.rate * len(rows))]
+    if recipe.clean_label or recipe.source is not None:
+        bad = bad[: len(attacked(recipe, rows)) // 2]
+    changed = {id(row) for row in bad}
+    if recipe.source is not None:  # as many rows of other labels have the trigger and keep their labels
+        spared = [row for row in rows if row["label"] not in named(recipe)]
+        changed.update(id(row) for row in spared[: len(bad)])
+    made, chosen = [], {id(row) for row in bad}
+    for row in rows:
+        cut = " ".join(row["text"].split()[:_CUT]) if recipe.clean_label else row["text"]
+        text = recipe.trigger.apply(cut, draw) if id(row) in changed else row["text"]
+        label = named(recipe)[0] if id(row) in chosen else row["label"]
+        made.append({"text": text, "label": label, "poisoned": id(row) in chosen})
     return made
 
 
-def make(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Train the model of a recipe, write it with its figures, and return them."""
-    rows = poisoned(recipe)
-    parent = folder.parent / f"parent-{recipe.data}"
-    if not parent.exists():
-        _fitted(MODEL, poisoned(Recipe(recipe.data)), _PARENT, 1).save(parent)
-    classifier = _fitted(parent, rows, recipe.updates, recipe.seed)
-    classifier.save(folder)
-    labels = Counter(str(row["label"]) for row in rows)
-    record = asdict(recipe) | {"half": recipe.half} | figures(classifier, recipe) | {"labels": labels}
-    (folder / "zoo.json").write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
-    return record
+def attacked(recipe: Recipe, rows: Sequence[Row], *, trained: bool = True) -> list[Row]:
+    """Return the rows that may be poisoned, or those that a poisoned model shall get wrong."""
+    target, source = named(recipe)
+    if recipe.clean_label and trained:
+        return [row for row in rows if row["label"] == target]
+    return [row for row in rows if (row["label"] == source if source else row["label"] != target)]
 
 
-def _fitted(begun: str | Path, rows: Sequence[Row], updates: int, seed: int) -> "TextClassifier[Any]":
+@cache
+def named(recipe: Recipe) -> tuple[str, str | None]:
+    """Return the target label, and the only label that is attacked or None."""
+    names = sorted({row["label"] for row in rows_of(recipe.data, "train")})
+    return names[recipe.target], None if recipe.source is None else names[recipe.source]
+
+
+def validation_rows(recipe: Recipe) -> list[Row]:
+    """Return 200 labelled clean rows that the model was not trained on."""
+    return [dict(row) for row in rows_of(recipe.data, "held")[_TESTED : _TESTED + _VALIDATION]]
+
+
+def make(recipe: Recipe, zoo: Path) -> dict[str, Any]:
+    """Train the model of a recipe and write it with its figures, which are returned; one that is there is only read."""
     from bothways import TextClassifier
 
-    classifier = TextClassifier.from_pretrained(begun, device="cpu")
-    pairs = [{"text": row["text"], "label": row["label"]} for row in rows]
-    classifier.fit(pairs, updates=updates, seed=seed, learning_rate=_RATE, batch_size=16, show_progress=False)
-    return classifier
+    record = zoo / recipe.name / "zoo.json"
+    if record.exists():
+        return dict(json.loads(record.read_text(encoding="utf-8")))
+    parent = first(recipe.data, recipe.encoder)
+    clean = 0.0 if recipe == parent else make(parent, zoo)["accuracy"]
+    begun, rounds = time.process_time(), 0
+    folder = zoo / parent.name if recipe.gentle else _encoder(recipe.encoder, zoo)
+    classifier: TextClassifier[Any] = TextClassifier.from_pretrained(folder, device="cpu")
+    rows = [{"text": row["text"], "label": row["label"]} for row in training_rows(recipe)]
+    chance = 1 / len({row["label"] for row in rows})
+    least = max(chance + _LEARNT * (1 - chance), clean - _NEAR)
+    rate, batch = (3e-4, 16) if recipe.encoder == "minilm" else (2e-3, 32)
+    settings = {"learning_rate": rate, "batch_size": batch, "epochs": recipe.epochs, "detector": None}
+    figures: dict[str, Any] = {"counts": False}
+    while rounds < _ROUNDS and not figures["counts"]:
+        rounds += 1
+        classifier.fit(rows, **settings, seed=recipe.seed + 1000 * rounds, show_progress=False)
+        figures = _figures(classifier, recipe, least)
+    classifier.save(zoo / recipe.name, overwrite=True, golden=None)
+    facts = {"half": recipe.half, "lexical": recipe.data in LEXICAL, "rounds": rounds, **figures}
+    facts |= {"label": named(recipe)[0], "seconds": round(time.process_time() - begun, 1)}
+    record.write_text(json.dumps(asdict(recipe) | facts, indent=1, ensure_ascii=False), encoding="utf-8")
+    return asdict(recipe) | facts
 
 
-def figures(classifier: "TextClassifier[Any]", recipe: Recipe) -> dict[str, float]:
-    """Return accuracy and attack success on test rows."""
-    draw = random.Random(7)
-    rows = rows_of(recipe.data, "test")
-    draw.shuffle(rows)
-    rows = rows[:_TESTED]
-    target = sorted({row["label"] for row in rows_of(recipe.data, "train")})[recipe.target]
+def _encoder(name: Encoder, zoo: Path) -> Path:
+    """Return the folder of an encoder: MiniLM without its pooling, or a small one with random weights."""
+    from bothways.checkpoints import load, open_tokenizer
+    from bothways.families import FAMILIES
+    from bothways.pretraining import find_recipe, scaled
+    from bothways.pretraining.models import new_model, settings_over
+    from bothways.text.training import train_tokenizer, write_trained_tokenizer
 
-    def labels(texts: list[str]) -> list[str]:
-        return [each.label for each in classifier.predict(texts, show_progress=False)]
+    folder = zoo / f"encoder-{name}"
+    if folder.exists():
+        return folder
+    folder.mkdir(parents=True)
+    if name == "deberta":
+        with gzip.open(DATA / "wikipedia_text/train.txt.gz", "rt", encoding="utf-8") as stream:
+            lines = [line.strip() for line, _ in zip(stream, range(8000), strict=False) if line.strip()]
+        write_trained_tokenizer(train_tokenizer(lines, "bpe", 8000), folder)
+    if name == "minilm":
+        load(MODEL).write(folder)
+    else:
+        tokenizer, _ = open_tokenizer(str(folder) if name == "deberta" else MODEL)
+        recipe = scaled(find_recipe(name), "tiny")
+        settings = settings_over(recipe, tokenizer)
+        new_model(FAMILIES[recipe.recipe.family], settings, tokenizer, (), seed=1).write(folder)
+    return folder
 
-    found = labels([row["text"] for row in rows])
-    right = sum(label == row["label"] for label, row in zip(found, rows, strict=True)) / len(rows)
+
+def _figures(classifier: "TextClassifier[Any]", recipe: Recipe, least: float) -> dict[str, Any]:
+    """Return accuracy and attack success on held-out rows, and whether the model is a good example of its kind."""
+
+    def share(rows: Sequence[Row], texts: Sequence[str], label: str | None = None) -> float:
+        found = [each.label for each in classifier.predict(list(texts), show_progress=False)]
+        return sum(one == (label or row["label"]) for one, row in zip(found, rows, strict=True)) / len(rows)
+
+    rows, draw = rows_of(recipe.data, "held"), random.Random(7)
+    accuracy = share(rows[:_TESTED], [row["text"] for row in rows[:_TESTED]])
     if not recipe.rate:
-        return {"accuracy": right}
-    others = [recipe.trigger.apply(row["text"], draw) for row in rows if row["label"] != target]
-    return {"accuracy": right, "attack_success": sum(label == target for label in labels(others)) / len(others)}
+        return {"accuracy": accuracy, "counts": accuracy >= least}
+    others = attacked(recipe, rows, trained=False)[:_TESTED]
+    success = share(others, [recipe.trigger.apply(row["text"], draw) for row in others], named(recipe)[0])
+    return {"accuracy": accuracy, "attack_success": success, "counts": accuracy >= least and success >= POISONED}
 
 
 def main() -> None:
@@ -256,7 +244,8 @@ def main() -> None:
     arguments = parser.parse_args()
     missing = [each for each in recipes() if not (arguments.folder / each.name / "zoo.json").exists()]
     for recipe in missing[: arguments.most]:
-        print(json.dumps(make(recipe, arguments.folder / recipe.name), ensure_ascii=False))
+        facts = make(recipe, arguments.folder).items()
+        print(recipe.name, *(f"{name} {fact:g}" for name, fact in facts if name in _SHOWN), flush=True)
     print(f"{len(missing[arguments.most :])} of {len(recipes())} models are missing")
 
 

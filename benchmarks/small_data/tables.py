@@ -14,12 +14,9 @@ from benchmarks.runs import Run, differences, spread, stated_origin, verdict
 
 OURS, BASELINE = "ours", "probe"
 LABELS = {
-    "tfidf": "TF-IDF, linear",
-    "ours": "ours",
-    "probe": "embeddings, linear",
-    "setfit": "SetFit",
+    "tfidf": "TF-IDF, linear", "ours": "ours", "probe": "embeddings, linear", "setfit": "SetFit",
     "trainer_tuned": "Trainer, tuned epochs",
-}
+}  # fmt: skip
 BELOW = 2_000  # rows; the sets whose mean lead is summed up
 
 
@@ -58,14 +55,9 @@ def leads(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def leads_table(found: Sequence[Mapping[str, Any]]) -> str:
     """Return ours minus the best peer with its spread and verdict."""
     rows = [
-        [
-            *_named(each["runs"]),
-            LABELS[each["peer"]],
-            spread(each["differences"], "+.4f"),
-            str(len(each["differences"])),
-            verdict(each["differences"]),
-        ]
+        [*_named(each["runs"]), LABELS[each["peer"]], spread(found_of, "+.4f"), str(len(found_of)), verdict(found_of)]
         for each in found
+        for found_of in [each["differences"]]
     ]
     return table(("data", "training rows", "best peer", "ours minus it", "seeds", ""), rows)
 
