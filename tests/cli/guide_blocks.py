@@ -3,13 +3,15 @@
 A block of Python is executed, and what it prints is held against the block ``text`` behind it. Of a block ``console``,
 each command ``$ bothways ...`` is run in this process, and what it prints is held against the lines below it; ``$ cd``
 changes the working directory. Numbers
-are those of real models and real texts, and are not compared: the names at the beginning of a line are.
+are those of real models and real texts, and are not compared: the names at the beginning of a line are. Blocks of
+``bash`` are for several GPUs: only their options are checked.
 """
 
 import io
 import os
 import re
 import shlex
+import subprocess
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 
@@ -25,11 +27,12 @@ _CLASS = re.compile(r"\d\.\d{4} \d\.\d{4} ")
 _SHORTENED = {"--updates": "2", "--epochs": "2", "--max-length": "16", "--layers": "1", "--vocabulary": "80"}
 _OF_TRAININGS = ("distill", "adapt", "train", "judge train")
 # Commands, and calls in Python, that take seconds whatever the model.
-_SLOW = ("compare-models", "recommend")
-_SLOW_WORDS = ("here", "requests-onnx")  # the page on light installations exports every day
+_SLOW = ("compare-models", "recommend", "audit-data")
+_SLOW_WORDS = ("here", "heads", "requests-onnx")  # the page on light installations exports every day
 _SLOW_CALL = "recommend("
 # They would reach for the network: it is only checked that their options exist.
 _ONLINE = ("--download",)
+_OTHERS = ("cd", "openssl")  # programs, beside bothways and torchrun
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,15 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """The words of a command behind ``bothways``, and the output that the page shows."""
+    """The words of a command, without ``bothways``, and the output that the page shows."""
 
     words: tuple[str, ...]
     shown: str
 
     @property
     def slow(self):
-        return self.words[0] in _SLOW or any(word in self.words for word in _SLOW_WORDS)
+        opens_model = self.words[0] == "audit" and "ModelProvenanceChecker" not in self.words
+        return self.words[0] in _SLOW or opens_model or any(word in self.words for word in _SLOW_WORDS)
 
     def __str__(self):
         return shlex.join(("bothways", *self.words))
@@ -70,9 +74,9 @@ def commands(block):
         program, *words = shlex.split(lines[start][2:], comments=True)
         if program == "torchrun":
             words = words[words.index("bothways") + 1 :]
-        elif program == "cd":
+        elif program in _OTHERS:
             words = [program, *words]
-        if program in ("bothways", "torchrun", "cd"):
+        if program in ("bothways", "torchrun", *_OTHERS):
             made.append(Command(tuple(words), "\n".join(lines[start + 1 : end])))
     return made
 
@@ -105,6 +109,10 @@ def run_page(page, tiny, *, slow):
             for command in commands(block):
                 if slow or not command.slow:
                     run_command(command, tiny, f"{where}: {command}")
+        elif block.language == "bash":
+            for line in block.content.replace("\\\n", " ").splitlines():
+                if "-m bothways " in line:
+                    _check_options(shlex.split(line.partition("-m bothways ")[2]), where)
     return names, printed
 
 
@@ -113,10 +121,11 @@ def run_command(command, tiny, where):
     if command.words[0] == "cd":
         os.chdir(command.words[1])
         return
+    if command.words[0] in _OTHERS:
+        subprocess.run(command.words, check=True, capture_output=True)
+        return
     if any(option in command.words for option in _ONLINE):
-        known = call(command.words[0], "--help").out
-        for word in command.words:
-            assert not word.startswith("--") or word in known, f"{where}: no option {word}"
+        _check_options(command.words, where)
         return
     words = [word.replace(PRETRAINED, str(tiny)) for word in command.words]
     for place, word in enumerate(words[:-1]):
@@ -126,8 +135,15 @@ def run_command(command, tiny, where):
     if words[:2] == ["search", "mine"]:
         words += ["--share", "1"]  # random vectors are all alike
     outcome = call(*words)
-    assert outcome.code == 0, f"{where}\n{outcome.err}"
+    by_findings = words[0] == "audit" and outcome.code == 1 and "error:" not in outcome.err
+    assert outcome.code == 0 or by_findings, f"{where}\n{outcome.err}"
     _hold(command.shown, outcome.out + outcome.err, where)
+
+
+def _check_options(words, where):
+    known = call(words[0], "--help").out
+    for word in words:
+        assert not word.startswith("--") or word in known, f"{where}: no option {word}"
 
 
 def _execute(block, page, tiny, names):

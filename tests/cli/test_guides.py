@@ -9,7 +9,14 @@ from guide_files import prepare
 from bothways.tasks.heads import training as head_training
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if page.parent.name == "guides" or any(block.language in ("console", "bash") for block in blocks(page))
+    ),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -58,6 +58,9 @@ def test_the_lower_error_is_better():
 def test_a_difference_that_may_be_chance_is_called_so_and_a_clear_one_is_not():
     assert report_of(classes(5), classes(4)).baseline.verdict.endswith("The difference may be chance.")
     assert "chance" not in report_of(classes(4), classes(30)).baseline.verdict
+    few = report_of(classes(0), classes(5)).baseline  # 5 rows of 60: p = 2 / 2 ** 5
+    assert next(iter(few.metrics.values())).difference.low > 0
+    assert few.verdict.endswith("p = 0.0625 (mcnemar test of right or wrong). The difference may be chance.")
 
 
 def test_the_values_are_those_of_the_comparison():

@@ -71,7 +71,7 @@ def test_every_kind_of_report_has_a_page(kind, calibrated):
     assert sections(page) == ["Result", "Metrics", *parts, "The model"]
     for each in report.estimates.values():
         assert f"{each.value:.4f}" in page
-        assert f"{each.low:.4f} to {each.high:.4f}" in page
+        assert f"{each.low:.4f}\u00a0to\u00a0{each.high:.4f}" in page
     assert ("Without calibration" in page) is calibrated
     assert CHECKSUM in page
     assert "epoch 1, score 0.5" in page
@@ -188,6 +188,35 @@ def test_a_calibration_error_stands_beside_that_of_chance_alone():
     assert f"by chance alone {report.values['ece_noise']:.3f}" in page
 
 
+@pytest.mark.parametrize("kind", ["labels", "spans", "tags", "answers"])
+def test_reports_without_a_value_for_chance_estimate_it_from_their_bins(kind):
+    report = KINDS[kind][0]()
+    count, spread = np.array([(each.count, each.confidence * (1 - each.confidence)) for each in report.reliability]).T
+    chance = np.sqrt(2 / np.pi * count * spread).sum() / count.sum()
+    page = render(evaluation_page("x", {"": Evaluated(report, {}, report)}))
+    assert page.count(f"by chance alone {chance:.3f}") == 2
+    assert f"an error of {chance:.3f} on average" in page
+
+
+def test_the_chance_of_a_classifier_is_near_that_of_its_bins():
+    report = classes(3)
+    count, spread = np.array([(each.count, each.confidence * (1 - each.confidence)) for each in report.reliability]).T
+    assert report.values["ece_noise"] == pytest.approx(np.sqrt(2 / np.pi * count * spread).sum() / count.sum(), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("above", "rest"),
+    [(-0.01, "the rest is lack of calibration"), (0.01, "these rows show no lack of calibration")],
+)
+def test_an_error_that_chance_explains_is_no_lack_of_calibration(above, rest):
+    report = classes(3)
+    ece, chance = report.ece.value, report.ece.value + above
+    report = replace(report, values={**report.values, "ece_noise": chance})
+    page = render(evaluation_page("x", {"": Evaluated(report, {}, report)}))
+    assert f"an error of {chance:.3f} on average; {rest}." in page
+    assert f"is {ece:.3f} before (by chance alone {chance:.3f}), {ece:.3f} after calibration." in page
+
+
 def test_the_card_is_folded_away_below_what_a_reader_needs_of_it():
     page = render(evaluation_page("x", {"": Evaluated(classes(3), CARD)}))
     above, _, folded = page.partition("<details>")
@@ -203,7 +232,11 @@ def test_the_learning_curve_shows_the_metric_and_the_loss_of_each_epoch():
     assert sections(page)[:3] == ["Result", "Training", "Metrics"]
     assert "Accuracy, per epoch" in page
     assert "NLL, per epoch" in page
-    assert "Epoch 2 was kept." in page
+    assert "without calibration; epoch 0 is the model before fine-tuning. Epoch 2 was kept." in page
+    card["training"] |= {"kept_because": "the best validation score, 0.7", "seconds": 227.7}
+    page = render(evaluation_page("x", {"": Evaluated(classes(3), card)}))
+    assert "Epoch 2 was kept: the best validation score, 0.7." in page
+    assert "3 min 48 s" in page
 
 
 WORDS = [{"text": "Ada", "tag": "B-PER"}, {"text": "ran", "tag": "O"}]

@@ -147,6 +147,7 @@ def test_the_log_and_the_record_have_the_start(tmp_path, capsys):
     assert (lines[-1]["event"], lines[-1]["kept_epoch"]) == ("finished", 0)
     values = json.loads(json.dumps(record.to_dict(), allow_nan=False))
     assert (values["baseline"], values["kept_epoch"], values["epochs"]) == (BASELINE, 0, 3)
+    assert values["kept_because"] == record.kept_because != ""
     assert [each["epoch"] for each in values["validations"]] == [0, 1, 2, 3]
     assert f"{BASELINE}: scripted 1.0000" in capsys.readouterr().err
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bothways.evaluation.intervals import Estimate
 
 LOWER_IS_BETTER = ("brier", "nll", "ece", "mce", "hamming_loss", "mse", "mae", "rmse", "loss", "perplexity")
+_SIGNIFICANT = 0.05  # p-value
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,13 @@ class BaselineReport:
         return None if gain == 0 else "model" if gain > 0 else "baseline"
 
     @property
+    def may_be_chance(self) -> bool:
+        """True if one is better, but its interval of the difference contains 0 or its first p-value is .05 or more."""
+        found = next(iter(self.metrics.values())).difference
+        unclear = found.low <= 0 <= found.high or any(test.p_value >= _SIGNIFICANT for test in self.tests[:1])
+        return self.better is not None and unclear
+
+    @property
     def verdict(self) -> str:
         """A sentence that says which of the two is better by the first metric, and whether that may be chance."""
         name, found = next(iter(self.metrics.items()))
@@ -75,10 +83,10 @@ class BaselineReport:
         how = "as good as" if self.better is None else "better than"
         figures = f"{name} {figure(found.second.value)} of the model, {figure(found.first.value)} of the baseline"
         test = f"; {self.tests[0].summary()}" if self.tests else ""
-        chance = "" if not found.difference.low <= 0 <= found.difference.high else " The difference may be chance."
+        chance = " The difference may be chance." if self.may_be_chance else ""
         verdict = f"On these rows, the {subject} is {how} the {other}"
         difference = f"difference {found.summary()}{test}"
-        return f"{verdict}: {figures} ({self.name}); {difference}.{chance if self.better else ''}"
+        return f"{verdict}: {figures} ({self.name}); {difference}.{chance}"
 
     def lines(self) -> list[str]:
         """Return a short table of the differences, the tests and the remark."""

@@ -1,12 +1,13 @@
 """The page of an evaluation of any task: metrics, reliability, classes, ensemble members, and the model card."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bothways.evaluation.differences import LOWER_IS_BETTER, BaselineReport
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.report import Report, remarks_of
-from bothways.progress import figure
+from bothways.progress import duration, figure
 from bothways.report.charts import (
     MAX_POINTS,
     confusion_matrix,
@@ -138,8 +139,7 @@ def verdict(report: Report) -> str:
     of, each = next(iter(baseline.metrics.items()))
     kept = "" if of == name else f"{_word(of).lower()} "
     how = {"model": "better than", "baseline": "worse than", None: "the same as"}[baseline.better]
-    chance = baseline.better and each.difference.low <= 0 <= each.difference.high
-    doubt = "; with so few rows, the difference may be chance" if chance else ""
+    doubt = "; with so few rows, the difference may be chance" if baseline.may_be_chance else ""
     return f"{value}, {how} its baseline, a {baseline.name} ({kept}{figure(each.first.value, 3)}){doubt}."
 
 
@@ -148,8 +148,9 @@ def _headline(report: Report) -> KeyFigures:
     names = list(estimates)
     shown = dict.fromkeys([*names[:2], *(["ece"] if "ece" in estimates else names[2:3])])
     figures = [key_figure(_word(name), estimates[name]) for name in shown]
-    if "ece" in shown and (noise := report.values.get("ece_noise")) is not None:
-        figures[-1] = replace(figures[-1], interval=f"{figures[-1].interval}; by chance alone {figure(noise, 3)}")
+    if "ece" in shown:
+        chance = figure(_chance_error(report), 3)
+        figures[-1] = replace(figures[-1], interval=f"{figures[-1].interval}; by chance alone {chance}")
     return KeyFigures(tuple(figures))
 
 
@@ -162,7 +163,7 @@ def _wrong(mistakes: Sequence[Mistake]) -> TextList:
 def _metrics(report: Report, uncalibrated: Report | None) -> Table:
     columns: tuple[str, ...] = ("Metric", "Value", "95\u00a0% interval")
     rows: list[tuple[str, ...]] = [
-        (_word(name), figure(each.value), f"{figure(each.low)} to {figure(each.high)}")
+        (_word(name), figure(each.value), f"{figure(each.low)}\u00a0to\u00a0{figure(each.high)}")
         for name, each in report.estimates.items()
     ]
     if uncalibrated is not None:
@@ -185,11 +186,12 @@ def _baseline(found: BaselineReport) -> Iterator[Block]:
     yield Paragraph(found.verdict)
     columns = ("Metric", "Model", "Baseline", "Difference, 95\u00a0% interval")
     rows = tuple(
-        (_word(name), figure(each.second.value), figure(each.first.value), each.summary())
+        (_word(name), figure(each.second.value), figure(each.first.value), each.summary().replace(", ", ",\u00a0"))
         for name, each in found.metrics.items()
     )
     yield Table(columns, rows, f"The model and its baseline on the same rows. Baseline: {found.name}.", columns[1:])
-    yield from (Paragraph(f"{test.summary()}.") for test in found.tests)
+    if found.tests:
+        yield Paragraph(f"{'; '.join(test.summary() for test in found.tests)}.")
     if found.remark:
         yield Paragraph(found.remark)
 
@@ -201,22 +203,29 @@ def _numbers(points: Sequence[tuple[float, float]]) -> Figure:
 
 
 def _reliability(report: Report, uncalibrated: Report | None) -> list[Block]:
-    ece = report.ece.value
+    ece, chance = report.ece.value, _chance_error(report)
     words = f"The expected calibration error is {figure(ece, 3)}; the model is not calibrated."
     if uncalibrated is not None:
-        before = figure(uncalibrated.ece.value, 3)
-        words = f"The expected calibration error is {before} before, {figure(ece, 3)} after calibration."
-    blocks: list[Block] = [reliability_figure(report, uncalibrated), Paragraph(words)]
-    if report.kind == "classification":
-        noise, sweep = report.values["ece_noise"], report.values["ece_sweep"]
-        blocks.append(
-            Paragraph(
-                f"With this number of texts, perfectly calibrated probabilities have an error of "
-                f"{figure(noise or 0.0, 3)} on average; the rest is lack of calibration. With as many bins as the "
-                f"number of texts allows, the error is {figure(sweep or 0.0, 3)}."
-            )
-        )
-    return blocks
+        before, expected = figure(uncalibrated.ece.value, 3), figure(_chance_error(uncalibrated), 3)
+        words = f"The expected calibration error is {before} before (by chance alone {expected})"
+        words += f", {figure(ece, 3)} after calibration."
+    rest = "the rest is lack of calibration" if ece > chance else "these rows show no lack of calibration"
+    explained = (
+        f"With this number of predictions, perfectly calibrated probabilities have an error of {figure(chance, 3)} on "
+        f"average; {rest}."
+    )
+    if (sweep := report.values.get("ece_sweep")) is not None:
+        explained += f" With as many bins as the number of texts allows, the error is {figure(sweep, 3)}."
+    return [reliability_figure(report, uncalibrated), Paragraph(words), Paragraph(explained)]
+
+
+def _chance_error(report: Report) -> float:
+    """Return the calibration error that chance alone would show, estimated from the bins if the report has no value."""
+    if (noise := report.values.get("ece_noise")) is not None:
+        return noise
+    rows = sum(each.count for each in report.reliability)
+    deviations = (each.count * each.confidence * (1 - each.confidence) for each in report.reliability)
+    return sum(math.sqrt(2 / math.pi * each) for each in deviations) / rows
 
 
 def _out_of_domain(report: Report) -> Section:
@@ -292,9 +301,10 @@ def _learning_curve(validations: Sequence[Mapping[str, float]], card: Mapping[st
         learning_curve((), [(each["epoch"], each[name]) for each in validations if name in each], _word(name))
         for name in drawn
     ]
-    kept = dict(_facts("", card)).get("training.kept_epoch")
-    words = "Metrics on the held-out rows by epoch; epoch 0 is the model before fine-tuning."
-    words += f" Epoch {kept} was kept." if kept is not None else ""
+    facts = dict(_facts("", card))
+    kept, reason = (facts.get(f"training.{name}") for name in ("kept_epoch", "kept_because"))
+    words = "Metrics on the held-out rows by epoch, without calibration; epoch 0 is the model before fine-tuning."
+    words += f" Epoch {kept} was kept{f': {reason}' if reason else ''}." if kept is not None else ""
     return Figure(tuple(panel for panels in curves for panel in panels), words, words)
 
 
@@ -305,7 +315,7 @@ _SHOWN = {
     "training.kept_epoch": "Kept epoch",
     "training.updates": "Updates",
     "training.settings.learning_rate": "Learning rate",
-    "training.seconds": "Seconds of training",
+    "training.seconds": "Time of training",
     "confidence.calibration": "Calibration",
     "confidence.out_of_domain": "Detector of out-of-domain texts",
 }
@@ -315,6 +325,8 @@ def _card(card: Mapping[str, object]) -> Iterator[Block]:
     """Yield what a reader of the page needs of the card, and all of it, folded away."""
     facts = _facts("", card)
     found = dict(facts)
+    if seconds := found.get("training.seconds"):
+        found["training.seconds"] = duration(float(seconds))
     rows = tuple((title, found[name]) for name, title in _SHOWN.items() if name in found)
     if rows:
         yield Table(("Property", "Value"), rows, "The model.")

@@ -34,7 +34,7 @@ class Mistake:
     def item(self) -> TextItem:
         """Return the mistake as an item of a page."""
         stated = "" if self.probability is None else figure(self.probability, 3)
-        facts = {"label": self.label, "predicted": self.predicted, "probability": stated, "row": self.where}
+        facts = {"label": self.label, "predicted": self.predicted, "probability": stated, "at": self.where}
         return TextItem(self.text, facts)
 
 

@@ -152,6 +152,7 @@ class TrainingRecord:
             **{name: value for name, value in values.items() if name not in left_out},
             "losses": list(self.losses),
             "validations": [validation.to_dict() for validation in self.validations],
+            "kept_because": self.kept_because,
             "settings": recorded_options(self.settings),
         }
 
