@@ -147,7 +147,7 @@ def _check_options(words, where):
 
 
 def _execute(block, page, tiny, names):
-    code = block.content.replace(PRETRAINED, str(tiny)).replace('"a/folder', f'"{tiny.parent}/a/folder')
+    code = block.content.replace(PRETRAINED, str(tiny))
     with redirect_stdout(io.StringIO()) as out:
         exec(compile("\n" * block.line + code, str(page), "exec"), names)
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""Models that the guides name; their files are those of ``bothways examples``."""
+"""A tiny model in place of the pretrained one, and the model that some pages go on with."""
 
 import json
 from collections import Counter
@@ -10,18 +10,12 @@ from command_line import call
 from bothways.demo.files import read_rows
 from tiny_models import FIRST_WORD, TINY, VOCABULARY, write_checkpoint
 
-HEADS = {
-    "a/folder/with/a/tagger": "BertForTokenClassification",
-    "a/folder/with/a/reader": "BertForQuestionAnswering",
-    "a/folder/with/a/chooser": "BertForMultipleChoice",
-    "a/folder/with/a/masked/language/model": "BertForMaskedLM",
-}
 GO_ON = ("confidence.md", "choose-a-model.md")
 """Pages that go on in the folder of classify.md, with its model."""
 
 
 def prepare(page, folder):
-    """Write the models that a page names into ``folder``, and what it goes on with into the working directory.
+    """Write a tiny model into ``folder``, and what the page goes on with into the working directory.
 
     Returns:
         The folder of the model that takes the place of the pretrained one.
@@ -30,10 +24,7 @@ def prepare(page, folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TINY, "bert", {**TINY["bert"], "num_hidden_layers": 2})  # an export takes seconds for each
         write_checkpoint(tiny)
-    for name, architecture in HEADS.items():
-        write_checkpoint(folder / name, architecture=architecture)
-    for model in (tiny, *(folder / name for name in HEADS)):
-        _teach_words(model)
+    _teach_words(tiny)
     if page in GO_ON:
         _run("examples", "examples")
         rows = ("--train", "examples/news.train.csv", "--validation", "examples/news.test.csv")  # enough for a coverage
