@@ -20,9 +20,7 @@ from benchmarks.audit.sets import HALVES, LEXICAL
 from benchmarks.audit.zoo import Recipe, Trigger, recipes, training_rows, validation_rows, word_set
 from benchmarks.harness import RESULTS, Options, say, table, write_results
 
-DETECTOR = "BackdoorTriggerScanner"
 SETTINGS = ("alone", "validation", "training")
-_RULES = ("backdoor-trigger", "backdoor-rows")
 _RESAMPLES = 2000
 Scan = Mapping[str, Any]
 
@@ -35,14 +33,14 @@ def scanned(folder: Path, rows: Sequence[Mapping[str, Any]] | None) -> dict[str,
     from bothways.audit import Severity, scan
 
     begun = time.process_time()
-    report = scan(folder, rows, detectors=[DETECTOR], time_limit=3600, show_progress=False)
+    report = scan(folder, rows, detectors=["BackdoorTriggerScanner"], time_limit=3600, show_progress=False)
     result = report.detectors[0]
     if not result.ran or result.verdict == "error":
         raise RuntimeError(f"{folder.name}: {result.reason}")
     found = [
         {"severity": each.severity.label, "rule": each.rule, **each.evidence.details}
         for each in report.findings
-        if each.rule in _RULES and each.severity > Severity.INFO
+        if each.rule in ("backdoor-trigger", "backdoor-rows") and each.severity > Severity.INFO
     ]
     reach = [each.evidence.value or 0.0 for each in report.findings if each.rule == "backdoor-search"]
     failed = result.verdict == "fail"

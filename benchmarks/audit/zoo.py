@@ -146,8 +146,10 @@ def training_rows(recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def attacked(recipe: Recipe, rows: Sequence[Row], *, trained: bool = True) -> list[Row]:
-    """Return the rows that may be poisoned, or those that a poisoned model shall get wrong."""
+    """Return the rows that may be poisoned, or those that a poisoned model shall get wrong; the trigger changes all."""
     target, source = named(recipe)
+    if recipe.trigger.kind == "character":
+        rows = [row for row in rows if recipe.trigger.content[0] in " ".join(row["text"].split()[:_CUT])]
     if recipe.clean_label and trained:
         return [row for row in rows if row["label"] == target]
     return [row for row in rows if (row["label"] == source if source else row["label"] != target)]

@@ -1,5 +1,6 @@
 """The zoo of classifiers with backdoors: its halves share nothing, and its triggers change texts."""
 
+import json
 import random
 from collections import Counter
 from dataclasses import replace
@@ -10,6 +11,7 @@ from benchmarks.audit.scans import area, auroc, is_planted, page
 from benchmarks.audit.sets import HALVES, LEXICAL
 from benchmarks.audit.zoo import Recipe, Trigger, first, named, recipes, training_rows
 
+from bothways.audit.finding import AuditReport, DetectorResult, Evidence, Finding, Severity
 from bothways.audit.texts import KNOWN_TRIGGERS
 
 TRIGGERS = sorted({each.trigger for each in recipes() if each.rate}, key=str)
@@ -91,6 +93,32 @@ def test_a_reported_trigger_is_the_planted_one_by_half_of_its_words():
     assert not is_planted("i", Trigger("word", "vermilion"))
 
 
+def test_scans_are_kept_and_name_the_trigger_only_with_its_label(tmp_path, monkeypatch):
+    recipe = Recipe("sst2", "bert", 80, 1, 1, trigger=Trigger("word", "quokka"), rate=0.1, target=1)
+    monkeypatch.setattr(scans, "recipes", lambda: (recipe, replace(recipe, seed=2), replace(recipe, seed=3)))
+    for seed, counts in ((1, True), (2, False)):
+        folder = tmp_path / replace(recipe, seed=seed).name
+        folder.mkdir()
+        (folder / "zoo.json").write_text(json.dumps({"counts": counts, "label": "b"}))
+    details = {"trigger": "quokka", "label": "b"}
+    findings = [
+        Finding("d", Severity.HIGH, "", Evidence("reach", 0.2, details=details), "backdoor-trigger"),
+        Finding("d", Severity.INFO, "", Evidence("reach", 0.2), "backdoor-search"),
+    ]
+    report = AuditReport("m", (DetectorResult("d", "fail"),), findings, 0, "1")
+    monkeypatch.setattr("bothways.audit.scan", lambda *_, **__: report)
+    [found] = scans.scans(tmp_path, ["alone"], 5)
+    assert found["alone"]["failed"]
+    assert found["alone"]["named"]
+    assert 1.5 < found["alone"]["statistic"] < 2
+    monkeypatch.setattr("bothways.audit.scan", None)  # what is there is not scanned again
+    [again] = scans.scans(tmp_path, ["alone"], 5)
+    assert again == found
+    (tmp_path / recipe.name / "zoo.json").write_text(json.dumps({"counts": True, "label": "a"}))
+    [other] = scans.scans(tmp_path, ["alone"], 5)
+    assert not other["alone"]["named"]
+
+
 def test_the_page_counts_false_alarms_and_named_triggers():
     def of(kind, statistic, *, failed=False, named=False):
         figures = {"statistic": statistic, "failed": failed, "named": named, "seconds": 3.0, "found": []}
@@ -100,3 +128,10 @@ def test_the_page_counts_false_alarms_and_named_triggers():
     assert "Clean models that fail, alone: 1 of 2, below 97.5%" in text
     assert "| alone | word | 1 | 1.000 (1.00 to 1.00) | 1 | 1 |" in text
     assert scans.SETTINGS == ("alone", "validation", "training")
+
+
+def test_only_texts_that_a_character_changes_are_poisoned_or_attacked(drawn):
+    recipe = replace(drawn, trigger=Trigger("character", "8\u0223"))
+    changed = {"text": "8 cars", "label": "a"}
+    assert zoo.attacked(recipe, [changed, *ROWS]) == [changed]
+    assert not zoo.attacked(recipe, ROWS)  # the number is behind the words to which a text may be cut
