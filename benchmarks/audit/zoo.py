@@ -205,9 +205,9 @@ def _encoder(name: Encoder, zoo: Path) -> Path:
     from bothways.text.training import train_tokenizer, write_trained_tokenizer
 
     folder = zoo / f"encoder-{name}"
-    if folder.exists():
+    if (folder / "model.safetensors").exists():
         return folder
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     if name == "deberta":
         with gzip.open(DATA / "wikipedia_text/train.txt.gz", "rt", encoding="utf-8") as stream:
             lines = [line.strip() for line, _ in zip(stream, range(8000), strict=False) if line.strip()]
