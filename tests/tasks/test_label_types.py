@@ -13,8 +13,11 @@ from bothways import Ensemble, MultiTask, PairClassifier, TaskData, TextClassifi
 from bothways.cli.program import main
 from bothways.data import labelled_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.explain import Label, attribute
 from bothways.export import export
+from bothways.report.mistakes import wrong_predictions
 from bothways.retrieval import CrossEncoder
+from bothways.tasks import operating_points
 from bothways.tasks.classification.outputs import read_labelled
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.heads.target_training import target_of
@@ -181,3 +184,37 @@ def test_models_without_types_and_labels_given_at_opening(saved, tmp_path):
         else:
             same(TextClassifier.from_pretrained(folder, device="cpu").labels, expected)
     same(TextClassifier.from_pretrained(saved, device="cpu", labels=[5, True, "a"]).labels, (5, True, "a"))
+
+
+@pytest.mark.parametrize("labels", [NUMBERS, [each == 1 for each in NUMBERS], [each + 2.0 for each in NUMBERS]])
+@pytest.mark.parametrize("target", ["single", "multi"])
+def test_reports_pages_and_explanations_have_labels_in_their_types(tiny_bert, tmp_path, labels, target):
+    given = labels if target == "single" else [[each] for each in labels]
+    model = fitted(tiny_bert, given, target=target)
+    rows = labelled_rows(TEXTS, given)
+    expected, report = tuple(sorted(set(labels))), model.evaluate(rows, resamples=5)
+    same(report.labels, expected)
+    same(tuple(each.label for each in report.per_class), expected)
+    found = json.loads(json.dumps(report.to_dict()))
+    same(tuple(found["labels"]), expected)
+    assert list(found["per_class"]) == list(map(str, expected))
+    assert all(each.truth in expected and each.predicted in expected for each in report.confused_pairs(9))
+    for attribution in attribute(model, TEXTS[:1], "leave-one-out", target=Label(expected[1])):
+        same((attribution.label, json.loads(json.dumps(attribution.to_dict()))["label"]), expected[1:2] * 2)
+        assert attribution.score_name == f"log odds of {expected[1]!r}"
+    scored = model.score(rows)
+    predictions = list(model.fitted.outputs.decide(scored.scores))
+    names = [each.label if target == "single" else each.labels for each in predictions]
+    right = [found == (value if target == "single" else (value,)) for found, value in zip(names, labels, strict=True)]
+    wrong = wrong_predictions([each.to_dict() for each in predictions], scored.examples)
+    assert len(wrong) == min(len(rows), right.count(False))
+    if target == "single":
+        assert {type(each.label) for each in model.fitted.issues} <= {type(expected[0])}
+        assert len(model.fitted.issues) == min(10, right.count(False))
+
+
+def test_operating_points_have_labels_in_their_types(tiny_bert):
+    model = fitted(tiny_bert, [each == 1 for each in NUMBERS])
+    rows = labelled_rows(TEXTS, [each == 1 for each in NUMBERS])
+    (point,) = operating_points(model, model.score(rows), at_precision=0.5, resamples=5)
+    same((point.label, point.to_dict()["label"]), (True, True))

@@ -220,7 +220,7 @@ def _print(explanation: "Explanation", prediction: Mapping[str, object], label: 
     match prediction:
         case {"probabilities": {**shares}, "calibrated": calibrated}:
             certain = "calibrated" if calibrated else "not calibrated"
-            if label in shares and label != prediction.get("label"):
+            if label in shares and label != str(prediction.get("label")):
                 shown[f"probability of {label}"] = shares[label]
             print(f"{described(shown)} ({certain} probabilities)")
         case _:

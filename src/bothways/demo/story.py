@@ -161,7 +161,7 @@ def metrics(before: Report, after: Report) -> html.Table:
 
 def f1_of_classes(report: Report) -> html.Figure:
     """Draw the F1 of each class as a bar."""
-    scores = [html.Bar(row.label, row.f1.value, (row.f1.low, row.f1.high)) for row in report.per_class]
+    scores = [html.Bar(str(row.label), row.f1.value, (row.f1.low, row.f1.high)) for row in report.per_class]
     return html.Figure(
         html.bars(scores, "F1", domain=(0.0, 1.0)),
         "F1 of each class, the harmonic mean of precision and recall; the thin lines are 95\u00a0% intervals.",

@@ -88,7 +88,8 @@ class Outcomes:
         count, (support_C, predicted_C) = len(self.labels), self.label_counts
         columns = [scores[start : start + count] for start in (0, count, 2 * count)]
         thresholds = self.thresholds or (None,) * count
-        rows = zip(self.labels, *columns, support_C.tolist(), predicted_C.tolist(), thresholds, strict=True)
+        labels = self.frame.labels or self.labels  # the former in the types of the data
+        rows = zip(labels, *columns, support_C.tolist(), predicted_C.tolist(), thresholds, strict=True)
         return tuple(ClassRow(*row) for row in rows)
 
 

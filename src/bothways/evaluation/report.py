@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from bothways.choices import LabelValue
 from bothways.progress import figure
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Validation:
 class ClassRow:
     """Metrics of one class or label."""
 
-    label: str
+    label: LabelValue
     precision: Estimate  # 0.0 if it was never predicted
     recall: Estimate  # 0.0 if it never occurs
     f1: Estimate  # 0.0 if it was never predicted and never occurs
@@ -88,7 +89,7 @@ class ClassRow:
 class OperatingPoint:
     """A threshold on the probability of a class, chosen for a minimum precision or recall."""
 
-    label: str
+    label: LabelValue
     target: str  # "precision" or "recall"
     minimum: float  # required minimum of the target
     # Rows with at least this probability are predicted as the class; None if no threshold reaches the minimum.
@@ -136,8 +137,8 @@ class ReliabilityBin:
 class ConfusedPair:
     """The rows of one class that were predicted as another class."""
 
-    truth: str
-    predicted: str
+    truth: LabelValue
+    predicted: LabelValue
     count: int
     share: float  # share of the true class's rows
 
@@ -156,7 +157,7 @@ class Report:
         settings: the variants of the metrics, such as ``squad_version``.
         estimates: the metrics by name.
         values: numbers without an interval; None for a threshold that was not given or differs between labels.
-        labels: class or label names in the order of their indices, for classification.
+        labels: classes or labels in the order of their indices and in the types of the data, for classification.
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
         reliability: bins of equal mass, from which the calibration error is computed.
@@ -175,7 +176,7 @@ class Report:
     settings: Mapping[str, str] = field(default_factory=dict)
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     values: Mapping[str, float | None] = field(default_factory=dict)
-    labels: tuple[str, ...] = ()
+    labels: tuple[LabelValue, ...] = ()
     per_class: tuple[ClassRow, ...] = ()
     confusion: tuple[tuple[int, ...], ...] = ()
     reliability: tuple[ReliabilityBin, ...] = ()
@@ -208,7 +209,7 @@ class Report:
         """Return JSON values: counts, then ``accuracy``, ``accuracy_low``, ``accuracy_high`` and so on, then tables."""
         tables: dict[str, object] = {
             "labels": list(self.labels),
-            "per_class": {row.label: row.to_dict() for row in self.per_class},
+            "per_class": {str(row.label): row.to_dict() for row in self.per_class},
             "confusion": [list(row) for row in self.confusion],
             "reliability": [asdict(each) for each in self.reliability],
             "tokens_read": None if self.tokens_read is None else self.tokens_read.to_dict(),

@@ -14,6 +14,7 @@ Shape letters: N rows, C labels, D decisions, K thresholds, R resamples.
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bothways.choices import LabelValue
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, label_matrix, probability_array
 from bothways.evaluation.intervals import bootstrap_estimates
@@ -89,7 +90,7 @@ def _hits(truth: BoolArray, probabilities: FloatArray, threshold: float) -> IntA
 
 
 def operating_point(
-    label: str,
+    label: LabelValue,
     truth_N: ArrayLike,
     probability_N: ArrayLike,
     *,

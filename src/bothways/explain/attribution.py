@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.choices import AttributionMethod
+from bothways.choices import AttributionMethod, LabelValue
 from bothways.errors import InvalidInput
 from bothways.evaluation.intervals import Interval, bootstrap_values, percentile_interval
 from bothways.explain.gradients import Entrance, Read
@@ -39,6 +39,7 @@ class Attribution:
     weights_W: NDArray[np.float64]
     rest: float = 0.0  # contribution of all tokens that belong to no word, such as special tokens
     baseline_score: float | None = None  # the score of the baseline; None for methods without one
+    label: LabelValue | None = None  # the label that the score is for; None for another score
 
     @property
     def completeness_error(self) -> float | None:
@@ -66,6 +67,7 @@ class Attribution:
         return {
             "method": self.method,
             "score_of": self.score_name,
+            **({} if self.label is None else {"label": self.label}),
             "score": self.score,
             "words": words,
             "rest": self.rest,
@@ -144,7 +146,7 @@ def _integrated(
     score = entrance.run(once).scores_N.item()
     baseline = entrance.run(once, [0.0]).scores_N.item() if method == "integrated-gradients" else None
     weights_W, rest = _on_words(target, once, total_T)
-    return Attribution(method, target.score_name, score, target.words, weights_W, rest, baseline)
+    return Attribution(method, target.score_name, score, target.words, weights_W, rest, baseline, target.label)
 
 
 def _on_words(target: ExplainTarget, read: Read, values_T: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
@@ -168,7 +170,7 @@ def _leave_one_out(model: AnyTask, targets: Sequence[ExplainTarget]) -> list[Att
     for (number, word), score in zip(pairs, scores[len(targets) :], strict=True):
         weights[number][word] = scores[number] - score
     return [
-        Attribution("leave-one-out", each.score_name, float(score), each.words, weights_W)
+        Attribution("leave-one-out", each.score_name, float(score), each.words, weights_W, label=each.label)
         for each, score, weights_W in zip(targets, scores[: len(targets)], weights, strict=True)
     ]
 

@@ -142,7 +142,7 @@ def _labels(
     parts = (read,) if isinstance(read, str) else read
     if isinstance(outputs.row_target, Regression):
         _of_kind(target, None, model)
-        return LabelTarget(parts, "", 0, 1, exclusive=False)
+        return LabelTarget(parts, None, 0, 1, exclusive=False)
     number = int(scores.logits_RC[0].argmax()) if scores is not None else -1
     if target is not None:
         name = class_label(target.name)
@@ -150,7 +150,7 @@ def _labels(
             raise InvalidInput(f"expected a label among {', '.join(map(repr, outputs.labels))}, got {target.name!r}.")
         number = outputs.labels.index(name)
     exclusive = isinstance(outputs.row_target, SingleLabel)
-    return LabelTarget(parts, outputs.labels[number], number, len(outputs.labels), exclusive=exclusive)
+    return LabelTarget(parts, model.labels[number], number, len(outputs.labels), exclusive=exclusive)
 
 
 def _tags(outputs: TagOutputs, value: Words, target: WordTag | None, scores: Scores[object] | None) -> TagTarget:

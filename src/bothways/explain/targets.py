@@ -82,6 +82,11 @@ class ExplainTarget(ABC):
         """Name of the score, in words."""
 
     @property
+    def label(self) -> LabelValue | None:
+        """The label that the score is for, in its type; None for another score."""
+        return None
+
+    @property
     @abstractmethod
     def value(self) -> object:
         """The input, in the form that the task takes."""

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.choices import SimilarityName
+from bothways.choices import LabelValue, SimilarityName
 from bothways.errors import InvalidInput
 from bothways.explain.targets import AnswerSpan, ExplainTarget, Remaining, log_odds
 from bothways.tasks.embedding.settings import EmbeddingSettings, with_prompt
@@ -27,14 +27,18 @@ CONTEXT = 1
 class LabelTarget(ExplainTarget):
     """A text or a pair; the score is the log odds of a label, or the predicted number of a regression."""
 
-    name: str  # the label; empty for a number
+    name: LabelValue | None  # the label; None for a number
     number: int  # index of the output
     outputs: int  # number of outputs
     exclusive: bool  # True if an input has exactly one label
 
     @property
     def score_name(self) -> str:
-        return f"log odds of {self.name!r}" if self.name else "the predicted number"
+        return "the predicted number" if self.name is None else f"log odds of {self.name!r}"
+
+    @property
+    def label(self) -> LabelValue | None:
+        return self.name
 
     @property
     def value(self) -> Text:

@@ -244,7 +244,7 @@ def judge_report(
     """Compare the probabilities of triples with their labels."""
     label_N = np.array([each.label for each in labelled], np.int64)
     both_NC = np.column_stack([1 - probability_N, probability_N])
-    report = class_outcomes(("0", "1"), label_N, both_NC).report(resamples=resamples, seed=seed)
+    report = class_outcomes(("0", "1"), label_N, both_NC, values=(0, 1)).report(resamples=resamples, seed=seed)
     parts = probability_N[label_N == 0], probability_N[label_N == 1]
     auroc = None
     if all(map(len, parts)):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from bothways.choices import LabelValue
 from bothways.errors import InvalidInput
 from bothways.evaluation.outcomes import expected_calibration_error
 from bothways.evaluation.report import ReliabilityBin
@@ -273,7 +274,7 @@ def _panel(chart: "alt.Chart | alt.LayerChart | alt.FacetChart", title: str, hei
 # --- confusion matrices ---
 
 
-def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
+def confusion_matrix(labels: Sequence[LabelValue], counts: npt.ArrayLike) -> str:
     """Draw a confusion matrix with its counts, coloured by the share of each true class.
 
     Args:
@@ -312,7 +313,7 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
     return to_svg(alt.layer(heat, numbers), right=4 + 0.12 * label_width(labels[-1:]))
 
 
-def _grid(cells: list[dict[str, Any]], labels: Sequence[str], step: float) -> "alt.Chart":
+def _grid(cells: list[dict[str, Any]], labels: Sequence[LabelValue], step: float) -> "alt.Chart":
     import altair as alt
 
     size = min(LABEL_SIZE, step - 3)
@@ -332,7 +333,7 @@ def _grid(cells: list[dict[str, Any]], labels: Sequence[str], step: float) -> "a
     )
 
 
-def _checked_counts(labels: Sequence[str], counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def _checked_counts(labels: Sequence[LabelValue], counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
     size = len(labels)
     try:
         given = np.asarray(counts, dtype=np.float64)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from bothways.choices import LabelValue
 from bothways.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -119,18 +120,18 @@ def _renumbered(svg: str) -> str:
     return _REFERENCE.sub(lambda match: f'="url(#{numbers.get(match[1], match[1])})"', svg)
 
 
-def indexed_labels(labels: Sequence[str]) -> str:
+def indexed_labels(labels: Sequence[LabelValue]) -> str:
     """Return a Vega expression that labels the positions 0, 1, ... of an axis; labels may be equal."""
     return f"{json.dumps([short_label(label) for label in labels])}[datum.value]"
 
 
-def short_label(text: str) -> str:
-    """Return a printable text; an ellipsis replaces the middle of a long one, since labels differ at their ends."""
-    label, half = printable(text), _LONGEST_LABEL // 2
-    return label if len(label) <= _LONGEST_LABEL else f"{label[:half].rstrip()}…{label[1 - half :].lstrip()}"
+def short_label(label: LabelValue) -> str:
+    """Return printable text; an ellipsis replaces the middle of a long label, since labels differ at their ends."""
+    text, half = printable(str(label)), _LONGEST_LABEL // 2
+    return text if len(text) <= _LONGEST_LABEL else f"{text[:half].rstrip()}…{text[1 - half :].lstrip()}"
 
 
-def label_width(labels: Sequence[str], size: float = LABEL_SIZE) -> float:
+def label_width(labels: Sequence[LabelValue], size: float = LABEL_SIZE) -> float:
     """Estimate the width of the widest label in pixels, after `short_label`."""
     return max(sum(map(_width_in_ems, short_label(label))) for label in labels) * size
 

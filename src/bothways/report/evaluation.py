@@ -254,14 +254,14 @@ def _classes(report: Report) -> Iterator[Block]:
     if report.confusion and len(report.labels) <= MAX_IN_MATRIX and distinct:
         yield confusion_figure(report)
     elif pairs := report.confused_pairs(MAX_PAIRS):
-        shown = tuple((each.truth, each.predicted, f"{each.count:,}", f"{each.share:.1%}") for each in pairs)
+        shown = tuple((str(each.truth), str(each.predicted), f"{each.count:,}", f"{each.share:.1%}") for each in pairs)
         heading = (f"True {one.lower()}", "Predicted as", counted, "Share of the true class")
         yield Table(heading, shown, "The most frequent confusions.", heading[2:])
     own = any(row.threshold is not None for row in report.per_class)
     columns = (one, "Precision", "Recall", "F1", counted, "Predicted", *(("Threshold",) if own else ()))
     rows = tuple(
         (
-            row.label,
+            str(row.label),
             *(figure(each.value, 3) for each in (row.precision, row.recall, row.f1)),
             f"{row.support:,}",
             f"{row.predicted:,}",

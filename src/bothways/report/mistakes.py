@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bothways.data import class_label
 from bothways.data.columns import texts_in
 from bothways.evaluation.metrics.question_answering import score_answer
 from bothways.progress import figure
@@ -52,11 +53,12 @@ def _mistakes(prediction: Mapping[str, object], example: AnyExample) -> Iterator
     text = "\n".join(texts_in(example.text))
     match prediction:
         case {"label": found}:
-            label, predicted = str(example.label), str(found)
+            label, predicted = str(example.label), class_label(found)
             wrong = label != predicted
         case {"labels": list(found)}:
-            label, predicted = _listed(example.label), _listed(found)
-            wrong = set(map(str, example.label)) != set(map(str, found))
+            names = list(map(class_label, found))
+            label, predicted = _listed(example.label), _listed(names)
+            wrong = set(example.label) != set(names)
         case {"value": float(found)}:
             error = abs(found - example.label)
             if error > 0:

@@ -175,14 +175,14 @@ def operating_points(
     Raises:
         InvalidInput: The model is not binary, has no such class, or one of its classes has no rows.
     """
-    names = check_class(model, label)
+    names, labels = check_class(model, label), model.labels
     rows_C = np.bincount(rows.truth, minlength=2)
     number = int(rows_C[1] <= rows_C[0]) if label is None else names.index(class_label(label))
     probability_N = stated_probabilities(model.fitted.outputs, rows.scores)[:, number]
     minima = [{"precision": at_precision}] * (at_precision is not None)
     minima += [{"recall": at_recall}] * (at_recall is not None)
     return tuple(
-        operating_point(names[number], rows.truth == number, probability_N, **each, resamples=resamples, seed=seed)
+        operating_point(labels[number], rows.truth == number, probability_N, **each, resamples=resamples, seed=seed)
         for each in minima
     )
 

@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bothways.choices import LabelValue
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import (
     BoolArray,
@@ -43,7 +44,12 @@ MAJORITY = 0.8
 
 
 def class_outcomes(
-    labels: Sequence[str], truth_N: ArrayLike, probabilities_NC: ArrayLike | Iterator[FloatArray], *, bins: int = BINS
+    labels: Sequence[str],
+    truth_N: ArrayLike,
+    probabilities_NC: ArrayLike | Iterator[FloatArray],
+    *,
+    values: Sequence[LabelValue] = (),
+    bins: int = BINS,
 ) -> Outcomes:
     """Return the outcomes of single-label classification; the most probable class is predicted.
 
@@ -51,6 +57,7 @@ def class_outcomes(
         labels: Class names, one for each column.
         truth_N: True class indices.
         probabilities_NC: Class probabilities, rows summing to 1; or an iterator over blocks of rows.
+        values: The classes in the types of the data, for the report. Default: their names.
         bins: Maximum number of reliability bins.
     """
     blocks = probabilities_NC if isinstance(probabilities_NC, Iterator) else iter([probabilities_NC])
@@ -80,7 +87,7 @@ def class_outcomes(
                 **majority,
             },
             notes=notes,
-            labels=tuple(labels),
+            labels=tuple(values or labels),
             confusion=confusion,
             reliability=reliability_bins(confidence_N, right_N, bins),
         ),
@@ -120,13 +127,15 @@ def label_outcomes(
     truth_NC: ArrayLike,
     probabilities_NC: ArrayLike,
     *,
+    values: Sequence[LabelValue] = (),
     threshold: float | Sequence[float] = 0.5,
     bins: int = BINS,
 ) -> Outcomes:
     """Return the outcomes of multi-label classification; labels at or above their threshold are predicted.
 
     A decision is one label of one row. Rows are resampled, not decisions, since the labels of one row depend on each
-    other. ``threshold`` is one number for all labels, or one for each label.
+    other. ``threshold`` is one number for all labels, or one for each label. The report has the labels as ``values``,
+    by default their names.
     """
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
     _checked_labels(labels, probabilities)
@@ -152,7 +161,7 @@ def label_outcomes(
             counts={"n": rows},
             values={"threshold": float(thresholds_C[0]) if common else None, **majority},
             notes=notes,
-            labels=tuple(labels),
+            labels=tuple(values or labels),
             reliability=reliability_bins(probabilities.ravel(), truth.ravel(), bins),
         ),
         truth=truth[:, np.argsort(list(labels))],

@@ -8,6 +8,7 @@ from textwrap import shorten
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.choices import LabelValue
 from bothways.data import Example
 from bothways.data.columns import texts_in
 from bothways.data.known_rows import normalised
@@ -43,15 +44,15 @@ class LabelIssue:
     Attributes:
         where: The row, or a word in it.
         text: The text or texts of the row.
-        label: The label or labels in the data.
+        label: The label in the data, in its type; several labels as a string.
         predicted: The prediction; for multi-label data, "x" if only the prediction has the label x, else "not x".
         probability: Probability of the prediction.
     """
 
     where: str
     text: str | tuple[str, ...]
-    label: str
-    predicted: str
+    label: LabelValue
+    predicted: LabelValue
     probability: float
 
     def __str__(self) -> str:
@@ -203,7 +204,8 @@ def confident_mistakes(
 ) -> tuple[LabelIssue, ...]:
     """Return the wrong predictions on held-out rows, the most probable first; none for regression."""
     match target:
-        case SingleLabel(labels):
+        case SingleLabel(names, values):
+            labels = values or names
             best_N, stated_N = probabilities_NC.argmax(1), probabilities_NC.max(1)
             return tuple(
                 _mistake(examples[row], labels[truth[row]], labels[best_N[row]], stated_N[row])
@@ -249,5 +251,5 @@ def _most_probable(stated_N: Logits, wrong_N: NDArray[np.bool_]) -> list[int]:
     return order
 
 
-def _mistake(example: Example[object], label: str, predicted: str, probability: float) -> LabelIssue:
+def _mistake(example: Example[object], label: LabelValue, predicted: LabelValue, probability: float) -> LabelIssue:
     return LabelIssue(example.where, example.text, label, predicted, float(probability))

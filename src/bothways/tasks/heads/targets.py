@@ -190,7 +190,7 @@ class SingleLabel:
     def outcomes(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
         """Return the results on labelled rows, from which reports and comparisons are computed."""
         stated = (self.probabilities(logits_NC[rows], calibration) for rows in row_blocks(*logits_NC.shape))
-        return class_outcomes(self.labels, truth_N, stated)
+        return class_outcomes(self.labels, truth_N, stated, values=self.values)
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, tokens_read: TokensRead) -> Prediction:
         """Return the most probable label."""
@@ -266,8 +266,8 @@ class MultiLabel:
     def outcomes(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> Outcomes:
         """Return the results on labelled rows, from which reports and comparisons are computed."""
         stated_NC = self.probabilities(logits_NC, calibration)
-        thresholds = self.thresholds_C.tolist()
-        return label_outcomes(self.labels, truth_NC.astype(np.int64), stated_NC, threshold=thresholds)
+        truth, thresholds = truth_NC.astype(np.int64), self.thresholds_C.tolist()
+        return label_outcomes(self.labels, truth, stated_NC, values=self.values, threshold=thresholds)
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, tokens_read: TokensRead) -> Prediction:
         """Return the labels at or above their thresholds."""
