@@ -14,6 +14,9 @@ from bothways.tasks.multiple_choice.outputs import ChoiceOutputs
 from bothways.tasks.multiple_choice.spec import ChoiceColumns, ChoiceData
 from bothways.tasks.question_answering.questions import read_questions
 from bothways.tasks.question_answering.spec import QuestionColumns
+from bothways.tasks.spec import AlikeLabelData
+
+DROP = AlikeLabelData(unlabelled="drop")
 
 
 def texts(*labels):
@@ -128,8 +131,8 @@ def test_a_row_without_the_column_has_no_label_where_such_rows_are_dropped():
 
 def test_rows_of_embedders():
     pairs = [{"text_a": "a", "text_b": "b", "score": score} for score in (-1.0, None, "", 2)]
-    assert [each.label for each in read_embedding_rows(pairs, ScoredPairs(), "drop")] == [-1, 2]
-    assert [each.label for each in read_embedding_rows(texts(0, 1, 2, -1), LabelledTexts(), "drop")] == ["0", "1", "2"]
+    assert [each.label for each in read_embedding_rows(pairs, ScoredPairs(), DROP)] == [-1, 2]
+    assert [each.label for each in read_embedding_rows(texts(0, 1, 2, -1), LabelledTexts(), DROP)] == ["0", "1", "2"]
     with pytest.raises(InvalidInput, match=r"^row 2 .*'score' is missing"):
         read_embedding_rows(pairs, ScoredPairs())
 

@@ -91,7 +91,7 @@ def test_labels_that_look_alike_are_noted_in_every_task(tiny_bert):
     assert f"'B-{NFC}' (NFD) (1)" in said
     assert len(noted(lambda: opened(tiny_bert, MultiTask).fit(both, **QUICK))) == 2
     (said,) = noted(lambda: read_embedding_rows(rows(), LabelledTexts()))
-    assert said.startswith(f"{SAID} Write each in one way.")
+    assert said.startswith(f"{SAID} Write each in one way, or take them as one: normalise_labels=True")
     assert (
         noted(lambda: opened(tiny_bert).fit(rows([NFC, "sport"] * 6), validation=rows([NFC, "sport"] * 6), **QUICK))
         == []

@@ -165,6 +165,7 @@ class StoredTags(Stored):
 
     scheme: Scheme | None = Field(default=None, description="a scheme of tags")
     normalise_labels: bool = Field(default=False, description="true or false")
+    vector_labels: list[str] | None = Field(default=None, description="a list of tags")
 
 
 class StoredChoices(Stored):

@@ -1,7 +1,7 @@
 """``bothways evaluate`` and ``bothways compare``: trained models on labelled data."""
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from bothways import compose, retrieval, tasks
+from bothways import checkpoints, compose, retrieval, tasks
 from bothways import report as pages
 from bothways.cli import inputs
 from bothways.cli import options as opt
@@ -18,7 +18,8 @@ from bothways.data import Row, Source
 from bothways.errors import nearest
 from bothways.progress import figure
 from bothways.tasks.classification.spec import LabelPrediction
-from bothways.tasks.registry import SPECS, models
+from bothways.tasks.columns import column_names
+from bothways.tasks.registry import SPECS, models, stored_task, task_of_heads
 
 if TYPE_CHECKING:
     from bothways.compose import MultiReport
@@ -85,7 +86,7 @@ _Baseline = Annotated[
     _EXAMPLE,
     own=_DATA_OPTIONS,
     columns=opt.column_options(),
-    opened=opt.opening_options(also="threshold"),
+    opened=opt.opening_options("threshold"),
 )
 def evaluate(
     model: str,
@@ -127,7 +128,8 @@ def evaluate(
     if report is not None:
         pages.require_extra("the page of an evaluation")
         inputs.check_output(report, overwrite, option="--report")
-    show, saved, given = False if quiet else None, opt.given_of(opened), opt.given_of(own)
+    show, given = False if quiet else None, opt.given_of(own)
+    saved = _with_labels(model, opt.given_of(opened), given.get("labels"), opening)
     common = {"seed": seed, "show_progress": show, **given}
     if task == RANKING:
         with opt.as_usage_error(*saved):
@@ -146,6 +148,16 @@ def evaluate(
     others = None if out_of_domain is None else _other_rows(trained, out_of_domain, file)
     rows = trained.score(inputs.labelled_source(data, file), baseline=baseline, **common)
     _evaluate(trained, rows, others, points, resamples, seed, show, (Path(model).name, report), json=json)
+
+
+def _with_labels(model: str, saved: dict[str, Any], labels: object, opening: opt.ModelOptions) -> dict[str, Any]:
+    """Return the options for opening a model; ``--labels`` also names the outputs of a head."""
+    if labels is None:
+        return saved
+    located = checkpoints.locate(model, revision=opening.revision, download=opening.download)
+    found = SPECS.get(stored_task(located.folder) or task_of_heads(located.folder) or "")
+    named = found is not None and "labels" in column_names(found.open_options)
+    return {**saved, "labels": labels} if named else saved
 
 
 def _rank(ranking: "CandidateRanking", data: Source, options: dict[str, Any], *, json: bool) -> None:
@@ -261,7 +273,7 @@ def _print_classes(report: "Report") -> None:
         scores = (figure(each.value) for each in (row.precision, row.recall, row.f1))
         counts = (f"{row.support:,}", f"{row.predicted:,}")
         threshold = () if row.threshold is None else (figure(row.threshold),)
-        rows.append((shortened(one_line(row.label), _LONGEST_LABEL), *scores, *counts, *threshold))
+        rows.append((shortened(one_line(str(row.label)), _LONGEST_LABEL), *scores, *counts, *threshold))
     print_table(("~", ">precision", ">recall", ">f1", ">support", ">predicted", *own), rows)
     if left_out := len(report.per_class) - len(shown):
         print(f"Shown: classes with the lowest F1, and the most frequent. --report and --json show {left_out:,} more.")
@@ -329,9 +341,10 @@ def compare(
     if len(models) != 2:
         raise opt.usage_error(f"expected two models to compare, got {len(models)}.")
     first, second = models
-    both = _opened((first, second), task, opt.given_of(opened), reading, opening.in_full)
-    one, other = (inputs.with_columns(each, opt.given_of(columns)) for each in both)
     given = opt.given_of(own)
+    saved = [_with_labels(each, opt.given_of(opened), given.get("labels"), opening) for each in models]
+    both = _opened((first, second), task, saved, reading, opening.in_full)
+    one, other = (inputs.with_columns(each, opt.given_of(columns)) for each in both)
     opt.check_known(one.spec, "data_options", given)
     rows = list(inputs.file_rows(data, file))
     show = False if quiet else None
@@ -343,12 +356,16 @@ def compare(
 
 
 def _opened(
-    names: tuple[str, str], task: str | None, own: dict[str, Any], reading: opt.WindowOptions, model: opt.ModelOptions
+    names: tuple[str, str],
+    task: str | None,
+    own: Sequence[dict[str, Any]],
+    reading: opt.WindowOptions,
+    model: opt.ModelOptions,
 ) -> list[Any]:
     """Open both models; ``task`` selects one task of a multi-task model."""
     opened = [
-        inputs.open_task(name, own, reading, model, compose.SIMILARITY if task == compose.SIMILARITY else None)
-        for name in names
+        inputs.open_task(name, saved, reading, model, compose.SIMILARITY if task == compose.SIMILARITY else None)
+        for name, saved in zip(names, own, strict=True)
     ]
     if task in (None, compose.SIMILARITY):
         return opened

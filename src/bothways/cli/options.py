@@ -343,9 +343,9 @@ def column_options(*, without: str = "") -> type:
 
 
 @cache
-def opening_options(*, also: str = "") -> type:
+def opening_options(*also: str) -> type:
     """Return the options for opening a trained model; of the options of its calls only those named in ``also``."""
-    kept = {also}
+    kept = set(also)
     for spec in SPECS.values():
         calls = (spec.fit_options, spec.data_options, spec.predict_options)
         others = {option.name for call in calls for option in options_of(call)}

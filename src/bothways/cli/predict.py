@@ -58,7 +58,7 @@ training data: do not rely on the labels of such texts."""
     _EXAMPLE,
     options=opt.group_of("Predictions", opt.of_all_tasks(lambda spec: [spec.predict_options])),
     columns=opt.column_options(),
-    opened=opt.opening_options(),
+    opened=opt.opening_options("labels"),
 )
 def predict(
     model: str,

@@ -68,6 +68,8 @@ _ARRAY = re.compile(
     re.DOTALL,
 )
 _NUMBERS = re.compile(r"[\[(]\s*[+-]?\d+(\s*,\s*[+-]?\d+|\s+[+-]?\d+)+\s*,?\s*[\])]", re.ASCII)
+_ONE_NUMBER = re.compile(r"[\[(]\s*[+-]?\d+\s*,?\s*[\])]", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
 # Separators of the columns in a header.
 _SEPARATED = re.compile(r"[,;\t|:]")
 _JOINED = re.compile(r"[^\s,;|]+([,;|][^\s,;|]+)+")
@@ -279,6 +281,21 @@ def list_at(row: Row, column: str, instead: str, parameter: str = "") -> object:
     except InvalidInput as error:
         raise InvalidInput(f"{row.where}: {column!r}: {error}") from error
     return value if listed is None else listed
+
+
+def tags_at(row: Row, column: str, *, numbers: bool) -> list[str]:
+    """Return the tags in a column as `strings_at` does; with ``numbers``, also whole numbers, as strings."""
+    value = value_at(row, column, "tags")
+    if isinstance(value, str) and (_NUMBERS.fullmatch(spelled := unwrapped(value)) or _ONE_NUMBER.fullmatch(spelled)):
+        value = list(map(int, _NUMBER.findall(spelled)))
+    if isinstance(value, list | tuple) and value and all(type(plain_scalar(each)) is int for each in value):
+        if numbers:
+            return [str(plain_scalar(each)) for each in value]
+        raise InvalidInput(
+            f"{row.where}: the tags in {column!r} are numbers, got {shown(value, 40)}. Expected their names: name all "
+            "tags in the order of the numbers, labels=[...] when the model is opened (--labels O,B-PER,I-PER)."
+        )
+    return strings_at(row, column, "tags")
 
 
 def strings_at(row: Row, column: str, parameter: str = "") -> list[str]:

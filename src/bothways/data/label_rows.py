@@ -27,7 +27,7 @@ _MOST_SHOWN = 5
 
 OPTION = "normalise_labels=True (--normalise-labels)"
 NAME_THE_LABELS = (
-    "Name the labels in the order of the numbers: labels=[...] when the model is opened, or --labels a,b,c; or write "
+    "Name the labels in their order: labels=[...] when the model is opened or evaluated, or --labels a,b,c; or write "
     "the names of the labels that a row has, in Python [name for name, has in zip(names, vector) if has]."
 )
 
@@ -392,6 +392,20 @@ def one_spelling(rows: Iterable[Iterable[str]], known: Collection[str] = ()) -> 
         names = of_known.get(key) or [normalised(max(group, key=lambda each: counts[each]))]
         # Known labels that look alike stay apart: a label that is none of them is unknown.
         found |= {name: name if name in names or len(names) > 1 else names[0] for name in group}
+    return found
+
+
+def respelled(labels: Sequence[object], known: Collection[str] = ()) -> list[object]:
+    """Return labels and sets of labels with the names of `one_spelling`; numbers as they are."""
+    names, found = one_spelling(map(names_in, labels), known), list[object]()
+    for label in labels:
+        match label:
+            case str():
+                found.append(names[label])
+            case tuple():
+                found.append(tuple(dict.fromkeys(names[name] for name in label)))
+            case _:
+                found.append(label)
     return found
 
 

@@ -4,8 +4,10 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache, partial
 
 from bothways.choices import LabelValue
 from bothways.data.columns import first_duplicate, plain_scalar, unwrapped, written_list
@@ -17,6 +19,8 @@ _BITS = {"0", "1", "False", "True"}
 _NUMBER = r"(?:[+-]?(?:0|[1-9]\d*)(?:\.0*)?|True|False)"
 _BETWEEN = r"(?:\s*[,;|]\s*|\s+)"
 _NUMBERS = re.compile(rf"[\[(]\s*{_NUMBER}(?:{_BETWEEN}{_NUMBER})*(?:\s*,)?\s*[\])]", re.ASCII)
+_PLACE = re.compile(r"(\d+)(?:\.0*)?", re.ASCII)
+_LONGEST_PLACE = 10  # digits
 _ZEROS_AND_ONES = re.compile(rf"[01](?:\.0*)?(?:{_BETWEEN}[01](?:\.0*)?)+", re.ASCII)
 
 
@@ -44,6 +48,100 @@ def names_of(labels: Sequence[LabelValue] | None) -> tuple[str, ...]:
     return () if labels is None else tuple(map(class_label, declared(labels)))
 
 
+@dataclass(frozen=True, slots=True)
+class LabelReading:
+    """Rules for reading the labels of a column.
+
+    Attributes:
+        names: The labels that numbers stand for, in the order that was declared; empty if none was.
+        normalise: True if labels that look alike are one label.
+    """
+
+    names: tuple[str, ...] = ()
+    normalise: bool = False
+
+    def with_options(self, normalise: bool | None, labels: Sequence[LabelValue] | None = None) -> "LabelReading":
+        """Return the reading with the options of a call, which are None by default."""
+        return LabelReading(
+            self.names if labels is None else names_of(labels), self.normalise if normalise is None else normalise
+        )
+
+    def decides_by_file(self, convert: Callable[[object], object]) -> bool:
+        """Return True if all values of a column decide together how its numbers are read."""
+        return convert is label_set and bool(self.names)
+
+    def converter(
+        self, convert: Callable[[object], object], values: Iterable[object] = ()
+    ) -> Callable[[object], object]:
+        """Return the converter of a column with these ``values``, which also reads numbers if there are names."""
+        if not self.names:
+            return convert
+        if convert is not label_set:
+            return partial(one_hot, names=self.names, convert=convert)
+        return partial(_placed_set if _are_places(values, self.names) else label_set, names=self.names)
+
+
+PLAIN_READING = LabelReading()
+
+
+def placed(name: str, names: Sequence[str]) -> str:
+    """Return the label at a place, from 0, for a number if none of the names is a number; any other name as it is.
+
+    >>> placed("2", ["arts", "sports", "world"]), placed("2", ["1", "2", "3"]), placed("2", [])
+    ('world', '2', '2')
+    """
+    if name in names or not (place := _PLACE.fullmatch(name)) or not _are_words(tuple(names)):
+        return name
+    if len(place[1]) < _LONGEST_PLACE and int(place[1]) < len(names):
+        return names[int(place[1])]
+    raise InvalidInput(
+        f"expected a label or its place, from 0 to {len(names) - 1}, among {_listed(names)}, got {name:.40}."
+    )
+
+
+def naming_of_numbers(name: str, known: Sequence[str]) -> str:
+    """Return advice for the end of a message about an unknown label that is a number, if the known ones are words."""
+    if not (_PLACE.fullmatch(name) and _are_words(tuple(known))):
+        return ""
+    return (
+        " If numbers are places among the labels, from 0, name these in their order: labels=[...] of evaluate, or when "
+        "the model is opened (--labels a,b,c)."
+    )
+
+
+@lru_cache(maxsize=16)
+def _are_words(names: tuple[str, ...]) -> bool:
+    """Return True if there are names, and none of them is a number."""
+    return bool(names) and not any(map(DECIMAL.fullmatch, names))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names):.80}"
+
+
+def _are_places(values: Iterable[object], names: Sequence[str]) -> bool:
+    """Return True if the numbers in a column of sets are places of labels, not multi-hot vectors.
+
+    They are if a row cannot be a vector, since it has more or fewer numbers than names or one above 1, and no row has a
+    number twice, as all vectors of three and more labels do.
+    """
+    rows = []
+    for value in values if _are_words(tuple(names)) else ():
+        try:
+            row = _labels_in(value)
+        except InvalidInput:  # raised again where the row is converted
+            continue
+        if row and all(map(_PLACE.fullmatch, row)):
+            rows.append(row)
+    no_vector = any(len(row) != len(names) or not set(row) <= _BITS for row in rows)
+    return no_vector and all(len(set(row)) == len(row) for row in rows)
+
+
+def _placed_set(value: object, names: Sequence[str]) -> tuple[str, ...]:
+    """Convert a value to labels, of which some may be given by their places."""
+    return tuple(dict.fromkeys(placed(name, names) for name in label_set(value)))
+
+
 def label_set(value: object, names: Sequence[str] = ()) -> tuple[str, ...]:
     """Convert a value to the distinct labels of a text, in order of appearance; there may be none.
 
@@ -60,6 +158,34 @@ def label_set(value: object, names: Sequence[str] = ()) -> tuple[str, ...]:
     Warns:
         LabelsAmbiguous: A label is repeated; it counts once.
     """
+    found = _labels_in(value)
+    if names and found and set(found) <= _BITS and not set(names) <= _BITS:
+        if len(found) == len(names):
+            return tuple(name for name, bit in zip(names, found, strict=True) if bit in ("1", "True"))
+        if not set(found) <= set(names):
+            raise InvalidInput(
+                f"expected a multi-hot vector of {len(names)} numbers, for {_listed(names)}, got {len(found)}."
+            )
+    _check_repeats(found)
+    return tuple(dict.fromkeys(found))
+
+
+def one_hot(value: object, names: Sequence[str], convert: Callable[[object], object]) -> object:
+    """Return the label that a one-hot vector of these labels, or a number, marks; convert another value.
+
+    >>> one_hot("[0 1 0]", ["arts", "sports", "world"], class_label), one_hot(1, ["arts", "sports"], class_label)
+    ('sports', 'sports')
+    """
+    if not isinstance(value, list | tuple) and not (isinstance(value, str) and _NUMBERS.fullmatch(unwrapped(value))):
+        return placed(str(convert(value)), names)
+    found = label_set(value, names)
+    if len(found) != 1:
+        raise InvalidInput(f"expected one label, got {len(found)} in {shown(value)}; the target 'multi' takes several.")
+    return found[0]
+
+
+def _labels_in(value: object) -> tuple[str, ...]:
+    """Return the names of all labels in a value, repeated ones too."""
     if isinstance(value, str):
         parts = _written_labels(value)
     elif isinstance(value, list | tuple):
@@ -69,30 +195,7 @@ def label_set(value: object, names: Sequence[str] = ()) -> tuple[str, ...]:
         raise InvalidInput(
             f"expected a list of labels, or a string of labels separated by {_SEPARATOR!r}, got {described(value)}."
         )
-    found = tuple(class_label(part) for part in parts)
-    if names and found and set(found) <= _BITS and not set(names) <= _BITS:
-        if len(found) == len(names):
-            return tuple(name for name, bit in zip(names, found, strict=True) if bit in ("1", "True"))
-        if not set(found) <= set(names):
-            raise InvalidInput(
-                f"expected a multi-hot vector of {len(names)} numbers, for {', '.join(names):.80}, got {len(found)}."
-            )
-    _check_repeats(found)
-    return tuple(dict.fromkeys(found))
-
-
-def one_hot(value: object, names: Sequence[str], convert: Callable[[object], object]) -> object:
-    """Return the label that a one-hot vector of these labels marks; convert a value that is no vector.
-
-    >>> one_hot("[0 1 0]", ["arts", "sports", "world"], str)
-    'sports'
-    """
-    if not isinstance(value, list | tuple) and not (isinstance(value, str) and _NUMBERS.fullmatch(unwrapped(value))):
-        return convert(value)
-    found = label_set(value, names)
-    if len(found) != 1:
-        raise InvalidInput(f"expected one label, got {len(found)} in {shown(value)}; the target 'multi' takes several.")
-    return found[0]
+    return tuple(class_label(part) for part in parts)
 
 
 def _written_labels(value: str) -> Sequence[object]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from bothways.choices import Unlabelled
-from bothways.data.columns import Row, check_encodable, strings_at, text_at, words_at
+from bothways.data.columns import Row, check_encodable, tags_at, text_at, words_at
 from bothways.data.conll import DOCUMENT
 from bothways.data.documents import json_rows, xlsx_rows
 from bothways.data.formats import (
@@ -27,8 +27,8 @@ from bothways.data.formats import (
     parquet_rows,
     texts_not_words,
 )
-from bothways.data.label_rows import BLANK, RowsWithoutLabel, class_label, converted, names_in, one_spelling
-from bothways.data.labels import BLANKS, label_set, one_hot
+from bothways.data.label_rows import BLANK, RowsWithoutLabel, class_label, converted, respelled
+from bothways.data.labels import BLANKS, LabelReading, placed
 from bothways.data.lines import (
     LONGEST_IN_DOCUMENT,
     LONGEST_LINE,
@@ -179,7 +179,7 @@ def read_examples(
         encoding: As for `read_rows`.
         unlabelled: ``"drop"`` leaves out rows without a label, ``"error"`` refuses them, see `unlabelled_marks`.
         known: The classes of the model that reads the labels, if there is one.
-        names: The labels of multi-hot and one-hot vectors, see `label_set`.
+        names: The labels that numbers stand for, in vectors or as places, see `LabelReading`.
         normalise: True to give labels that look alike one name, see `bothways.data.label_rows.one_spelling`.
 
     Raises:
@@ -194,30 +194,24 @@ def read_examples(
         columns, read = text.input_columns, text.read
     without, examples = RowsWithoutLabel(label, unlabelled, known, normalise), []
     blank = BLANKS.get(convert, BLANK)
-    if names:
-        convert = (
-            partial(label_set, names=names) if convert is label_set else partial(one_hot, names=names, convert=convert)
-        )
-    for row in read_rows(source, format=format, encoding=encoding, columns={*columns, label}):
-        if without.holds(row, blank):
-            continue
+    found = read_rows(source, format=format, encoding=encoding, columns={*columns, label})
+    rows: Iterable[Row] = (row for row in found if not without.holds(row, blank))
+    reading = LabelReading(tuple(names), bool(normalise))
+    if reading.decides_by_file(convert):
+        rows = list(rows)
+        convert = reading.converter(convert, (row.values.get(label) for row in rows))
+    else:
+        convert = reading.converter(convert)
+    for row in rows:
         value = converted(row, label, convert)
         examples.append(Example(read(row), value, row.number, row.where, row.values[label]))
-    found = without.settle(examples)
+    kept = without.settle(examples)
     if not normalise:
-        return found
-    spelling = one_spelling((names_in(each.label) for each in found), known)
-    return [replace(each, label=_respelled(each.label, spelling)) for each in found]
-
-
-def _respelled(label: object, names: Mapping[str, str]) -> object:
-    """Return a label with other names; a number as it is."""
-    match label:
-        case str():
-            return names[label]
-        case tuple():
-            return tuple(dict.fromkeys(names[name] for name in label))
-    return label
+        return kept
+    return [
+        replace(each, label=name)
+        for each, name in zip(kept, respelled([each.label for each in kept], known), strict=True)
+    ]
 
 
 def category_names(source: object, column: str | None) -> tuple[str, ...]:
@@ -247,9 +241,13 @@ def _parquet_categories(path: str, column: str) -> tuple[object, ...]:
 
 
 def read_tagged(
-    source: Source, tokens: str = "tokens", tags: str = "tags", unlabelled: Unlabelled = "error"
+    source: Source,
+    tokens: str = "tokens",
+    tags: str = "tags",
+    unlabelled: Unlabelled = "error",
+    names: Sequence[str] = (),
 ) -> Iterator[TaggedRow]:
-    """Yield words with their tags, row by row; see `read_rows`.
+    """Yield words with their tags, row by row; see `read_rows`. Numbers are places among the ``names`` of tags.
 
     Raises:
         InvalidInput: As for `read_rows` and `words_at`, a row has different numbers of words and tags, or there are
@@ -259,7 +257,7 @@ def read_tagged(
     for row in read_rows(source):
         if without.holds(row):
             continue
-        words, labels = words_at(row, tokens), strings_at(row, tags, "tags")
+        words, labels = words_at(row, tokens), tags_at(row, tags, numbers=bool(names))
         if all(_NO_WORD.fullmatch(words[place]) for place in range(len(words))):
             continue
         if not labels:
@@ -271,6 +269,10 @@ def read_tagged(
                 "one tag."
             )
         for number, label in enumerate(labels, start=1):
+            try:
+                labels[number - 1] = placed(label, names)
+            except InvalidInput as error:
+                raise InvalidInput(f"{row.where}: tag {number} in {tags!r}: {error}") from error
             if not label.strip():
                 raise InvalidInput(f"{row.where}: tag {number} in {tags!r} is empty. Expected a tag, such as 'O'.")
             if len(label) > 1 and label[-1] in ",;":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from bothways import data
 from bothways.choices import JudgeDimension
+from bothways.data.label_rows import look
 from bothways.errors import InvalidInput, UnreadColumn, shown
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def label_of(value: object) -> int | None:
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
-    spelled = str(value).strip().lower()
+    spelled = look(str(value)).strip()  # in any case and Unicode form
     if spelled in _NO_LABEL:
         return None
     if spelled not in _LABELS:

@@ -16,6 +16,7 @@ from bothways.pretraining.distiller import check_vocabulary
 from bothways.pretraining.models import Student, shortened
 from bothways.progress import stage
 from bothways.tasks.backend import OpenOptions
+from bothways.tasks.columns import column_names
 from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.heads.distillation import DistillationData, StudentTraining
 from bothways.tasks.heads.learner import AnyLearner
@@ -102,7 +103,8 @@ class TaskDistiller:
                 without calibration if a row has no label.
             options: Column names, by default those of the teacher, and fields of `TrainingOptions`; and to leave out
                 validation rows, ``unlabelled="drop"`` those without a label, and ``shared="drop"`` those that the
-                teacher or the student is trained on.
+                teacher or the student is trained on. Their labels are read with ``labels`` and ``normalise_labels`` as
+                in `evaluate` of the teacher.
 
         Raises:
             InvalidInput: There are no texts, a row is invalid, or an option is out of range.
@@ -113,8 +115,9 @@ class TaskDistiller:
         if not any(given.get(name) for name in ("epochs", "updates", "total_tokens")):
             given["updates"] = UPDATES
         given["batch_size"] = given.get("batch_size") or BATCH
-        reading = {name: given.pop(name) for name in ("unlabelled", "shared") if name in given}
-        training = chosen(TrainingOptions, given, "TaskDistiller.fit()", known=("unlabelled", "shared"))
+        known = column_names(taught.spec.data_options)
+        reading = {name: given.pop(name) for name in known if name in given}
+        training = chosen(TrainingOptions, given, "TaskDistiller.fit()", known=known)
         own: MeasuredData = taught.spec.data_options(**reading)
         with stages_of(training) as times:
             with stage("reading the data"):

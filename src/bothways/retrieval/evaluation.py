@@ -8,11 +8,12 @@ from typing import Unpack
 import numpy as np
 
 from bothways.checkpoints.hub import locate
-from bothways.choices import Shared, Unlabelled
-from bothways.data import Example, RowsWithoutLabel, Source, class_label, number, read_rows, text_at, value_at
+from bothways.choices import LabelValue, Shared, Unlabelled
+from bothways.data import Example, RowsWithoutLabel, Source, class_label, number, read_rows
 from bothways.data.judgments import check_grade
 from bothways.data.known_rows import SharedRows
-from bothways.data.labels import BLANKS
+from bothways.data.label_rows import check_looks, converted, one_spelling
+from bothways.data.labels import BLANKS, PLAIN_READING, LabelReading
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.metrics.ranking import ranking_outcomes
 from bothways.evaluation.outcomes import Outcomes
@@ -100,6 +101,7 @@ def read_candidates(
     label: str = "label",
     relevant: str | None = None,
     unlabelled: Unlabelled = "error",
+    reading: LabelReading = PLAIN_READING,
 ) -> list[Candidates]:
     """Read rows that have a query and one passage each, and group them by query.
 
@@ -112,22 +114,13 @@ def read_candidates(
             that is in ``AFFIRMATIVE``.
         unlabelled: What to do with rows without a relevance (empty, null or ``-``): ``"error"`` refuses the data,
             ``"drop"`` leaves such rows out.
+        reading: Rules for reading labels that are numbers, or that look alike.
 
     Raises:
         InvalidInput: A text is missing, a grade is above 1000, or the label of relevant passages is unclear.
     """
-    without = RowsWithoutLabel(label, unlabelled)
-    rows = [
-        (
-            row.where,
-            text_at(row, query, "text_a"),
-            text_at(row, passage, "text_b"),
-            class_label(value_at(row, label, "label")),
-        )
-        for row in read_rows(data)
-        if not without.holds(row, BLANKS[number])
-    ]
-    without.check(len(rows))
+    columns, known = PairColumns(query, passage, label), () if relevant is None else (relevant,)
+    rows = _judged_pairs(data, columns, unlabelled, reading, known)
     labels = {value for *_, value in rows}
     shown = ", ".join(map(repr, sorted(labels)[:10]))
     if relevant is None and not are_grades(labels):
@@ -152,6 +145,24 @@ def read_candidates(
         Candidates(text, tuple(passage for passage, _ in graded), tuple(grade for _, grade in graded))
         for text, graded in by_query.items()
     ]
+
+
+def _judged_pairs(
+    data: Source, columns: PairColumns, unlabelled: Unlabelled, reading: LabelReading, known: Sequence[str]
+) -> list[tuple[str, str, str, str]]:
+    """Return each row in words, with its query, its passage and the name of its label."""
+    without, convert = RowsWithoutLabel(columns.label, unlabelled), reading.converter(class_label)
+    rows = [
+        (row.where, *columns.read(row), str(converted(row, columns.label, convert)))
+        for row in read_rows(data)
+        if not without.holds(row, BLANKS[number])
+    ]
+    without.check(len(rows))
+    if not reading.normalise:
+        check_looks(([name] for *_, name in rows), columns.label)
+        return rows
+    names = one_spelling([[name] for *_, name in rows], known)
+    return [(where, query, passage, names[name]) for where, query, passage, name in rows]
 
 
 def evaluate_reranker(
@@ -273,6 +284,8 @@ class CandidateRanking:
         data: Source,
         *,
         unlabelled: Unlabelled = "error",
+        normalise_labels: bool | None = None,
+        labels: Sequence[LabelValue] | None = None,
         shared: Shared = "keep",
         resamples: int = 1000,
         seed: int = 0,
@@ -281,7 +294,8 @@ class CandidateRanking:
         """Evaluate on rows with a query, a passage and a relevance; 95 % bootstrap intervals resample the queries.
 
         With ``unlabelled="drop"``, rows without a relevance are left out, and with ``shared="drop"`` those that the
-        model was trained on.
+        model was trained on. ``normalise_labels`` takes labels that look alike as one, and ``labels`` are those that
+        numbers stand for, if they are no grades.
         """
         rows = list(read_rows(data))
         read = [Example(self.columns.read(row), None, number, row.where) for number, row in enumerate(rows)]
@@ -296,6 +310,7 @@ class CandidateRanking:
             label=self.columns.label,
             relevant=self._relevant,
             unlabelled=unlabelled,
+            reading=PLAIN_READING.with_options(normalise_labels, labels),
         )
         report = evaluate_reranker(
             self.reranker, candidates, resamples=resamples, seed=seed, show_progress=show_progress

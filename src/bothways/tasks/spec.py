@@ -32,6 +32,7 @@ from bothways.choices import (
     Cut,
     DetectorChoice,
     LabelRule,
+    LabelValue,
     Scheme,
     Shared,
     SpanScheme,
@@ -124,8 +125,8 @@ class LabelData:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedLabelData(LabelData):
-    """Options for reading rows whose labels are names.
+class AlikeLabelData(LabelData):
+    """Options for reading rows whose labels may look alike.
 
     Attributes:
         normalise_labels: Take labels that look alike, such as ``sport``, ``SPORT`` and ``sport`` with a space, as one
@@ -134,6 +135,22 @@ class NamedLabelData(LabelData):
     """
 
     normalise_labels: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedLabelData(LabelData):
+    """Options for reading rows whose labels are names known to a model.
+
+    Attributes:
+        normalise_labels: Take labels that look alike, such as ``sport``, ``SPORT`` and ``sport`` with a space, as one
+            label: that of the model, else the most frequent one. Default: as in training; in training, they are
+            different labels, and a note names them.
+        labels: The labels that numbers in the data stand for, as ``["a", "b"]`` or ``"a,b"``: those of one-hot and
+            multi-hot vectors, and of places, from 0. Default: as declared for the training.
+    """
+
+    normalise_labels: bool | None = None
+    labels: Sequence[LabelValue] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,8 +279,8 @@ class PredictArguments(TypedDict, total=False):
     beam: int
 
 
-class DataArguments(TypedDict, total=False):
-    """Columns, and options for reading labelled data, for all tasks; the spec of a task declares which ones it has."""
+class RowArguments(TypedDict, total=False):
+    """Columns, and options for reading rows, for all tasks; the spec of a task declares which ones it has."""
 
     text: str | tuple[str, ...] | None
     text_a: str | None
@@ -288,9 +305,15 @@ class DataArguments(TypedDict, total=False):
     masking: "Masking | None"
 
 
+class DataArguments(RowArguments, total=False):
+    """Columns, and options of `evaluate` and `score`, for all tasks; the spec of a task declares which ones it has."""
+
+    labels: Sequence[LabelValue] | None
+
+
 if TYPE_CHECKING:
 
-    class FitArguments(TrainingArguments, DataArguments, total=False):
+    class FitArguments(TrainingArguments, RowArguments, total=False):
         """Columns and options of `fit` for all tasks; the spec of a task declares which ones it has."""
 
         target: TargetKind | None

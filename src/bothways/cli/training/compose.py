@@ -12,7 +12,7 @@ from bothways.cli.printing import print_json
 from bothways.cli.training.run import evaluate_next
 from bothways.errors import OutputExists, UnreadColumn
 from bothways.storage import check_folder_free
-from bothways.tasks.spec import LabelData
+from bothways.tasks.spec import NamedLabelData
 
 if TYPE_CHECKING:
     from bothways.compose import Ensemble
@@ -26,7 +26,7 @@ Examples:
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3"""
 
 
-@opt.command(_EXAMPLE, own=opt.group_of("Data", opt.options_of(LabelData)), columns=opt.column_options())
+@opt.command(_EXAMPLE, own=opt.group_of("Data", opt.options_of(NamedLabelData)), columns=opt.column_options())
 def ensemble(
     models: opt.Models,
     *,
@@ -63,8 +63,8 @@ def ensemble(
     if method == "stacked" and calibrate is None:
         raise opt.usage_error("--method stacked is fitted on held-out rows: give some with --calibrate.")
     check_folder_free(output, overwrite=overwrite)
-    own = (checkpoints.OURS, checkpoints.GOLDEN_FILE, "README.md")
-    if overwrite and output.is_dir() and any(path.name not in own for path in output.iterdir()):
+    files = (checkpoints.OURS, checkpoints.GOLDEN_FILE, "README.md")
+    if overwrite and output.is_dir() and any(path.name not in files for path in output.iterdir()):
         # Replacing a folder deletes its content: do not delete a trained model or other files.
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
     try:

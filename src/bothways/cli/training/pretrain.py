@@ -18,7 +18,7 @@ from bothways.cli import options as opt
 from bothways.cli.printing import counted, note
 from bothways.cli.training import run as runs
 from bothways.data import Source, corpus_files
-from bothways.tasks.spec import LabelData
+from bothways.tasks.spec import NamedLabelData
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ _DISTILLING = runs.training_group(
 # --tokens is the length of the training here; taggers read the column of words that they were trained on.
 @opt.command(
     _DISTILL_EXAMPLE,
-    own=opt.group_of("Data", opt.options_of(LabelData)),
+    own=opt.group_of("Data", opt.options_of(NamedLabelData)),
     columns=opt.column_options(without=runs.TOKENS.name),
     training=_DISTILLING,
 )

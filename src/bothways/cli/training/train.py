@@ -21,7 +21,7 @@ from bothways.tasks import embedding
 from bothways.tasks.columns import renamed
 from bothways.tasks.embedding.spec import NAMES, EmbeddingColumns, PlainTexts, kind_of
 from bothways.tasks.registry import SPECS, task_class
-from bothways.tasks.spec import NamedLabelData, TaskSpec
+from bothways.tasks.spec import AlikeLabelData, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.compose import MultiTask, TaskData
@@ -247,7 +247,8 @@ or, for a tagging task:
 
 A task is NAME=FILE, NAME=FILE:TEXT:LABEL with the columns of texts and labels,
 or NAME=FILE:TEXT:LABEL:TARGET with single (the default), multi or regression;
-with tagging, TEXT and LABEL are the columns of words and tags.
+with tagging, TEXT and LABEL are the columns of words and tags. A further part
+has all labels or tags in their order: NAME=FILE:TEXT:LABEL:single:bad,good.
 
 Example:
   bothways train multitask --model sentence-transformers/all-MiniLM-L6-v2 \\
@@ -265,6 +266,7 @@ class _TaskWords:
     text: str
     label: str
     target: TargetKind | Literal["tagging"]
+    labels: str | None = None
 
 
 @opt.command(_MULTITASK_EXAMPLE, training=runs.TRAINING)
@@ -291,7 +293,8 @@ def multitask(
     Each update uses --batch-size rows of one task.
 
     Args:
-        task: NAME=FILE[:TEXT:LABEL[:TARGET]], or NAME=FILE:TOKENS:TAGS:tagging; repeat it for each task.
+        task: NAME=FILE[:TEXT:LABEL[:TARGET[:LABELS]]], or NAME=FILE:TOKENS:TAGS:tagging[:TAGS]; repeat it for each
+            task. LABELS are all labels, with commas between them, in the order of numbers and vectors in the data.
         validation: NAME=FILE with held-out rows of a task. Default: a tenth of its rows, drawn with the seed.
         sampling: Share of the updates that a task gets: proportional to its number of rows, temperature (more for small
             tasks), or uniform (equal for all tasks).
@@ -321,7 +324,7 @@ def multitask(
             shared = compose.MultiTask.from_pretrained(
                 model, merge=merge, **inputs.open_options(reading, opening.in_full)
             )
-        labelled = NamedLabelData(unlabelled=unlabelled, normalise_labels=normalise_labels or None)
+        labelled = AlikeLabelData(unlabelled=unlabelled, normalise_labels=normalise_labels or None)
         data = {name: _task_data(each, held_out.get(name), file, labelled) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
@@ -342,22 +345,26 @@ def _split_name(word: str, option: str) -> tuple[str, str]:
 
 
 def _task_words(name: str, value: str) -> _TaskWords:
-    parts = value.split(":")
-    if len(parts) not in (1, 3, 4) or not all(parts):
-        raise opt.usage_error(f"--task {name} must be FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET, got {value!r}.")
-    file, text, label, target = (*parts, *("", "text", "label", "single")[len(parts) :])
+    parts = value.split(":", 4)
+    if len(parts) == 2 or not all(parts):
+        raise opt.usage_error(
+            f"--task {name} must be FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET[:LABELS], got {value!r}."
+        )
+    file, text, label, target, labels = (*parts, *("", "text", "label", "single", "")[len(parts) :])
     known: Sequence[TargetKind | Literal["tagging"]] = (*get_args(TargetKind), "tagging")
     for each in known:
         if target == each:
-            return _TaskWords(file, text, label, each)
+            return _TaskWords(file, text, label, each, labels or None)
     raise opt.usage_error(f"the target of --task {name} must be one of {', '.join(known)}, got {target!r}.")
 
 
 def _task_data(
-    words: _TaskWords, validation: str | None, file: opt.FileOptions, labelled: NamedLabelData
+    words: _TaskWords, validation: str | None, file: opt.FileOptions, labelled: AlikeLabelData
 ) -> "TaskData":
     train, held_out = inputs.labelled_source(words.file, file), inputs.optional_source(validation, file)
     reading = asdict(labelled)
+    if words.labels is not None:
+        reading["labels"] = words.labels
     if words.target == "tagging":
         return compose.TaggingData(train, held_out, tokens=words.text, tags=words.label, **reading)
     columns = {"text": words.text, "label": words.label}

@@ -12,7 +12,7 @@ from typing_extensions import override
 from bothways.checkpoints.golden import choose_inputs
 from bothways.checkpoints.golden_check import check_folder
 from bothways.checkpoints.schema import MAX_MEMBERS, StoredEnsemble, damaged
-from bothways.choices import Shared, Unlabelled
+from bothways.choices import LabelValue, Shared, Unlabelled
 from bothways.compose.ensembles.combining import (
     Combination,
     Mean,
@@ -35,11 +35,12 @@ from bothways.evaluation.temperature import Temperature
 from bothways.progress import reporting, stage
 from bothways.tasks.backend import OpenOptions, check_requested
 from bothways.tasks.card import NOTICES_NOTHING, CardMetrics, Part, metrics_card, unmeasured
-from bothways.tasks.columns import AnyColumns, stored_columns
+from bothways.tasks.columns import AnyColumns, column_names, stored_columns
 from bothways.tasks.opening import OpenArguments
 from bothways.tasks.outputs import AnsweringTask, score_inputs
+from bothways.tasks.registry import models_with
 from bothways.tasks.scores import Scores
-from bothways.tasks.spec import LabelData, reading_options
+from bothways.tasks.spec import MeasuredData, TaskSpec
 from bothways.tasks.task import AnyTask, Task
 
 _FLATTERED = "metrics and calibration of the ensemble look better than they are"
@@ -79,6 +80,8 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         calibrate: Source | None = None,
         columns: Mapping[str, object] | None = None,
         unlabelled: Unlabelled = "error",
+        normalise_labels: bool | None = None,
+        labels: Sequence[LabelValue] | None = None,
         shared: Shared = "keep",
         show_progress: bool | None = None,
         **options: Unpack[OpenOptions],
@@ -94,6 +97,8 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
             columns: Names of columns for all members, as for `with_columns`.
             unlabelled: What to do with calibration rows that have no label: ``"error"`` refuses the data, ``"drop"``
                 leaves such rows out.
+            normalise_labels: Take labels of calibration rows that look alike as one label. Default: as in training.
+            labels: The labels that numbers in the calibration rows stand for, as in `evaluate`.
             shared: Calibration rows that a member was trained on: ``"keep"`` them, with a note, or ``"drop"`` them.
             show_progress: Force the progress bar on or off.
             options: Device and precision of the members, and text options, which override those of every member and
@@ -122,8 +127,9 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
             made._fitted = replace(fitted, card=card)
         else:
             with reporting(show_progress):
-                data_options = LabelData(unlabelled=unlabelled, shared=shared)
-                made._fitted = made._calibrated(calibrate, method, data_options)
+                rules = {"normalise_labels": normalise_labels, "labels": labels}
+                given = _data_options(made.spec, {"unlabelled": unlabelled, "shared": shared, **rules})
+                made._fitted = made._calibrated(calibrate, method, given)
         return made
 
     @classmethod
@@ -184,16 +190,15 @@ class Ensemble(Task[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble])
         """The temperature that calibrates the combined predictions; None if they are not calibrated."""
         return self.fitted.outputs.confidence.temperature
 
-    def _calibrated(self, data: Source, method: Method, given: LabelData) -> TrainedEnsemble:
+    def _calibrated(self, data: Source, method: Method, given: MeasuredData) -> TrainedEnsemble:
         """Fit the stacking, if chosen, and the calibration on held-out rows; return the new ensemble with its card.
 
         ``given`` says what to do with rows that have no label, or that a member was trained on.
         """
         fitted = self.fitted
         outputs, combiner = fitted.outputs, fitted.outputs.combiner
-        options = reading_options(self.spec, unlabelled=given.unlabelled, shared=given.shared)
         with stage("reading the data"):
-            examples = outputs.read(data, fitted.columns, options)
+            examples = outputs.read(data, fitted.columns, given)
         examples, shared = fitted.known.compared(examples, given.shared, "calibration rows")
         notes = [note for each in shared.values() if (note := each.summary("calibration rows", _FLATTERED))]
         for note in notes:
@@ -249,6 +254,16 @@ class AnsweringEnsemble(AnsweringTask):
     @override
     def columns(self) -> AnyColumns:
         return self.fitted.columns.columns[0]
+
+
+def _data_options(spec: TaskSpec, given: Mapping[str, object]) -> MeasuredData:
+    """Return the task's options for reading calibration rows; options that are None are not given."""
+    chosen, known = {name: value for name, value in given.items() if value is not None}, column_names(spec.data_options)
+    for name in chosen:
+        if name not in known:
+            raise InvalidInput(f"{name} can be given for {models_with('data_options', name)}: leave it out.")
+    options: MeasuredData = spec.data_options(**chosen)
+    return options
 
 
 def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> EnsembleColumns:

@@ -34,7 +34,7 @@ class TaskData:
         train: A file, or rows.
         validation: Held-out data. Default: a tenth of the training data, drawn with the seed.
         task: Name of a task with a head above the encoder.
-        options: Columns and options of the task's ``fit``.
+        options: Columns and options of the task's ``fit``, and ``labels``: all labels or tags in their order.
 
     Raises:
         InvalidInput: There is no such task.
@@ -63,7 +63,7 @@ class TaggingData(TaskData):
     Args:
         train: A file, or rows.
         validation: Held-out data. Default: a tenth of the training data, drawn with the seed.
-        options: Columns and options of `TextTagger.fit`: ``tokens``, ``tags``, ``scheme``.
+        options: Columns and options of `TextTagger.fit`, such as ``tokens``, ``tags`` and ``scheme``, and ``labels``.
     """
 
     def __init__(self, train: Source, validation: Source | None = None, **options: object) -> None:

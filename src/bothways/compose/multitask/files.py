@@ -90,9 +90,9 @@ def opened_beside(
 ) -> TorchBackend:
     """Return the backend with the options of one task; if another task splits texts into words, this one does too."""
     words = any(outputs_type(each.spec).reads_words for each in kinds) and not outputs_type(kind.spec).reads_words
-    merges = any(each.name == "merge" for each in fields(kind.spec.open_options))
-    named = {} if labels is None else {"labels": labels}
-    options = kind.spec.open_options(merge=merge, **named) if merges else kind.spec.open_options()
+    known = {each.name for each in fields(kind.spec.open_options)}
+    given = {"merge": merge, "labels": labels}
+    options = kind.spec.open_options(**{name: value for name, value in given.items() if name in known})
     reading = replace(backend.reading, as_words=words, cut=kind.spec.cut)
     return replace(backend, options=options, reading=reading, shared=True)
 

@@ -24,7 +24,7 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.registry import task_class
 from bothways.tasks.scores import ScoredRows, check_merge
-from bothways.tasks.spec import LabelData, TaskSpec, TextInput, options_of
+from bothways.tasks.spec import AlikeLabelData, TaskSpec, TextInput, options_of
 from bothways.tasks.task import HeadTask, Task
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.loop import train
@@ -58,7 +58,7 @@ MULTITASK = TaskSpec(
     example={"text": "Lakers win in overtime", "sentiment": "glad", "topic": "sports"},
     does="answer for several tasks at once",
     open_options=MultiTaskOpening,
-    data_options=LabelData,
+    data_options=AlikeLabelData,
     opener="bothways.compose.multitask.multitask:open_tasks",
 )
 
@@ -198,7 +198,7 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
             before = None
         kind = kinds[name]
         given = dict(data.options)
-        labels = given.pop("labels", None) if "merge" in column_names(kind.spec.open_options) else None
+        labels = given.pop("labels", None) if "labels" in column_names(kind.spec.open_options) else None
         own = opened_beside(backend, kind, kinds.values(), self.merge, labels)
         try:
             columns, options, _ = split_fit_options(kind(own, before), given)

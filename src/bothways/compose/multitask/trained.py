@@ -23,7 +23,7 @@ from bothways.tasks.backend import Backend, stored_reading
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.scores import BaselineScores, ScoredRows, Scores, TokensRead, texts_read
-from bothways.tasks.spec import LabelData, options_of, reading_options
+from bothways.tasks.spec import AlikeLabelData, options_of, reading_options
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text.windows import Text
 
@@ -118,7 +118,8 @@ class MultiOutputs:
 
         With ``unlabelled="drop"``, an input without a label of a task is left out of that task.
         """
-        unlabelled = options_of(LabelData, options).unlabelled
+        own_options = options_of(AlikeLabelData, options)
+        reading = {"unlabelled": own_options.unlabelled, "normalise_labels": own_options.normalise_labels}
         if not columns.has_own_label_columns:
             truths = ", ".join(own.truth for own in columns.each.values())
             raise InvalidInput(
@@ -130,7 +131,7 @@ class MultiOutputs:
         values = [columns.read(row) for row in rows]
         labels: list[dict[str, Example[object]]] = [{} for _ in rows]
         for name, part in self.parts.items():
-            own, given = columns.own_rows(name, rows, values), reading_options(part.spec, unlabelled=unlabelled)
+            own, given = columns.own_rows(name, rows, values), reading_options(part.spec, **reading)
             for example in part.outputs.read(own, columns.each[name], given):
                 labels[example.row - 1][name] = example
         examples = (

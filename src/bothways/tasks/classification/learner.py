@@ -17,7 +17,7 @@ from bothways.confidence.fitting import learn_classification
 from bothways.data import Example, Source
 from bothways.data.known_rows import normalised
 from bothways.data.label_rows import class_label
-from bothways.data.labels import declared
+from bothways.data.labels import LabelReading, declared
 from bothways.data.sources import category_names
 from bothways.data.windows import digest_of
 from bothways.errors import InvalidInput
@@ -51,7 +51,6 @@ from bothways.tasks.heads.target_training import (
     with_fitted_thresholds,
 )
 from bothways.tasks.heads.targets import (
-    LabelReading,
     Logits,
     MultiLabel,
     Regression,
@@ -159,7 +158,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         labels = declared(opening.labels) if before is None and opening.labels is not None else ()
         known = tuple(map(class_label, labels)) if before is None else before.labels
         reading = LabelReading(known) if before is None else before.target.reading
-        reading = reading.with_option(given.normalise_labels)
+        reading = reading.with_options(given.normalise_labels)
 
         def read(source: Source, known: Sequence[str]) -> list[Example[object]]:
             return read_labelled(source, columns, variant, given.unlabelled, known, reading)

@@ -29,7 +29,7 @@ from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_gua
 from bothways.confidence.fitting import open_confidence, write_confidence
 from bothways.data import Example, Source, class_label, read_examples
 from bothways.data.label_rows import values_of
-from bothways.data.labels import declared, names_of
+from bothways.data.labels import PLAIN_READING, LabelReading, declared, names_of
 from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed, UnsupportedConfig, shown
 from bothways.evaluation.calibration import LabelSets
 from bothways.evaluation.detectors import DetectorInput
@@ -39,9 +39,7 @@ from bothways.tasks.backend import Backend
 from bothways.tasks.classification.spec import LabelOpening, LabelPrediction
 from bothways.tasks.columns import AnyColumns, PairColumns, TextColumns
 from bothways.tasks.heads.targets import (
-    PLAIN_READING,
     Classification,
-    LabelReading,
     MultiLabel,
     Prediction,
     Regression,
@@ -50,6 +48,8 @@ from bothways.tasks.heads.targets import (
     Target,
     Truth,
     at_threshold,
+    reading_settings,
+    stored_label_reading,
     uncalibrated_target,
 )
 from bothways.tasks.outputs import Outputs, logits_of_all
@@ -93,7 +93,9 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[Example[object]]:
         given = options_of(NamedLabelData, options)
-        reading = self.target.reading.with_option(given.normalise_labels)
+        reading = self.target.reading.with_options(given.normalise_labels, given.labels)
+        if reading.names and self.target.kind == "regression":
+            raise InvalidInput("labels name classes, but this model predicts a number: leave labels out.")
         return read_labelled(data, columns, self.target, given.unlabelled, self.labels, reading)
 
     @override
@@ -200,12 +202,9 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
         encoder = backend.config
         confidence = open_confidence(stored, backend.files.folder, target.outputs, encoder.layers, encoder.hidden)
-        order = tuple(stored.vector_labels or ()) if options.labels is None else names_of(options.labels)
-        if order and set(order) != set(target.labels):
-            raise damaged("vector_labels", f"the labels {', '.join(target.labels)}", list(order))
         match target:
             case SingleLabel() | MultiLabel():
-                target = replace(target, reading=LabelReading(order, stored.normalise_labels))
+                target = replace(target, reading=stored_label_reading(stored, options.labels, target.labels))
         return cls(target, merge, confidence, confidence.layers)
 
     @override
@@ -220,9 +219,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
             case _:
                 values = {"label_values": list(self.target.values)} if self.target.values else {}
                 own = {**values, **stored_thresholds(self.target)}
-        reading = self.target.reading
-        own |= {"vector_labels": list(reading.vector_labels)} if reading.vector_labels else {}
-        own |= {"normalise_labels": True} if reading.normalise else {}
+        own |= reading_settings(self.target.reading)
         return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
 
 
@@ -276,7 +273,7 @@ def read_labelled(
                 convert=target.convert,
                 unlabelled=unlabelled,
                 known=known,
-                names=reading.vector_labels,
+                names=reading.names,
                 normalise=reading.normalise,
             )
         case _:

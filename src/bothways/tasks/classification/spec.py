@@ -18,8 +18,9 @@ class LabelOpening:
     """Options for opening a trained head.
 
     Attributes:
-        labels: The labels, as ``["a", "b"]`` or ``"a,b"``, in the order of the outputs and of one-hot or multi-hot
-            vectors in data. They name the outputs of a trained head without names; for `fit` they are the only labels.
+        labels: The labels, as ``["a", "b"]`` or ``"a,b"``, in the order of the outputs and of numbers in data: places,
+            from 0, and one-hot or multi-hot vectors. They name the outputs of a trained head without names; for `fit`
+            they are the only labels.
         merge: How to merge the logits of a long text's windows: their mean weighted by length
             (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
             window where the last label is most probable (``"maxp"``), or those of the ``"first"`` window.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways import data
-from bothways.choices import SimilarityName, Unlabelled
+from bothways.choices import SimilarityName
 from bothways.confidence.confidence import Confidence
-from bothways.data.label_rows import BLANK
+from bothways.data.label_rows import BLANK, respelled
 from bothways.data.labels import BLANKS
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs, usual_kind
 from bothways.tasks.scores import Scores, TaskPrediction, TokensRead
-from bothways.tasks.spec import LabelData, options_of
+from bothways.tasks.spec import AlikeLabelData, options_of
 
 if TYPE_CHECKING:
     from bothways.data import Source
@@ -40,6 +40,8 @@ BLOCK = 512
 
 
 # --- rows ---
+
+_AS_USUAL = AlikeLabelData()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,20 @@ def with_usual_kind(
 
 
 def read_embedding_rows(
-    source: Source, columns: EmbeddingColumns, unlabelled: Unlabelled = "error"
+    source: Source, columns: EmbeddingColumns, options: AlikeLabelData = _AS_USUAL, known: Collection[str] = ()
 ) -> list[EmbeddingRow]:
-    """Return the rows of a source, with their texts and their scores or labels."""
+    """Return the rows of a source, with their texts and their scores or labels.
+
+    Labels that look alike, also like ``known`` ones, may be read as one.
+    """
     if len(set(columns.texts)) < len(columns.texts):
         raise InvalidInput(f"the texts of a row must be in different columns, got {columns.texts}.")
-    rows, name = [], columns.truth
-    without = data.RowsWithoutLabel(name, unlabelled)
+    if options.normalise_labels and columns.part != "label":
+        raise InvalidInput(
+            f"normalise_labels needs rows with labels (text and label), got {columns.kind}: leave it out."
+        )
+    rows, name, normalise = [], columns.truth, options.normalise_labels or False
+    without = data.RowsWithoutLabel(name, options.unlabelled, normalise=normalise)
     for row in data.read_rows(source):
         if name and without.holds(row, BLANKS.get(columns.converter, BLANK)):
             continue
@@ -90,7 +99,11 @@ def read_embedding_rows(
                 advice = f" Drop {name!r} to read all rows as pairs of texts that belong together."
             raise InvalidInput(f"{row.where}: {name!r}: {error}{advice}") from error
         rows.append(EmbeddingRow(texts, label, row.where, columns, given))
-    return without.settle(rows)
+    kept = without.settle(rows)
+    if not normalise:
+        return kept
+    labels = respelled([row.label for row in kept], known)
+    return [replace(row, label=str(label)) for row, label in zip(kept, labels, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +181,7 @@ class EmbeddingOutputs:
             raise InvalidInput(
                 "texts alone cannot be evaluated: name columns of pairs or labels, or use the task 'similarity'."
             )
-        return read_embedding_rows(data, columns, options_of(LabelData, options).unlabelled)
+        return read_embedding_rows(data, columns, options_of(AlikeLabelData, options))
 
     def decide(self, scores: Sequence[Scores[None]], options: object = None) -> list[Similarity]:
         """Return the similarities of pairs."""

@@ -13,7 +13,7 @@ from bothways.choices import Pooling, Shared, Unlabelled
 from bothways.data import Row, class_label, number, text_at
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PAIR, is_two_texts, renamed, stored_columns, two_texts, typed_texts
-from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, LabelData, PairInput, TaskSpec
+from bothways.tasks.spec import SENTENCE_TRANSFORMER, AlikeLabelData, Hub, PairInput, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.tasks.embedding.losses import EmbeddingLoss
@@ -319,16 +319,24 @@ class EmbeddingLearning:
         pairs_per_text: Number of pairs drawn for each labelled text per epoch.
         unlabelled: What to do with rows that have no label or score (empty, null, or a class ``-`` or ``-1`` that
             stands for no label): ``"error"`` refuses the data, ``"drop"`` leaves such rows out.
+        normalise_labels: For labelled texts, take labels that look alike, such as ``sport``, ``SPORT`` and ``sport``
+            with a space, as one label. Default: they are different labels, and a note names them.
         shared: Validation rows that are training rows: ``"keep"`` them, with a note, or ``"drop"`` them.
     """
 
     loss: "EmbeddingLoss | None" = None
     pairs_per_text: int = 1
     unlabelled: Unlabelled = "error"
+    normalise_labels: bool | None = None
     shared: Shared = "keep"
 
     def __post_init__(self) -> None:
-        LabelData(unlabelled=self.unlabelled, shared=self.shared)  # checks it
+        _ = self.reading  # checks them
+
+    @property
+    def reading(self) -> AlikeLabelData:
+        """The options for reading rows."""
+        return AlikeLabelData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels, shared=self.shared)
 
 
 EMBEDDING = TaskSpec(
@@ -342,7 +350,7 @@ EMBEDDING = TaskSpec(
     example={"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6},
     open_options=EmbeddingOpening,
     fit_options=EmbeddingLearning,
-    data_options=LabelData,
+    data_options=AlikeLabelData,
     opener="bothways.tasks.embedding.trained:open_embedder",
     training="bothways.tasks.embedding.training:train_embedder",
     does="compare vectors of texts",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bothways.checkpoints.golden import choose_inputs
 from bothways.choices import SimilarityName
 from bothways.data.known_rows import KnownRows, TrainingRows, normalised
+from bothways.data.label_rows import names_in
 from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.regression import agreement_outcomes, undefined_correlation
@@ -109,11 +110,12 @@ class EmbeddingExamples:
         Rows with the same first text stay together. If no held-out part of labelled texts would allow a ranking
         metric, because too few texts share a label, all of them are used for training.
         """
-        rows = read_embedding_rows(data.train, columns, options.unlabelled)
+        rows = read_embedding_rows(data.train, columns, options.reading)
         if data.validation is None:
             rows, held_out = _split(rows, columns, seed)
             return cls(columns, rows, data.unshared(rows, held_out, options.shared) if held_out else [], split=True)
-        held_out = read_embedding_rows(data.validation, columns, options.unlabelled)
+        known = {name for row in rows for name in names_in(row.label)}
+        held_out = read_embedding_rows(data.validation, columns, options.reading, known)
         held_out = data.unshared(rows, held_out, options.shared)
         why = without_contrast(columns, [row.label for row in held_out])
         if why is not None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bothways.choices import LabelValue, TargetKind
 from bothways.data.label_rows import class_label, in_order, values_of
+from bothways.data.labels import PLAIN_READING, LabelReading
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import ScoreHead
@@ -35,9 +36,7 @@ from bothways.evaluation.temperature import (
 )
 from bothways.evaluation.thresholds import fit_common_threshold, fit_thresholds
 from bothways.tasks.heads.targets import (
-    PLAIN_READING,
     AnyExample,
-    LabelReading,
     Logits,
     MultiLabel,
     Regression,
@@ -85,8 +84,8 @@ def target_of(
     given: Iterable[object] = (example.given for example in examples)
     if declared:
         names, given = tuple(map(class_label, declared)), declared
-    if set(reading.vector_labels) != set(names):  # those of the labels before
-        reading = replace(reading, vector_labels=())
+    if set(reading.names) != set(names):  # those of the labels before
+        reading = replace(reading, names=())
     return replace(target, labels=names, values=values_of(names, given), reading=reading)
 
 

@@ -15,9 +15,11 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.checkpoints.schema import StoredLabels, StoredTags, damaged
 from bothways.choices import LabelValue, TargetKind
 from bothways.data import Example, class_label, label_set, number
 from bothways.data.label_rows import near_label, spelled
+from bothways.data.labels import PLAIN_READING, LabelReading, names_of, naming_of_numbers
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.comparison import naming_hint
@@ -122,24 +124,20 @@ Prediction = Classification | MultiLabelPrediction | RegressionPrediction
 # --- targets ---
 
 
-@dataclass(frozen=True, slots=True)
-class LabelReading:
-    """Rules for reading labels from data.
-
-    Attributes:
-        vector_labels: The labels of multi-hot and one-hot vectors, in the order that was declared; empty if none was.
-        normalise: True if labels that look alike are one label.
-    """
-
-    vector_labels: tuple[str, ...] = ()
-    normalise: bool = False
-
-    def with_option(self, normalise: bool | None) -> LabelReading:
-        """Return the reading with an option of a call, which is None by default."""
-        return self if normalise is None else replace(self, normalise=normalise)
+def stored_label_reading(
+    stored: StoredLabels | StoredTags, given: Sequence[LabelValue] | None, labels: Sequence[str]
+) -> LabelReading:
+    """Return the saved rules for reading labels, with the order of the ``given`` ones if a caller names them."""
+    order = tuple(stored.vector_labels or ()) if given is None else names_of(given)
+    if not set(order) <= set(labels):
+        raise damaged("vector_labels", f"labels among {', '.join(labels)}", list(order))
+    return LabelReading(order, stored.normalise_labels)
 
 
-PLAIN_READING = LabelReading()
+def reading_settings(reading: LabelReading) -> dict[str, object]:
+    """Return the rules for reading labels, for ``bothways.json``."""
+    order: dict[str, object] = {"vector_labels": list(reading.names)} if reading.names else {}
+    return order | ({"normalise_labels": True} if reading.normalise else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,5 +421,5 @@ def _unknown_label(label: str, where: str, known: Sequence[str]) -> InvalidInput
     )
     return InvalidInput(
         f"{where} is labelled {spelled(label, known)}, which this classifier does not know. It knows {shown}."
-        f"{near_label(label, known)}{naming_hint(known)}"
+        f"{naming_of_numbers(label, known) or near_label(label, known)}{naming_hint(known)}"
     )

@@ -19,6 +19,7 @@ from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example
 from bothways.data.known_rows import normalised
+from bothways.data.labels import LabelReading, names_of
 from bothways.data.sources import category_names
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
@@ -45,7 +46,7 @@ from bothways.tasks.tagging.outputs import (
     read_in_scheme,
     tagged_examples,
 )
-from bothways.tasks.tagging.spec import TagColumns, TagData, TagFitting
+from bothways.tasks.tagging.spec import TagColumns, TagFitting, TagOpening
 from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.text import ReadWords, Words, WordStarts
@@ -70,28 +71,33 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         before: TagOutputs | None,
     ) -> tuple[Self, list[TagExample], list[TagExample]]:
         """Read tagged words, and convert IOB1 to BIO; equal texts are all held out, or all used for training."""
-        del backend
         own, given = options_of(TagColumns, columns), options_of(TagFitting, options)
-        tags = None if before is None else before.tag_set
-        normalise = given.normalise_labels
-        if normalise is None:
-            normalise = before is not None and before.normalise_labels
+        names = names_of(options_of(TagOpening, backend.options).labels) if before is None else ()
+        reading = (LabelReading(names) if before is None else before.reading).with_options(given.normalise_labels)
+        fixed = TagSet.declared(names, given.scheme) if names else None
+        tags = fixed or (None if before is None else before.tag_set)
         known = () if tags is None else tags.spellings
-        examples = tagged_examples(data.train, own, given.unlabelled, known, normalise=normalise)
-        found = data_scheme(examples, check_scheme(given.scheme) if given.scheme else None)
-        scheme: Scheme = "BIO" if found == "IOB1" else found
-        examples = tagged_in(examples, found, scheme)
+        if fixed is None:
+            examples = tagged_examples(data.train, own, given.unlabelled, reading, known)
+            found = data_scheme(examples, check_scheme(given.scheme) if given.scheme else None)
+            scheme: Scheme = "BIO" if found == "IOB1" else found
+            examples = tagged_in(examples, found, scheme)
+        else:
+            scheme = fixed.scheme
+            examples = read_in_scheme(data.train, own, given, scheme, reading, known)
+            fixed.encode(examples)  # refuses other tags before rows are held out
         if data.validation is None:
             examples, held_out = hold_out(
                 examples, 0.1, seed, lambda tags: tuple(set(tags)), "tag", group=lambda each: normalised(each.text)
             )
         else:
-            rows = TagData(scheme=given.scheme, unlabelled=given.unlabelled, normalise_labels=normalise)
-            learnt = TagSet.of_rows(examples, scheme).spellings
-            held_out = read_in_scheme(data.validation, own, rows, scheme, learnt)
+            learnt = (fixed or TagSet.of_rows(examples, scheme)).spellings
+            held_out = read_in_scheme(data.validation, own, given, scheme, reading, learnt)
         held_out = data.unshared(examples, held_out, given.shared)
-        tag_set = TagSet.of_rows(examples, scheme, category_names(data.train, own.tags)).continued(tags)
-        return cls(TagOutputs(tag_set, normalise_labels=normalise), given.calibration is not None), examples, held_out
+        tag_set = fixed or TagSet.of_rows(examples, scheme, category_names(data.train, own.tags)).continued(tags)
+        if not set(reading.names) <= set(tag_set.labels):  # those of the tags before
+            reading = replace(reading, names=())
+        return cls(TagOutputs(tag_set, reading=reading), given.calibration is not None), examples, held_out
 
     @override
     def check_data(self, training: StoredInputs, held: StoredInputs) -> list[int]:

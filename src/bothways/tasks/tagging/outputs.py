@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from bothways.checkpoints.schema import StoredTags, different_names, label_settings, placeholders
+from bothways.checkpoints.schema import StoredTags, different_names, label_settings, numbered_names, placeholders
 from bothways.choices import Scheme, Unlabelled
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_tagged
 from bothways.data.label_rows import check_looks, one_spelling
+from bothways.data.labels import PLAIN_READING, LabelReading, names_of
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
 from bothways.evaluation.outcomes import Outcomes
@@ -30,11 +31,11 @@ from bothways.evaluation.tag_schemes import TagSpan, check_scheme, scheme_of_nam
 from bothways.inference import Rows, TokenOutputs
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns
-from bothways.tasks.heads.targets import SingleLabel
+from bothways.tasks.heads.targets import SingleLabel, reading_settings, stored_label_reading
 from bothways.tasks.outputs import Outputs, logits_of_all
 from bothways.tasks.scores import Count, Probability, Scores, TaskPrediction, TokensRead, texts_read
 from bothways.tasks.spec import options_of
-from bothways.tasks.tagging.spec import TagColumns, TagData, TagOpening, TagPrediction
+from bothways.tasks.tagging.spec import TagColumns, TagData, TagFitting, TagOpening, TagPrediction
 from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
 from bothways.text import ReadWords, Words, WordStarts
 
@@ -124,7 +125,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
 
     tag_set: TagSet
     confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
-    normalise_labels: bool = False
+    reading: LabelReading = PLAIN_READING
 
     head: ClassVar = "token"
     head_title: ClassVar = "head for words"
@@ -149,9 +150,8 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     @override
     def read(self, data: Source, columns: AnyColumns, options: object = None) -> list[TagExample]:
         given = options_of(TagData, options)
-        if given.normalise_labels is None:
-            given = replace(given, normalise_labels=self.normalise_labels)
-        return read_in_scheme(data, options_of(TagColumns, columns), given, self.tag_set.scheme, self.tag_set.spellings)
+        own, reading = options_of(TagColumns, columns), self.reading.with_options(given.normalise_labels, given.labels)
+        return read_in_scheme(data, own, given, self.tag_set.scheme, reading, self.tag_set.spellings)
 
     @override
     def encode(self, examples: Sequence[TagExample]) -> TrueTags:
@@ -218,8 +218,6 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     @override
     def check_untrained(cls, backend: Backend) -> None:
         options = options_of(TagOpening, backend.options)
-        if options.labels is not None:
-            raise InvalidInput("labels name a trained head's outputs, but this checkpoint has none: leave labels out.")
         if options.scheme is not None:
             raise InvalidInput("scheme needs a trained head, but this checkpoint has none: pass scheme to fit instead.")
 
@@ -227,13 +225,17 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     @override
     def open(cls, backend: Backend, size: int, *, ours: bool) -> Self:
         options = options_of(TagOpening, backend.options)
-        given, settings = options.labels, backend.files.settings
-        names = tuple(given) if given is not None else stored_names(settings, named=ours)
+        settings = backend.files.settings
+        names = stored_names(settings, named=ours) if options.labels is None else names_of(options.labels)
+        known = numbered_names(settings.get("id2label") or {})
+        if set(names) <= set(known) and len(known) == size:
+            names = known  # the tags keep their order; the given one is that of numbers
         if len(names) != size or len(set(names)) != size:
             raise InvalidInput(f"the trained head has {size} outputs, so it needs {size} labels, got {names}.")
         stored = StoredTags.of(backend.files.extras if ours else {})
         scheme = check_scheme(options.scheme) if options.scheme else stored.scheme or scheme_of_names(names)
-        return cls(TagSet(names, scheme), Confidence(stored_temperature(stored)), stored.normalise_labels)
+        reading = stored_label_reading(stored, options.labels, names)
+        return cls(TagSet(names, scheme), Confidence(stored_temperature(stored)), reading)
 
     @override
     def settings(self) -> Mapping[str, object]:
@@ -242,7 +244,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
     @override
     def write(self, folder: Path) -> dict[str, object]:
         del folder
-        own = {"normalise_labels": True} if self.normalise_labels else {}
+        own = reading_settings(self.reading)
         return {"scheme": self.tag_set.scheme, **own, **temperature_settings(self.confidence.temperature)}
 
 
@@ -301,14 +303,13 @@ def tagged_examples(
     data: Source,
     columns: TagColumns,
     unlabelled: Unlabelled = "error",
+    reading: LabelReading = PLAIN_READING,
     known: Collection[str] = (),
-    *,
-    normalise: bool = False,
 ) -> list[TagExample]:
-    """Read words with their tags; with ``normalise``, tags that look alike, also like the ``known`` ones, are one."""
-    rows = list(read_tagged(data, columns.tokens, columns.tags, unlabelled))
+    """Read words with their tags; tags that look alike, also like the ``known`` ones, may be read as one."""
+    rows = list(read_tagged(data, columns.tokens, columns.tags, unlabelled, reading.names))
     tags = [row.label for row in rows]
-    if normalise:
+    if reading.normalise:
         names = one_spelling(tags, known)
         tags = [tuple(names[tag] for tag in each) for each in tags]
     elif not known:
@@ -317,11 +318,16 @@ def tagged_examples(
 
 
 def read_in_scheme(
-    data: Source, columns: TagColumns, options: TagData, target: Scheme, known: Collection[str] = ()
+    data: Source,
+    columns: TagColumns,
+    options: TagData | TagFitting,
+    target: Scheme,
+    reading: LabelReading,
+    known: Collection[str] = (),
 ) -> list[TagExample]:
     """Read tagged words, and convert them to the scheme ``target`` from the given or recognised scheme."""
-    normalise, scheme = options.normalise_labels or False, options.scheme
-    examples = tagged_examples(data, columns, options.unlabelled, known, normalise=normalise)
+    scheme = options.scheme
+    examples = tagged_examples(data, columns, options.unlabelled, reading, known)
     return tagged_in(examples, data_scheme(examples, check_scheme(scheme) if scheme else None, target), target)
 
 
@@ -335,6 +341,6 @@ def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, .
         shown = f"{', '.join(names[:3])}{' ...' * (len(names) > 3)}" if names else "no id2label"
         raise InvalidInput(
             f"config.json does not name the classes of its trained head ({shown}). Pass labels=[...] in "
-            "the order of the outputs."
+            "the order of the outputs (--labels)."
         )
     return names

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import MinLen
 
-from bothways.choices import Scheme, Shared, SpanScheme, Unlabelled
+from bothways.choices import LabelValue, Scheme, Shared, SpanScheme, Unlabelled
 from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row
 from bothways.data.columns import given_words
@@ -102,11 +102,13 @@ class TagOpening:
     """Options for opening a trained head.
 
     Attributes:
-        labels: Names of the head's outputs, for checkpoints without label names.
+        labels: The tags, as ``["O", "B-PER"]`` or ``"O,B-PER"``, in the order of the outputs and of numbers in data.
+            They name the outputs of a trained head without names; for `fit` they are the only tags, except that a
+            scheme of spans adds its other tags of the same spans.
         scheme: Scheme in which the labels encode spans, if it cannot be recognised from them, such as ``"IOB1"``.
     """
 
-    labels: Sequence[str] | None = None
+    labels: Sequence[LabelValue] | None = None
     scheme: Scheme | None = None
 
 
@@ -139,12 +141,15 @@ class TagData(LabelData):
     """Options for reading tagged data.
 
     Attributes:
+        labels: The tags that numbers in the data stand for, from 0, as ``["O", "B-PER"]`` or ``"O,B-PER"``. Default: as
+            declared for the training.
         scheme: Scheme of the tags in the data; may differ from the model's. Default: recognised from the tags.
         normalise_labels: Take tags that look alike, such as ``B-PER`` and ``B-Per``, as one tag. Default: as trained.
     """
 
     scheme: Scheme | None = None
     normalise_labels: bool | None = None
+    labels: Sequence[LabelValue] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

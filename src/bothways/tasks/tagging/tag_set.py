@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bothways.choices import Scheme
 from bothways.data import Example
 from bothways.data.label_rows import near_label, spelled
+from bothways.data.labels import naming_of_numbers
 from bothways.errors import InvalidInput
 from bothways.evaluation.tag_schemes import (
     OUTSIDE,
@@ -26,6 +27,7 @@ from bothways.evaluation.tag_schemes import (
     must_go_on,
     parted,
     scheme_of,
+    scheme_of_names,
     spans_of,
     tag_of,
     unwritten,
@@ -75,6 +77,14 @@ class TagSet:
             labels = [name for name in categories if name in labels]
         return cls(tuple(labels), scheme)
 
+    @classmethod
+    def declared(cls, names: Sequence[str], scheme: Scheme | None) -> "TagSet":
+        """Return the tags that a user declares, with the other tags of the same spans; plain if ``scheme`` says so."""
+        own: Scheme = "plain" if scheme == "plain" else scheme_of_names(names)
+        spans = {parted(tag)[1] for tag in names if tag != OUTSIDE}
+        others = () if own == "plain" else (tag for tag in complete(spans, own) if tag not in names)
+        return cls((*names, *others), own)
+
     def continued(self, before: "TagSet | None") -> "TagSet":
         """Return the tag set ``before`` if it has the same tags and scheme, to keep their order; else this tag set."""
         if before is not None and before.scheme == self.scheme and set(before.labels) == set(self.labels):
@@ -117,7 +127,7 @@ class TagSet:
                     raise InvalidInput(
                         f"{row.where} has the tag {spelled(tag, self.labels)} at word {place}, which this tagger does "
                         f"not know. It knows {', '.join(spelled(each, [tag]) for each in self.labels)}."
-                        f"{near_label(tag, self.labels)}"
+                        f"{naming_of_numbers(tag, self.labels) or near_label(tag, self.labels)}"
                     )
         return [np.array([numbers[tag] for tag in row.label], dtype=np.int64) for row in rows]
 
