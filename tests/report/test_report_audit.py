@@ -1,6 +1,7 @@
 """The page of an audit: the verdict first, what did not run, every finding with its evidence, and nothing that runs."""
 
 import re
+from dataclasses import replace
 
 from bothways.audit import AuditReport, DetectorResult, Evidence, Finding, Severity
 from bothways.report import render
@@ -62,6 +63,26 @@ def test_examples_and_files_stand_in_tables():
     assert "Examples: 12 of 15" in page
     assert ["", "rate", "n"] in rows
     assert ["typos", "0.5", ""] in rows
+
+
+def test_intervals_are_called_so_and_tables_of_what_is_no_fault_are_folded():
+    details = {"low": 0.25, "high": 0.75, "examples": [{"text": "a", "n": 8}, {"text": "b", "n": 9}]}
+
+    def page_of(severity):
+        evidence = Evidence("share", 0.5, n=8, details=details)
+        return render(audit_page(AuditReport("x", RESULTS, (Finding("D", severity, "t", evidence, "r"),)), "x"))
+
+    for severity, folded in ((Severity.LOW, True), (Severity.MEDIUM, False)):
+        page = page_of(severity)
+        assert "<dt>95\u00a0% interval</dt><dd>0.25 to 0.75</dd>" in page
+        assert ("<summary>Examples (2)</summary>" in page) is folded
+        assert '<td class="number">8</td>' in page
+
+
+def test_only_short_facts_are_bold():
+    short, long = finding(Severity.LOW), replace(finding(Severity.LOW), remedy="Mend it before it is used again. " * 2)
+    for each, words in ((short, "<dd>mend it</dd>"), (long, '<dd class="long">Mend it before')):
+        assert words in render(audit_page(AuditReport("x", RESULTS, (each,)), "x"))
 
 
 def test_a_page_without_findings_claims_no_proof():

@@ -96,25 +96,30 @@ def _detectors(results: Sequence[DetectorResult], notes: Sequence[str]) -> Secti
 
 def _findings(severity: Severity, findings: Sequence[Finding]) -> Section:
     chosen = [each for each in findings if each.severity == severity]
-    items = tuple(TextItem(each.title, _facts(each), tuple(_tables(each.evidence.details))) for each in chosen)
+    folded = severity < Severity.MEDIUM
+    items = tuple(
+        TextItem(each.title, _facts(each), tuple(_tables(each.evidence.details, folded=folded))) for each in chosen
+    )
     meaning = severity.meaning
     return Section(f"Findings: {severity.label}", (Paragraph(f"{meaning[:1].upper()}{meaning[1:]}."), TextList(items)))
 
 
 def _facts(finding: Finding) -> dict[str, str]:
-    evidence = finding.evidence
+    evidence, details = finding.evidence, dict(finding.evidence.details)
+    ends = (details.pop("low"), details.pop("high")) if details.keys() >= {"low", "high"} else ()
     return {
         "where": finding.location,
         "evidence": _measurement(evidence),
+        "95\u00a0% interval": " to ".join(map(_shown, ends)),
         "compared with": evidence.null,
-        **{_words(key): _shown(value) for key, value in evidence.details.items() if not _rows(value)},
+        **{_words(key): _shown(value) for key, value in details.items() if not _rows(value)},
         "to do": finding.remedy,
         "references": "; ".join(finding.references),
         "detector": f"{finding.detector}, rule {finding.rule}",
     }
 
 
-def _tables(details: Mapping[str, Any]) -> Iterator[Table]:
+def _tables(details: Mapping[str, Any], *, folded: bool) -> Iterator[Table]:
     """Yield a table for each entry that is a list of records, such as examples, files or edits."""
     for key, value in details.items():
         rows = _rows(value)
@@ -122,7 +127,12 @@ def _tables(details: Mapping[str, Any]) -> Iterator[Table]:
             names = list(dict.fromkeys(name for row in rows for name in row))
             cells = tuple(tuple(_shown(row.get(name)) for name in names) for row in rows[:_MAX_SHOWN])
             some = f": {_MAX_SHOWN} of {len(rows)}, the JSON report has all" if len(rows) > _MAX_SHOWN else ""
-            yield Table(tuple(map(_words, names)), cells, f"{_words(key)[:1].upper()}{_words(key)[1:]}{some}.")
+            caption = f"{_words(key)[:1].upper()}{_words(key)[1:]}"
+            numbers = tuple(
+                _words(name) for name in names if all(isinstance(row.get(name), int | float) for row in rows)
+            )
+            summary = f"{caption} ({len(rows):,})" if folded else ""
+            yield Table(tuple(map(_words, names)), cells, f"{caption}{some}.", numbers, summary)
 
 
 def _rows(value: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401 (JSON)
