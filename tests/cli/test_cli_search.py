@@ -126,7 +126,8 @@ def test_a_hit_is_shown_with_its_title_and_a_passage(files, tmp_path):
     words = ["--model", files / "tiny", "--data", data, "--field", "title", "--output", tmp_path / "i"]
     ok("search", "build", *words)
     piped = call("search", "query", tmp_path / "i", "w19 w20", "--mode", "bm25")
-    ((score, name, title, passage),) = [line.split("\t") for line in piped.out.splitlines()]
+    header, (score, name, title, passage) = [line.split("\t") for line in piped.out.splitlines()]
+    assert header == ["score: BM25", "id", "title", "text"]
     assert (name, title) == ("0", "A long one")
     assert "w5 w19 w20 w7" in passage
     assert len(passage) <= 202

@@ -66,6 +66,10 @@ def test_an_explanation_begins_with_the_probability_and_sorts_words(run):
 def test_a_search_says_what_its_scores_are(index, options, name):
     assert ok("search", "query", index, "w6", *options, "--json").json()[0]["score_is"] == name
     assert call("search", "query", index, "w6", *options, terminal=True).out.endswith(f"score: {name}\n")
+    header, *hits = [line.split("\t") for line in ok("search", "query", index, "w6", *options).out.splitlines()]
+    assert header == [f"score: {name}", "id", "text"]
+    assert [len(hit) for hit in hits] == [3] * len(hits) != []
+    assert all(float(hit[0]) > 0 for hit in hits)
 
 
 # --- evidence ---

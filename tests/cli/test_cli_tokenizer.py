@@ -31,6 +31,9 @@ def test_a_trained_tokenizer_is_read_by_tokenize_and_compared(kind, data, tmp_pa
     train(data, tmp_path / "other", "--kind", "bpe")
     compared = call("tokenize", "the cat", "--compare", tmp_path / "tok", tmp_path / "other", "--json").json()
     assert [each["unknown_rate"] for each in compared["tokenizers"]] == [0, 0]
+    lines = call("tokenize", "the cat", "--compare", tmp_path / "tok", tmp_path / "other").out.splitlines()
+    assert lines[0].split() == ["tokenizer", "pieces", "the", "cat"]
+    assert lines[1].split()[1] == str(len(compared["texts"][0]["pieces"][str(tmp_path / "tok")]))
 
 
 def test_several_files_and_folders_are_read(data, tmp_path):

@@ -327,7 +327,7 @@ def _print_ranking(recommendation: "Recommendation") -> None:
         if model.training_seconds is not None:
             cells.append(duration(model.training_seconds))
         rows.append(cells)
-    print_table((">", "~name", ">accuracy", ">MFLOPs/token", ">MB", *speed, *training), rows)
+    print_table((">rank", "~name", ">accuracy", ">MFLOPs/token", ">MB", *speed, *training), rows)
     if estimated:
         print(
             "\n~ estimated from counted operations and the speed above. Narrow models and relative positions take "

@@ -14,6 +14,7 @@ from bothways.choices import Overflow, SimilarityName
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, print_json, print_table, printable, six_digits
+from bothways.progress import figure
 from bothways.tasks.embedding.spec import PromptOptions
 from bothways.tasks.registry import stored_task
 from bothways.text.characters import VISIBLE
@@ -90,7 +91,8 @@ def query(
 
     Prints the best texts first: for each, the passage with the most words of the query, and the title if the index was
     built with --field title. --json prints whole texts. Scores are similarities (dense: cosine or dot product),
-    BM25 (lexical), a combination of both (hybrid), or those of the reranker. A note says when probably nothing fits.
+    BM25 (lexical), a combination of both (hybrid), or those of the reranker, which the output names. In a pipe or file,
+    it is tab-separated values under a header such as 'score: cosine', id, text. A note says when probably nothing fits.
 
     Args:
         index: Folder of the index.
@@ -126,7 +128,7 @@ def query(
                 for hit in hits
             ]
         )
-    elif hits:
+    else:
         _print_hits(hits, [search.index.passage(text, hit.text) for hit in hits], score)
     if not hits:
         note("nothing found: no text has a word of the query" + (" and passes the filters." if filters else "."))
@@ -216,12 +218,18 @@ def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | No
 
 
 def _print_hits(hits: "list[Hit]", passages: "list[Passage]", score: str) -> None:
-    """Print a table on a terminal, else lines of tab-separated score, id, title (if the index has it) and passage."""
+    """Print a table on a terminal, else tab-separated values: score, id, title (if the index has it) and passage."""
     if not sys.stdout.isatty():
+        titled = any(_TITLE in hit.fields for hit in hits)
+        print("\t".join([f"score: {score}", "id", *[_TITLE] * titled, "text"]))
         for hit, passage in zip(hits, passages, strict=True):
-            titles = [one_line(_title(hit))] if _TITLE in hit.fields else []
-            print("\t".join([f"{hit.score:.4f}", one_line(hit.id), *titles, printable(passage.text)]))
-        return
+            titles = [one_line(_title(hit))] * titled
+            print("\t".join([figure(hit.score), one_line(hit.id), *titles, printable(passage.text)]))
+    elif hits:
+        _print_hits_as_table(hits, passages, score)
+
+
+def _print_hits_as_table(hits: "list[Hit]", passages: "list[Passage]", score: str) -> None:
     from rich.text import Text
 
     rows = []
@@ -229,7 +237,7 @@ def _print_hits(hits: "list[Hit]", passages: "list[Passage]", score: str) -> Non
         shown = Text(f"{one_line(title)}\n" if (title := _title(hit)) else "", "underline")
         for part, marked in passage.parts():
             shown.append(printable(part), "bold not underline" if marked else "not underline")
-        rows.append((f"{hit.score:.3f}", one_line(hit.id), shown))
+        rows.append((figure(hit.score, 3), one_line(hit.id), shown))
     print_table((">score", "~id", "~text"), rows)
     print(f"\nscore: {score}")
 

@@ -160,7 +160,7 @@ def _compare(
         return
     for each, pieces in shown:
         split = [(printable(name), str(len(parts)), " ".join(map(printable, parts))) for name, parts in pieces.items()]
-        print_table(("<", ">", "~"), [("text", "", printable(each)), *split], header=False)
+        print_table(("<tokenizer", ">pieces", f"~{printable(each)}"), split)
         print()
     _print_summaries(summaries)
 
@@ -201,7 +201,7 @@ def _print_summaries(summaries: "Sequence[TokenizerSummary]") -> None:
     print("\nunknown: share of pieces; unk. words: share of words with such a piece; white space ends a word.")
     if not any(each.most_cut for each in summaries):
         return
-    print("\nWords with the most pieces\n")
+    print()
     words = []
     for each in summaries:
         for number, word in enumerate(each.most_cut):
@@ -211,7 +211,7 @@ def _print_summaries(summaries: "Sequence[TokenizerSummary]") -> None:
             shown = shown if len(shown) <= _LONGEST_WORD else shown[: _LONGEST_WORD - 3] + "..."
             name = "" if number else printable(each.name)
             words.append((name, shown, str(len(word.pieces)), " ".join(pieces + more)))
-    print_table(("~", "<", ">", "~"), words, header=False)
+    print_table(("~tokenizer", "<words with the most pieces", ">pieces", "~"), words)
 
 
 _TRAIN_EXAMPLE = """\
