@@ -29,6 +29,9 @@ Each message says what was expected, what came, and what to do about it::
 """
 
 from collections.abc import Iterable
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 
 def shown(value: object, most: int = 80) -> str:
@@ -56,6 +59,19 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """
     near = nearest(name, names)
     return "" if near is None else f" Did you mean {near!r}?"
+
+
+def one_of(name: str, value: object, choices: Iterable[_T], meaning: str = "") -> _T:
+    """Return the choice that equals ``value``; else raise `InvalidInput` with the choices, and what they mean.
+
+    >>> one_of("pooling", "mean", ("mean", "cls"))
+    'mean'
+    """
+    for choice in (known := tuple(choices)):
+        if choice == value:
+            return choice
+    meaning = f": {meaning}" if meaning else "."
+    raise InvalidInput(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{meaning}")
 
 
 def read_with(option: str, value: str) -> str:

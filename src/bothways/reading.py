@@ -62,11 +62,12 @@ def open_regular(path: Path) -> io.BufferedReader:
 def read_bytes(path: Path, max_bytes: int = MAX_JSON) -> bytes:
     """Read a regular file of at most ``max_bytes`` bytes."""
     with open_regular(path) as stream:
-        if os.fstat(stream.fileno()).st_size <= max_bytes and len(content := stream.read(max_bytes + 1)) <= max_bytes:
+        size = os.fstat(stream.fileno()).st_size
+        if size <= max_bytes and len(content := stream.read(max_bytes + 1)) <= max_bytes:
             return content
     raise CorruptCheckpoint(
-        f"expected {str(path)!r} to have at most {max_bytes // MIB} MiB, but it is larger: it is damaged, or another "
-        "kind of file. Download or create it again."
+        f"{str(path)!r} is too large: expected at most {max_bytes:,} bytes, got {size:,}. Check that it is the "
+        "right file of this name, or get it again from where it came."
     )
 
 

@@ -307,6 +307,14 @@ settings("remote_kernel", {"_attn_implementation_internal": "evil/kernel"}, "rem
 settings("deep_json", b"[" * 200_000 + b"]" * 200_000, "json-bomb", "CWE-674")
 settings("huge_integer", b'{"vocab_size": ' + b"1" * 100_000 + b"}", "json-bomb", "CVE-2020-10735")
 settings("many_values", b"[" + b"[]," * 9_000_000 + b"[]]", "json-bomb", "CWE-770", "tokenizer.json")
+
+
+@sample("json-bomb", "CWE-770")
+def too_large(folder):
+    (folder / "config.json").touch()
+    os.truncate(folder / "config.json", 65 * 2**20)  # a sparse file
+
+
 settings("claimed_10_gb", {"vocab_size": 10**12, "hidden_size": 768}, "claim-bomb", "CWE-789")
 settings("fixed_padding", {"padding": {"strategy": {"Fixed": 10**10}}}, "claim-bomb", "CWE-789", "tokenizer.json")
 settings("two_keys", b'{"model_type": "bert", "model_type": "other"}', "json-duplicate-key", "CWE-436")

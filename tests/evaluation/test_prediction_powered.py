@@ -269,7 +269,7 @@ def test_a_sample_does_not_change_with_the_arrays_it_was_made_of():
     [
         (lambda s: estimate_mean(s, level=95), "level: expected a probability between 0 and 1"),
         (lambda _: estimate_mean(Sample([1, 0], [1, 0], []), method="ppi"), "'ppi' expects rows without labels"),
-        (lambda s: estimate_mean(s, method="magic"), "method: expected one of 'ppi\\+\\+'"),
+        (lambda s: estimate_mean(s, method="magic"), "method must be one of 'ppi\\+\\+'"),
         (lambda s: estimate_difference(s, drawn(labels=99), pairing="paired"), "got 100 and 99 rows"),
     ],
 )

@@ -214,7 +214,7 @@ def test_numbers_that_are_none_are_not_kept(model, folder):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"format": "tflite"}, InvalidInput, "expected one of the formats onnx, safetensors, got 'tflite'"),
+        ({"format": "tflite"}, InvalidInput, "format must be one of 'onnx', 'safetensors', got 'tflite'"),
         ({"format": "onnx", "head": "replaced_token"}, InvalidInput, "got 'replaced_token'"),
         ({"format": "onnx", "head": "token"}, IncompatibleWeights, "holds no token head"),
         ({"format": "safetensors", "head": "token"}, IncompatibleWeights, "holds no token head"),

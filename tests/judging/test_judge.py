@@ -102,5 +102,5 @@ def test_a_model_of_other_labels_needs_the_one_that_stands_for_good(folder):
 
 
 def test_an_unknown_dimension_is_refused(folder):
-    with pytest.raises(InvalidInput, match="expected dimension to be one of context_relevance"):
+    with pytest.raises(InvalidInput, match="dimension must be one of 'context_relevance'"):
         Judge.train(folder / "tiny", triples(20), "taste")

@@ -160,7 +160,7 @@ def test_the_lowest_and_the_most_frequent_classes_are_chosen():
             True,
             "better than its baseline, a linear model (0.880); with so few rows, the difference may be chance.",
         ),
-        (0.9, 0.9, True, "the same as its baseline, a linear model (0.900)."),
+        (0.9, 0.9, True, "as good as its baseline, a linear model (0.900)."),
     ],
 )
 def test_a_page_begins_with_a_verdict_in_one_sentence(model, baseline, doubt, said):

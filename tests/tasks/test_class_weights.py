@@ -157,7 +157,7 @@ def test_several_labels_and_tasks_take_class_weights(tiny_bert):
 
 
 def test_weights_that_there_are_not_are_refused(tiny_bert):
-    with pytest.raises(InvalidInput, match="class_weights must be 'balanced' or None, got 'equal'"):
+    with pytest.raises(InvalidInput, match="class_weights must be one of 'balanced', got 'equal'"):
         fitted(tiny_bert, rows(), class_weights="equal")
     with pytest.raises(InvalidInput, match="class_weights need labels, but this model predicts a number"):
         fitted(tiny_bert, [{**row, "label": 1.0} for row in rows()], target="regression", class_weights="balanced")

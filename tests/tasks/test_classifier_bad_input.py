@@ -143,7 +143,7 @@ def test_a_length_out_of_range_is_refused(tiny_bert, max_length):
 
 
 def test_an_unknown_overflow_policy_is_refused(tiny_bert):
-    with pytest.raises(InvalidInput, match="on_overflow to be one of"):
+    with pytest.raises(InvalidInput, match="on_overflow must be one of"):
         opened(tiny_bert, on_overflow="cut")
 
 

@@ -234,7 +234,7 @@ def test_a_loss_is_refused_where_the_data_cannot_teach_it(loss, kind):
         (MultipleNegativesRanking(scale=0.0), "scale must be a finite number above 0, got 0.0"),
         (MultipleNegativesRanking(scale=float("nan")), "scale must be"),
         (Triplet(margin=-1.0), "margin must be"),
-        (Triplet(distance="manhattan"), "distance must be one of euclidean, cosine"),
+        (Triplet(distance="manhattan"), "distance must be one of 'euclidean', 'cosine'"),
         (Matryoshka(MultipleNegativesRanking(), (13,)), "must be between 1 and 12, got 13"),
         (Matryoshka(MultipleNegativesRanking(), (12, 0)), "must be between 1 and 12, got 0"),
         (Matryoshka(MultipleNegativesRanking(), ()), "must be different numbers"),

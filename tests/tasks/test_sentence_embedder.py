@@ -353,7 +353,7 @@ def test_long_texts_are_refused_on_request(base):
         ({"dimensions": 25}, "dimensions must lie between 1 and 24, got 25"),
         ({"max_length": 0}, "max_length must lie between 1 and the model's limit, 18, got 0"),
         ({"max_length": 19}, "max_length must lie between 1 and the model's limit, 18, got 19"),
-        ({"on_overflow": "cut"}, "on_overflow to be one of"),
+        ({"on_overflow": "cut"}, "on_overflow must be one of"),
     ],
 )
 def test_a_setting_out_of_range_is_refused(base, settings, words):

@@ -1,6 +1,7 @@
 """Rules that merge the windows of a long text."""
 
 import itertools
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from bothways.choices import Merge
 from bothways.errors import InvalidInput
 from bothways.tasks import TextClassifier
 from bothways.tasks.backend import stored_windows
 from bothways.tasks.classification.outputs import merge_windows
-from bothways.tasks.scores import MERGES, check_merge
 from classifier_cases import rows
 
 QUICK = {"epochs": 1, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}
@@ -26,14 +27,14 @@ def windows(draw):
     return logits_WC, draw(arrays(np.int64, count, elements=st.integers(1, 20)))
 
 
-@pytest.mark.parametrize("merge", MERGES)
+@pytest.mark.parametrize("merge", get_args(Merge))
 @given(windows())
 def test_a_text_of_one_window_has_the_logits_of_that_window(merge, made):
     logits_WC, lengths_W = made
     assert merge_windows(logits_WC[:1], lengths_W[:1], merge, 3).tolist() == logits_WC[0].astype(np.float64).tolist()
 
 
-@pytest.mark.parametrize("merge", MERGES)
+@pytest.mark.parametrize("merge", get_args(Merge))
 @given(windows())
 def test_merged_logits_lie_among_those_of_the_windows(merge, made):
     logits_WC, lengths_W = made
@@ -58,13 +59,13 @@ def test_each_way_is_what_its_name_says(made):
         "first": own_WC[0],
         "weighted_mean": np.average(own_WC, axis=0, weights=weights_W),
     }
-    for merge in MERGES:
+    for merge in get_args(Merge):
         np.testing.assert_allclose(merge_windows(*made, merge, 3), expected[merge], rtol=0, atol=1e-9)
 
 
-def test_an_unknown_way_to_merge_is_refused_with_those_there_are():
+def test_an_unknown_way_to_merge_is_refused_with_those_there_are(tiny_bert):
     with pytest.raises(InvalidInput, match="'mean', 'max', 'maxp', 'first', got 'median'"):
-        check_merge("median")
+        opened(tiny_bert, merge="median")
 
 
 def opened(folder, **options):
@@ -81,7 +82,7 @@ def saved(tiny_bert, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("merge", MERGES)
+@pytest.mark.parametrize("merge", get_args(Merge))
 def test_a_way_to_merge_is_kept_with_the_model_and_the_caller_overrules_it(saved, tmp_path, merge):
     assert opened(saved).fitted.outputs.merge == "max"
     opened(saved, merge=merge).save(tmp_path / "again")

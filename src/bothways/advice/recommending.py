@@ -30,7 +30,7 @@ from bothways.advice.ranking import (
     with_reasons,
 )
 from bothways.advice.tasks import TaskAdvice, find_task
-from bothways.errors import BothwaysError, InvalidInput
+from bothways.errors import BothwaysError, InvalidInput, one_of
 from bothways.progress import duration, progress
 
 TRAINING_ROWS, TRAINING_HOURS = 2000, 2.0
@@ -200,10 +200,8 @@ def _with_models(
 
 
 def _check_choices(constraint: str, language: str, most: int) -> None:
-    if constraint not in CONSTRAINTS:
-        raise InvalidInput(f"constraint must be one of {', '.join(CONSTRAINTS)}, got {constraint!r}.")
-    if language not in YARDSTICKS:
-        raise InvalidInput(f"language must be one of {', '.join(YARDSTICKS)}, got {language!r}.")
+    one_of("constraint", constraint, CONSTRAINTS)
+    one_of("language", language, YARDSTICKS)
     if most < 1:
         raise InvalidInput(f"most must be at least 1, got {most}.")
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, get_args
 
 from bothways.choices import ALL_LAYERS, CalibrationChoice, DetectorChoice, TemperatureChoice
-from bothways.errors import InvalidInput, NotCalibrated
+from bothways.errors import InvalidInput, NotCalibrated, one_of
 
 if TYPE_CHECKING:
     from bothways.evaluation.calibration import Calibration, ConformalInterval, ConformalSets, LabelSets, MethodScore
@@ -121,11 +121,8 @@ class ConfidenceOptions:
     in_domain_share: float = 0.95
 
     def __post_init__(self) -> None:
-        methods, detectors = (*get_args(CalibrationChoice), None), (*get_args(DetectorChoice), None)
-        if self.calibration not in methods:
-            raise InvalidInput(f"calibration must be one of {methods}, got {self.calibration!r}.")
-        if self.detector not in detectors:
-            raise InvalidInput(f"detector must be one of {detectors}, got {self.detector!r}.")
+        one_of("calibration", self.calibration, (*get_args(CalibrationChoice), None))
+        one_of("detector", self.detector, (*get_args(DetectorChoice), None))
         if not 0 < self.in_domain_share < 1:
             raise InvalidInput(f"in_domain_share must be between 0 and 1, such as 0.95, got {self.in_domain_share}.")
 
@@ -147,15 +144,6 @@ class TemperatureOptions:
 
     Attributes:
         calibration: ``"auto"`` and ``"temperature"`` fit a temperature; None leaves probabilities uncalibrated.
-
-    Raises:
-        InvalidInput: ``calibration`` is another method.
     """
 
     calibration: TemperatureChoice | None = "auto"
-
-    def __post_init__(self) -> None:
-        if self.calibration not in (*get_args(TemperatureChoice), None):
-            raise InvalidInput(
-                f"calibration of this task must be 'auto', 'temperature' or None, got {self.calibration!r}."
-            )

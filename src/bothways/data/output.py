@@ -15,7 +15,7 @@ from typing import IO, Literal, get_args
 
 from bothways.data.columns import plain_scalar
 from bothways.data.formats import guess_format, is_gzip_name
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, one_of
 from bothways.storage import is_opened_by_caller, is_stream, new_file
 
 OutputFormat = Literal["jsonl", "csv", "tsv", "conll"]
@@ -51,8 +51,7 @@ def write_rows(
         OutOfDisk: The disk is full; nothing is left behind.
     """
     chosen = format or output_format(target)
-    if chosen not in _WRITERS:
-        raise _not_written(chosen)
+    one_of("the format of the output", chosen, OUTPUT_FORMATS)
     with _output(target, overwrite=overwrite) as stream:
         write = _WRITERS[chosen](stream)
         count = 0
@@ -82,14 +81,7 @@ def output_format(target: str | Path) -> OutputFormat:
             f"the name {name!r} does not say what format to write: its ending must be one of "
             f"{', '.join(OUTPUT_FORMATS)}, with or without .gz."
         ) from error
-    for format_ in OUTPUT_FORMATS:
-        if format_ == chosen:
-            return format_
-    raise _not_written(chosen)
-
-
-def _not_written(format_: str) -> InvalidInput:
-    return InvalidInput(f"rows cannot be written as {format_!r}: expected one of {', '.join(OUTPUT_FORMATS)}.")
+    return one_of("the format of the output", chosen, OUTPUT_FORMATS)
 
 
 def _write_one(write: Callable[[_Row], None], row: _Row, number: int) -> None:

@@ -38,7 +38,7 @@ from bothways.data.lines import (
     text_lines,
 )
 from bothways.data.tables import DataFrameLike, categories_of, is_column, plain, remedy, table_rows
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, one_of
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -114,8 +114,8 @@ def read_rows(
         InvalidInput: The source cannot be read, is malformed, or has no rows; the message says where.
         MissingDependency: The source is a Parquet file or Excel workbook, and pyarrow or openpyxl is not installed.
     """
-    if format is not None and format not in FORMATS:
-        raise InvalidInput(f"unknown format {format!r}: expected one of {', '.join(FORMATS)}.")
+    if format is not None:
+        one_of("format", format, FORMATS)
     rows, name = _rows_of(source, _Reading(format, encoding, columns))
     first = next(rows, None)
     if first is None:

@@ -69,6 +69,11 @@ class BaselineReport:
         return None if gain == 0 else "model" if gain > 0 else "baseline"
 
     @property
+    def comparison(self) -> str:
+        """The model compared with the baseline by the first metric: better than, worse than, or as good as."""
+        return {"model": "better than", "baseline": "worse than", None: "as good as"}[self.better]
+
+    @property
     def may_be_chance(self) -> bool:
         """True if one is better, but its interval of the difference contains 0 or its first p-value is .05 or more."""
         found = next(iter(self.metrics.values())).difference
@@ -77,16 +82,13 @@ class BaselineReport:
 
     @property
     def verdict(self) -> str:
-        """A sentence that says which of the two is better by the first metric, and whether that may be chance."""
+        """A sentence that compares the two by the first metric, and one if the difference may be chance."""
         name, found = next(iter(self.metrics.items()))
-        subject, other = ("baseline", "model") if self.better == "baseline" else ("model", "baseline")
-        how = "as good as" if self.better is None else "better than"
         figures = f"{name} {figure(found.second.value)} of the model, {figure(found.first.value)} of the baseline"
-        test = f"; {self.tests[0].summary()}" if self.tests else ""
+        difference = "; ".join([f"difference {found.summary()}", *(test.summary() for test in self.tests[:1])])
         chance = " The difference may be chance." if self.may_be_chance else ""
-        verdict = f"On these rows, the {subject} is {how} the {other}"
-        difference = f"difference {found.summary()}{test}"
-        return f"{verdict}: {figures} ({self.name}); {difference}.{chance}"
+        sentence = f"On these rows, the model is {self.comparison} the baseline: {figures} ({self.name})"
+        return f"{sentence}; {difference}.{chance}"
 
     def lines(self) -> list[str]:
         """Return a short table of the differences, the tests and the remark."""

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bothways.choices import Pairing, PpiMethod
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, one_of
 from bothways.evaluation.inputs import FloatArray, real_array
 from bothways.evaluation.intervals import LEVEL, Estimate
 
@@ -239,8 +239,7 @@ def _estimate(
     samples: Sequence[Sample], bounds: tuple[float, float] | None, weight: float, method: PpiMethod, level: float
 ) -> PoweredEstimate:
     """Estimate a mean, or the difference of the means of two independent samples."""
-    if method not in get_args(PpiMethod):
-        raise InvalidInput(f"method: expected one of {', '.join(map(repr, get_args(PpiMethod)))}, got {method!r}")
+    one_of("method", method, get_args(PpiMethod))
     if method == "ppi" and not all(len(each.unlabelled_judge_scores) for each in samples):
         raise InvalidInput(
             "unlabelled_judge_scores: method 'ppi' expects rows without labels, got none; use 'classical'"

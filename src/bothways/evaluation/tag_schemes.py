@@ -89,14 +89,6 @@ _PREFIXES: Mapping[Scheme, _Prefixes] = {
 _BEGINS, _ENDS = frozenset("BSU"), frozenset("ESLU")
 
 
-def check_scheme(value: object) -> Scheme:
-    """Return ``value`` if it names a scheme; else raise InvalidInput."""
-    for scheme in SCHEMES:
-        if scheme == value:
-            return scheme
-    raise InvalidInput(f"expected scheme to be one of {', '.join(map(repr, SCHEMES))}, got {value!r}.")
-
-
 def parted(tag: str) -> tuple[str, str]:
     """Split a tag into prefix and label; the prefix may be empty, and the label is `NAMELESS` for a bare prefix.
 

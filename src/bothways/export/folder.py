@@ -17,7 +17,7 @@ from bothways.checkpoints.schema import OURS, Stored, label_settings
 from bothways.checkpoints.sentence_transformers import sentence_files
 from bothways.choices import ExportFormat as ExportFormat
 from bothways.choices import GoldenSource
-from bothways.errors import InvalidInput, OutputExists
+from bothways.errors import InvalidInput, OutputExists, one_of
 from bothways.export.answers import TaskRows, rows_of_task
 from bothways.export.graph import OPSET, EncoderGraph, Port, check_onnx, require_packages, versions, write_onnx
 from bothways.families import HeadName
@@ -103,9 +103,7 @@ def export(
 
 
 def _check(folder: Path, name: str, dtype: str, overwrite: bool) -> ExportFormat:
-    found = next((known for known in _FORMATS if known == name), None)
-    if found is None:
-        raise InvalidInput(f"expected one of the formats {', '.join(_FORMATS)}, got {name!r}.")
+    found = one_of("format", name, _FORMATS)
     if found == "onnx":
         require_packages()
         if dtype != "float32":

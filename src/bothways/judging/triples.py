@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from bothways import data
 from bothways.choices import JudgeDimension
 from bothways.data.label_rows import look
-from bothways.errors import InvalidInput, UnreadColumn, shown
+from bothways.errors import InvalidInput, UnreadColumn, one_of, shown
 
 if TYPE_CHECKING:
     from bothways.data import Format, Row, Source
@@ -75,10 +75,7 @@ DIMENSIONS: Mapping[JudgeDimension, Dimension] = {
 
 def find_dimension(name: str) -> Dimension:
     """Return a dimension by its name."""
-    for each in DIMENSIONS.values():
-        if each.name == name:
-            return each
-    raise InvalidInput(f"expected dimension to be one of {', '.join(DIMENSIONS)}, got {name!r}.")
+    return DIMENSIONS[one_of("dimension", name, DIMENSIONS)]
 
 
 @dataclass(frozen=True, slots=True)

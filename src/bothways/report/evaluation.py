@@ -138,9 +138,9 @@ def verdict(report: Report) -> str:
         return f"{value}."
     of, each = next(iter(baseline.metrics.items()))
     kept = "" if of == name else f"{_word(of).lower()} "
-    how = {"model": "better than", "baseline": "worse than", None: "the same as"}[baseline.better]
     doubt = "; with so few rows, the difference may be chance" if baseline.may_be_chance else ""
-    return f"{value}, {how} its baseline, a {baseline.name} ({kept}{figure(each.first.value, 3)}){doubt}."
+    figures = f"{kept}{figure(each.first.value, 3)}"
+    return f"{value}, {baseline.comparison} its baseline, a {baseline.name} ({figures}){doubt}."
 
 
 def _headline(report: Report) -> KeyFigures:
@@ -182,8 +182,7 @@ def _notes(report: Report) -> list[Block]:
 
 
 def _baseline(found: BaselineReport) -> Iterator[Block]:
-    """Yield the verdict, the table of the differences, and the tests."""
-    yield Paragraph(found.verdict)
+    """Yield the table of the differences, and the tests."""
     columns = ("Metric", "Model", "Baseline", "Difference, 95\u00a0% interval")
     rows = tuple(
         (_word(name), figure(each.second.value), figure(each.first.value), each.summary().replace(", ", ",\u00a0"))

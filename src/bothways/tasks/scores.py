@@ -9,13 +9,13 @@ hidden.
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from bothways.choices import LabelValue, Merge
+from bothways.choices import LabelValue
 from bothways.data.known_rows import SharedRows
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.evaluation.report import TextsRead
@@ -196,20 +196,3 @@ def warn_of_cut(read: TextsRead) -> None:
     if read.cut:
         message = f"{read.cut:,} of {read.texts:,} texts were truncated: {read.dropped_tokens:,} tokens were not read."
         warnings.warn(TextsTruncated(message), stacklevel=3)
-
-
-# --- the windows of a text ---
-
-MERGES: tuple[Merge, ...] = get_args(Merge)
-
-
-def check_merge(value: object) -> Merge:
-    """Return ``value`` if it is one of ``MERGES``; else raise `InvalidInput`."""
-    for merge in MERGES:
-        if merge == value:
-            return merge
-    raise InvalidInput(
-        f"expected merge to be one of {', '.join(map(repr, MERGES))}, got {value!r}: 'weighted_mean' weights windows "
-        "by their length, 'mean' weights all alike, 'max' takes the largest logit of each output, 'maxp' the logits of "
-        "the window where the last label is most probable, 'first' those of the first window."
-    )

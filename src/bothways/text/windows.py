@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from bothways.choices import Cut as Cut
 from bothways.choices import Overflow as Overflow
-from bothways.errors import InvalidInput, TextTooLong, shown
+from bothways.errors import InvalidInput, TextTooLong, one_of, shown
 
 Text: TypeAlias = str | tuple[str, str]
 
@@ -115,13 +115,8 @@ OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
 def check_overflow(value: object) -> Overflow:
     """Return ``value`` if it is a policy for long texts, else raise an error."""
-    for policy in OVERFLOWS:
-        if value == policy:
-            return policy
-    raise InvalidInput(
-        f"expected on_overflow to be one of {', '.join(map(repr, OVERFLOWS))}, got {value!r}: "
-        "'window' reads the whole text in overlapping windows, 'error' refuses it, 'truncate' keeps its start."
-    )
+    meaning = "'window' reads the whole text in overlapping windows, 'error' refuses it, 'truncate' keeps its start."
+    return one_of("on_overflow", value, OVERFLOWS, meaning)
 
 
 _V = TypeVar("_V")

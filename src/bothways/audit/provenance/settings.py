@@ -52,7 +52,7 @@ def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 def read_settings(part: FilePart) -> Json:
     """Parse the JSON in a file; raise ValueError if it is invalid, too large or too deep, or a number is too long."""
     if part.size > _MAX_JSON:
-        raise ValueError(f"more than {_MAX_JSON // MIB} MiB")
+        raise JsonTooLarge(f"more than {_MAX_JSON // MIB} MiB")
     content: Json = parse_json(part.at(0, part.size), _pairs)
     return content
 

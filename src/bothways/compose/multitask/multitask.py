@@ -23,8 +23,8 @@ from bothways.tasks.heads.training import HeadTraining, train_head
 from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.registry import task_class
-from bothways.tasks.scores import ScoredRows, check_merge
-from bothways.tasks.spec import AlikeLabelData, TaskSpec, TextInput, options_of
+from bothways.tasks.scores import ScoredRows
+from bothways.tasks.spec import AlikeLabelData, TaskSpec, TextInput, check_options, options_of
 from bothways.tasks.task import HeadTask, Task
 from bothways.tasks.torch_backend import TorchBackend
 from bothways.training.loop import train
@@ -44,8 +44,7 @@ class MultiTaskOpening:
     merge: Merge | None = None
 
     def __post_init__(self) -> None:
-        if self.merge is not None:
-            check_merge(self.merge)
+        check_options(self)
 
 
 MULTITASK = TaskSpec(
@@ -235,7 +234,7 @@ def in_turn(groups: Iterable[Sequence[object]]) -> Iterator[object]:
 
 
 def _merge(backend: Backend, stored: Merge | None = None) -> Merge:
-    return options_of(MultiTaskOpening, backend.options).merge or check_merge(stored or "weighted_mean")
+    return options_of(MultiTaskOpening, backend.options).merge or stored or "weighted_mean"
 
 
 def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask]]:

@@ -156,8 +156,8 @@ def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: Att
     """Return the function that adds the relative terms to a scaled score."""
     types_T, scale = call.batch.types_T, call.scale
     asking_NTD = q_NTD if relative.shift_ND is None else q_NTD + relative.shift_ND[:, None].to(q_NTD.dtype)
-    by_query_NTW = _distance_products(asking_NTD, relative.keys_WND, scale)
-    by_key_NTW = _distance_products(k_NTD, relative.queries_WND, scale)
+    by_query_NTW = _table_products(asking_NTD, relative.keys_WND, scale)
+    by_key_NTW = _table_products(k_NTD, relative.queries_WND, scale)
     tables = [table for table in (relative.keys_WND, relative.queries_WND) if table is not None]
     furthest = len(tables[0]) // 2 if tables else 0
     gain_TN = None if relative.gain_TN is None else relative.gain_TN * scale
@@ -177,7 +177,7 @@ def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: Att
     return changed
 
 
-def _distance_products(rows_NTD: Tensor, table_WND: Tensor | None, scale: float) -> Tensor | None:
+def _table_products(rows_NTD: Tensor, table_WND: Tensor | None, scale: float) -> Tensor | None:
     """Return the scaled products of queries or keys with all distance vectors, (N, T, W)."""
     return None if table_WND is None else (rows_NTD * scale) @ table_WND.to(rows_NTD.dtype).permute(1, 2, 0)
 

@@ -219,13 +219,13 @@ def _shifted_scores(q_BNSD: Tensor, k_BNSD: Tensor, relative: RelativeScores, sc
     if relative.keys_WND is not None:
         asking_BNSD = q_BNSD if relative.shift_ND is None else q_BNSD + relative.shift_ND[:, None]
         # The table is by i - j, and rows are queries.
-        terms.append(_distance_products(asking_BNSD * scale, relative.keys_WND.flip(0)))
+        terms.append(_skewed_products(asking_BNSD * scale, relative.keys_WND.flip(0)))
     if relative.queries_WND is not None:
-        terms.append(_distance_products(k_BNSD * scale, relative.queries_WND).transpose(-1, -2))
+        terms.append(_skewed_products(k_BNSD * scale, relative.queries_WND).transpose(-1, -2))
     return sum(terms[1:], terms[0])
 
 
-def _distance_products(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
+def _skewed_products(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
     """Return the products of row i and the vector of distance j - i, for all i and j, (B, N, S, S).
 
     The result is a view of the products with all W distances; each row of the view starts one element earlier (Dai et

@@ -62,7 +62,6 @@ from bothways.tasks.heads.targets import (
     without_thresholds,
 )
 from bothways.tasks.outputs import logits_of_all
-from bothways.tasks.scores import check_merge
 from bothways.tasks.spec import options_of
 from bothways.tasks.torch_backend import HeadModel, TorchBackend, reads_mean
 
@@ -164,7 +163,7 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
             return read_labelled(source, columns, variant, given.unlabelled, known, reading)
 
         examples = read(data.train, known)
-        merge: Merge = check_merge(opening.merge or "weighted_mean") if before is None else before.merge
+        merge: Merge = (opening.merge or "weighted_mean") if before is None else before.merge
         if data.validation is not None:
             names: Callable[..., tuple[str, ...]] = variant.names
             known = known or tuple({name for each in examples for name in names(each.label)})

@@ -53,7 +53,7 @@ from bothways.tasks.heads.targets import (
     uncalibrated_target,
 )
 from bothways.tasks.outputs import Outputs, logits_of_all
-from bothways.tasks.scores import Scores, TokensRead, check_merge, texts_read
+from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.spec import NamedLabelData, options_of
 from bothways.text.windows import Text
 
@@ -199,7 +199,7 @@ class LabelOutputs(Outputs[Text, Truth, None, Prediction]):
                 values = stored.label_values if options.labels is None else None
                 target = with_stored_thresholds(_with_values(target, values), stored.thresholds)
         target = at_threshold(target, options.threshold)
-        merge = check_merge(options.merge or stored.merge or "weighted_mean")
+        merge = options.merge or stored.merge or "weighted_mean"
         encoder = backend.config
         confidence = open_confidence(stored, backend.files.folder, target.outputs, encoder.layers, encoder.hidden)
         match target:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, get_args
+from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -67,9 +67,7 @@ class LabelFitting(ConfidenceOptions):
 
     def __post_init__(self) -> None:
         ConfidenceOptions.__post_init__(self)
-        NamedLabelData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels, shared=self.shared)
-        if self.class_weights not in (*get_args(ClassWeights), None):
-            raise InvalidInput(f"class_weights must be 'balanced' or None, got {self.class_weights!r}.")
+        check_options(self)
         if self.score is not None and self.target == "multi":
             raise InvalidInput(
                 "score predicts a number, so it cannot be combined with label or the target 'multi': drop one."

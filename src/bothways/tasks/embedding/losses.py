@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bothways.choices import Distance, SimilarityName
 from bothways.devices import on_device
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +283,7 @@ def check_settings(loss: EmbeddingLoss, width: int) -> None:
             _check_positive("scale", scale)
         case Triplet(margin, distance):
             _check_positive("margin", margin)
-            if distance not in get_args(Distance):
-                raise InvalidInput(f"distance must be one of {', '.join(get_args(Distance))}, got {distance!r}.")
+            one_of("distance", distance, get_args(Distance))
     match loss:
         case Matryoshka():
             loss.check(width)

@@ -11,7 +11,7 @@ from bothways.confidence.confidence import TemperatureOptions
 from bothways.data import Row, text_at
 from bothways.data.columns import list_at
 from bothways.errors import InvalidInput, shown
-from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec
+from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec, check_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,7 @@ class ChoiceFitting(TemperatureOptions):
         return ChoiceData(label_is=self.label_is, unlabelled=self.unlabelled, shared=self.shared)
 
     def __post_init__(self) -> None:
-        TemperatureOptions.__post_init__(self)
-        _ = self.reading  # checks them
+        check_options(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,8 +84,7 @@ class AnswerFitting(TemperatureOptions):
     shared: Shared = "keep"
 
     def __post_init__(self) -> None:
-        TemperatureOptions.__post_init__(self)
-        LabelData(unlabelled=self.unlabelled, shared=self.shared)  # checks it
+        check_options(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

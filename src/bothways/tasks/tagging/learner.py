@@ -27,7 +27,6 @@ from bothways.evaluation.intervals import share_error
 from bothways.evaluation.metrics.classification import negative_log_likelihood
 from bothways.evaluation.metrics.tagging import span_counts
 from bothways.evaluation.report import Validation
-from bothways.evaluation.tag_schemes import check_scheme
 from bothways.evaluation.temperature import Temperature, apply_temperature, fit_temperature
 from bothways.tasks.columns import AnyColumns
 from bothways.tasks.heads.diagnostics import LabelIssue, diagnostics_of_words
@@ -79,7 +78,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
         known = () if tags is None else tags.spellings
         if fixed is None:
             examples = tagged_examples(data.train, own, given.unlabelled, reading, known)
-            found = data_scheme(examples, check_scheme(given.scheme) if given.scheme else None)
+            found = data_scheme(examples, given.scheme)
             scheme: Scheme = "BIO" if found == "IOB1" else found
             examples = tagged_in(examples, found, scheme)
         else:

@@ -27,7 +27,7 @@ from bothways.data.labels import PLAIN_READING, LabelReading, names_of
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
 from bothways.evaluation.outcomes import Outcomes
-from bothways.evaluation.tag_schemes import TagSpan, check_scheme, scheme_of_names, tags_of
+from bothways.evaluation.tag_schemes import TagSpan, scheme_of_names, tags_of
 from bothways.inference import Rows, TokenOutputs
 from bothways.tasks.backend import Backend
 from bothways.tasks.columns import AnyColumns
@@ -233,7 +233,7 @@ class TagOutputs(Outputs[Words, TrueTags, Words, Tagging]):
         if len(names) != size or len(set(names)) != size:
             raise InvalidInput(f"the trained head has {size} outputs, so it needs {size} labels, got {names}.")
         stored = StoredTags.of(backend.files.extras if ours else {})
-        scheme = check_scheme(options.scheme) if options.scheme else stored.scheme or scheme_of_names(names)
+        scheme = options.scheme or stored.scheme or scheme_of_names(names)
         reading = stored_label_reading(stored, options.labels, names)
         return cls(TagSet(names, scheme), Confidence(stored_temperature(stored)), reading)
 
@@ -326,9 +326,8 @@ def read_in_scheme(
     known: Collection[str] = (),
 ) -> list[TagExample]:
     """Read tagged words, and convert them to the scheme ``target`` from the given or recognised scheme."""
-    scheme = options.scheme
     examples = tagged_examples(data, columns, options.unlabelled, reading, known)
-    return tagged_in(examples, data_scheme(examples, check_scheme(scheme) if scheme else None, target), target)
+    return tagged_in(examples, data_scheme(examples, options.scheme, target), target)
 
 
 def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from bothways.data import Row
 from bothways.data.columns import given_words
 from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import typed_texts
-from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec, TextInput
+from bothways.tasks.spec import Hub, LabelData, NonBlank, PredictOptions, TaskSpec, TextInput, check_options
 
 if TYPE_CHECKING:
     from bothways.text import Words
@@ -111,6 +111,9 @@ class TagOpening:
     labels: Sequence[LabelValue] | None = None
     scheme: Scheme | None = None
 
+    def __post_init__(self) -> None:
+        check_options(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagFitting(TemperatureOptions):
@@ -132,8 +135,7 @@ class TagFitting(TemperatureOptions):
     shared: Shared = "keep"
 
     def __post_init__(self) -> None:
-        TemperatureOptions.__post_init__(self)
-        TagData(unlabelled=self.unlabelled, normalise_labels=self.normalise_labels, shared=self.shared)  # checks them
+        check_options(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
