@@ -10,7 +10,7 @@ from sarif_schema import violations
 
 import bothways
 from bothways.audit import Evidence, Finding, Severity, scan, scanning
-from bothways.audit.context import NeedUnmet, Undecided
+from bothways.audit.context import Context, NeedUnmet, Undecided
 from bothways.audit.finding import DECISION, Checked
 from bothways.audit.formats import as_sarif, as_text
 from bothways.errors import InvalidInput, UnknownModel
@@ -204,6 +204,26 @@ def test_a_reference_that_is_not_there_is_refused(detectors):
     detectors(Toy())
     with pytest.raises(UnknownModel, match="nowhere"):
         scan(MODEL, reference="/nowhere/model")
+
+
+def test_a_revision_is_a_commit_of_the_model_and_of_no_other(monkeypatch):
+    seen = {}
+
+    def opened(name, *, revision=None, **_):
+        seen[name] = revision
+        raise UnknownModel(name)
+
+    monkeypatch.setattr("bothways.compose.open_trained", opened)
+    monkeypatch.setattr("bothways.tasks.TextClassifier.from_pretrained", opened)
+    monkeypatch.setattr("bothways.tasks.SentenceEmbedder.from_pretrained", opened)
+    context = Context("model", reference_name="reference", open_options={"revision": "a" * 40})
+    for given in ("model", "reference"):
+        with pytest.raises(UnknownModel, match=given):
+            getattr(context, given)
+    rows = [{"text": f"w{at}", "label": str(at % 2)} for at in range(100)]
+    with pytest.raises(UnknownModel, match="embedder"):
+        bothways.audit.audit_data(rows, None, embedder="embedder", open_options={"revision": "a" * 40})
+    assert seen == {"model": "a" * 40, "reference": None, "embedder": None}
 
 
 def test_labels_that_the_model_does_not_know_are_noted():

@@ -38,6 +38,13 @@ def test_the_output_says_its_format(unsafe, tmp_path):
     assert json.loads((tmp_path / "a.sarif").read_text())["runs"][0]["results"]
 
 
+def test_a_quiet_audit_only_writes_its_report(tmp_path):
+    words = ("audit", MODEL, "--detectors", "ModelProvenanceChecker", "--report", tmp_path / "a.json", "--overwrite")
+    assert "verdict: pass" in call(*words).err
+    quiet = call(*words, "--quiet")
+    assert (quiet.out, quiet.err) == ("", "")
+
+
 def test_a_page_needs_a_file():
     fails(2, "--report", "audit", MODEL, *FILES, "--format", "html")
 
@@ -53,6 +60,13 @@ def test_what_cannot_run_is_no_success():
     assert outcome.code == 3
     assert "ERROR" in outcome.out
     assert call("audit", MODEL, "--detectors", "ModelProvenanceCheker", "--quiet").code == 2
+
+
+def test_errors_of_reading_name_the_option_of_this_command(tmp_path):
+    (tmp_path / "rows").write_text('{"text": "w5"}\n')
+    for words in (("audit", MODEL, "--data"), ("audit-data",)):
+        fails(1, "give the format (--data-format)", *words, tmp_path / "rows")
+    fails(1, "give the format (--format)", "evaluate", MODEL, "--data", tmp_path / "rows")
 
 
 def test_the_help_names_every_detector():

@@ -97,6 +97,9 @@ def test_a_ranking_has_every_system_and_writes_rows_to_label(judged, tmp_path):
 def test_a_judge_is_compared_with_labels(judged):
     found = ok("judge", "evaluate", judged / "judge", "--data", judged / "gold.jsonl", "--json")
     assert {"accuracy", "auroc", "ece", "disagreements"} <= found.json().keys()
+    words = ("judge", "evaluate", judged / "judge", "--data", judged / "gold.jsonl")
+    assert "look at" in ok(*words).err
+    assert ok(*words, "--quiet").err == ""
     as_pairs = call("evaluate", judged / "judge", "--data", judged / "gold.jsonl", "--json")
     assert as_pairs.json()["accuracy"] == found.json()["accuracy"]
 

@@ -78,6 +78,13 @@ def test_every_command_that_is_told_a_format_is_told_an_encoding():
     assert formats == {words for words, names in options.items() if "--encoding" in names}
 
 
+def test_every_command_can_be_quiet():
+    called = {words: app.assemble_argument_collection() for words, app in ALL.items() if app.default_command}
+    assert len(called) > 35
+    for words, options in called.items():
+        assert [each.name for each in options if "--quiet" in each.names] == ["--quiet"], words
+
+
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_the_first_line_of_help_says_in_few_words_what_a_command_does(words):
     first = ALL[words].help.split("\n\n")[0].split()

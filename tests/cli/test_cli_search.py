@@ -304,6 +304,8 @@ def test_modes_are_compared_on_the_same_queries(built_once, judged):
     assert "hybrid - lexical" in outcome.out.splitlines()[0]
     left_out = "queries left out, since no document is judged relevant: 1 of 3"
     assert outcome.err == f"relevant documents that are not in the index: 1\n{left_out}\n"
+    quiet = call("search", "evaluate", built_once, *judged, *words, "--quiet")
+    assert (quiet.out, quiet.err) == (outcome.out, "")
 
 
 def test_reranking_is_compared_with_the_mode_that_it_reranks(built_once, judged, judge):

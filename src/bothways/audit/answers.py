@@ -130,7 +130,7 @@ def reference_masked_lm(context: Context) -> FillMask | None:
     """Return the reference as a masked language model, if it has such a head."""
     if context.reference_name is None or "masked_lm" not in context.base_encoder.family.heads:
         return None
-    model = FillMask.from_pretrained(context.reference_name, **context.open_options)
+    model = FillMask.from_pretrained(context.reference_name, **context.other_options)
     return model if model.has_head else None
 
 

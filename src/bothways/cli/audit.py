@@ -18,8 +18,7 @@ from bothways.choices import AuditFormat, Format, SeverityName, Unlabelled
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, counted, note, on_terminal, print_rows
-from bothways.data import Row, output_format, read_rows, write_rows
-from bothways.errors import InvalidInput
+from bothways.data import Row, output_format, write_rows
 from bothways.storage import new_file
 
 _EXAMPLE = """\
@@ -114,14 +113,7 @@ class AuditInputs:
 
     def rows(self, path: str, format_: Format | None = None) -> list[Row]:
         """Return the rows of a file."""
-        return _rows(path, format_, self.encoding)
-
-
-def _rows(path: str, format_: Format | None, encoding: str | None) -> list[Row]:
-    try:
-        return list(read_rows(path, format=format_, encoding=encoding))
-    except InvalidInput as error:  # in audits, --format is the report's
-        raise InvalidInput(str(error).replace("--format ", "--data-format ")) from error
+        return list(inputs.file_rows(path, opt.FileOptions(format_, self.encoding)))
 
 
 NOTHING_ELSE = AuditInputs()
@@ -139,7 +131,6 @@ def audit(
     fail_on: SeverityName = "high",
     time_limit: opt.PositiveFloat = 600.0,
     seed: opt.WholeNumber = 0,
-    quiet: opt.Quiet = False,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> int:
     """Audit a model: files, backdoors, behaviour, confidence and leaks.
@@ -170,7 +161,6 @@ def audit(
         unlabelled=given.unlabelled,
         settings=given.settings(),
         open_options=opening.in_full.arguments(),
-        show_progress=False if quiet else None,
     )
     typed: dict[str, object] = {**asdict(given), "detectors": names and ",".join(names)}
     typed["unlabelled"] = None if given.unlabelled == "error" else given.unlabelled
@@ -237,7 +227,6 @@ def audit_data(
     data_format: opt.FileFormat = None,
     encoding: opt.Encoding = None,
     json: opt.Flag = False,
-    quiet: opt.Quiet = False,
     opened: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Find poisoned rows of a training set.
@@ -257,14 +246,13 @@ def audit_data(
     output_format(output)
     inputs.check_output(output, overwrite, data)
     result = auditing.audit_data(
-        _rows(data, data_format, encoding),
+        list(inputs.file_rows(data, opt.FileOptions(data_format, encoding))),
         model,
         embedder=embedder,
         text=text or None,
         label=label,
         unlabelled=unlabelled,
         open_options={**opened.arguments()},
-        show_progress=False if quiet else None,
     )
     if on_terminal(output, json=json):
         print_rows(result.rows[:_MOST_ROWS])

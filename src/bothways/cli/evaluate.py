@@ -99,7 +99,6 @@ def evaluate(
     resamples: opt.Resamples = 1000,
     seed: opt.BootstrapSeed = 0,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     task: str | None = None,
     relevant: str | None = None,
     points: PointOptions = NO_POINTS,
@@ -128,9 +127,9 @@ def evaluate(
     if report is not None:
         pages.require_extra("the page of an evaluation")
         inputs.check_output(report, overwrite, option="--report")
-    show, given = False if quiet else None, opt.given_of(own)
+    given = opt.given_of(own)
     saved = _with_labels(model, opt.given_of(opened), given.get("labels"), opening)
-    common = {"seed": seed, "show_progress": show, **given}
+    common = {"seed": seed, **given}
     if task == RANKING:
         with opt.as_usage_error(*saved):
             saved |= inputs.open_options(reading, opening)
@@ -147,7 +146,7 @@ def evaluate(
             tasks.check_class(trained, points.at_label)
     others = None if out_of_domain is None else _other_rows(trained, out_of_domain, file)
     rows = trained.score(inputs.labelled_source(data, file), baseline=baseline, **common)
-    _evaluate(trained, rows, others, points, resamples, seed, show, (Path(model).name, report), json=json)
+    _evaluate(trained, rows, others, points, resamples, seed, (Path(model).name, report), json=json)
 
 
 def _with_labels(model: str, saved: dict[str, Any], labels: object, opening: opt.ModelOptions) -> dict[str, Any]:
@@ -175,7 +174,6 @@ def _evaluate(
     points: PointOptions,
     resamples: int,
     seed: int,
-    show: bool | None,
     page: tuple[str, Path | None],
     *,
     json: bool,
@@ -189,7 +187,7 @@ def _evaluate(
         result = replace(result, operating_points=found)
     detection = None
     if others is not None:
-        detection = tasks.out_of_domain(model, rows, others, resamples=resamples, seed=seed, show_progress=show)
+        detection = tasks.out_of_domain(model, rows, others, resamples=resamples, seed=seed)
     # Print the results first: they are not lost if the page cannot be written.
     _print_result(result, detection, json=json)
     name, file = page
@@ -319,7 +317,6 @@ def compare(
     resamples: opt.Resamples = 1000,
     seed: opt.WholeNumber = 0,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     own: object = None,
     columns: object = None,
     opened: object = None,
@@ -347,8 +344,7 @@ def compare(
     one, other = (inputs.with_columns(each, opt.given_of(columns)) for each in both)
     opt.check_known(one.spec, "data_options", given)
     rows = list(inputs.file_rows(data, file))
-    show = False if quiet else None
-    report = tasks.compare(one, other, rows, resamples=resamples, seed=seed, show_progress=show, **given)
+    report = tasks.compare(one, other, rows, resamples=resamples, seed=seed, **given)
     if json:
         print_json({"first": first, "second": second, **report.to_dict()})
     else:

@@ -88,7 +88,6 @@ def explain(
     steps: opt.PositiveInt = 32,
     task: str | None = None,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
@@ -108,12 +107,11 @@ def explain(
     _check(texts, report, target)
     inputs.check_output(report, overwrite, option="--report")
     explanation, prediction = _explained(model, texts, target, method, steps, task, reading, opening)
-    for each in () if quiet else explanation.notes:
+    for each in explanation.notes:
         note(f"not shown: {each}")
     if report is not None:
         _write(explanation, report)
-        if not quiet:
-            note(f"wrote {report}")
+        note(f"wrote {report}")
     if json:
         print_json(rounded({**explanation.to_dict(), **({"prediction": prediction} if prediction else {})}))
     elif report is None:
@@ -260,7 +258,6 @@ def heads(
     random: Annotated[bool, Parameter(negative="--no-random")] = True,
     seed: opt.WholeNumber = 0,
     json: opt.Flag = False,
-    quiet: opt.Quiet = False,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Score attention heads by role, such as previous token.
@@ -275,14 +272,14 @@ def heads(
         seed: Seed of the random weights.
         json: Print one JSON object with the scores of all heads. Without it, only the best head of each role is shown.
     """
-    columns, show = inputs.trained_columns(model, opening), False if quiet else None
+    columns = inputs.trained_columns(model, opening)
     tokens, text = (
         tokens or (columns.tokens if isinstance(columns, TagColumns) else "tokens"),
         inputs.text_columns(text, columns),
     )
     sentences = [] if data is None else explaining.read_sentences(data, limit=most, tokens=tokens, text=text)
-    roles = explaining.head_roles(_encoder(model, opening), sentences, random=random, seed=seed, show_progress=show)
-    if sentences and not quiet and not any(each.heads for each in sentences):
+    roles = explaining.head_roles(_encoder(model, opening), sentences, random=random, seed=seed)
+    if sentences and not any(each.heads for each in sentences):
         note("these sentences have no dependency trees, so relations are not scored: give a .conllu file with trees.")
     if json:
         print_json({"model": model, "sentences": len(sentences), "roles": [rounded(each.to_dict()) for each in roles]})

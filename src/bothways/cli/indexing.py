@@ -2,9 +2,8 @@
 
 import itertools
 import shlex
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +15,7 @@ from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, printable
 from bothways.cli.search import PROMPT, PROMPT_TITLE, IndexModel, note_left_out, open_search
-from bothways.errors import InvalidInput, PromptsDiffer
-from bothways.progress import reporting
+from bothways.errors import InvalidInput
 from bothways.tasks.embedding.spec import PromptOptions, QueryPromptOptions
 
 if TYPE_CHECKING:
@@ -57,7 +55,6 @@ def build(
     file: opt.FileOptions = opt.ANY_FILE,
     overwrite: opt.Flag = False,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     vectors: object = None,
     prompting: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
@@ -82,20 +79,19 @@ def build(
         retrieval.check_available(stemmer)
     retrieval.check_index_free(output, overwrite=overwrite)
     # Lock an index that is being replaced: a simultaneous update would undo the new index, or be lost.
-    with retrieval.locked(output) if output.is_dir() else nullcontext(), reporting(False if quiet else None):
+    with retrieval.locked(output) if output.is_dir() else nullcontext():
         embedder = inputs.open_embedder(model, opt.given_of(vectors), reading, opening)
         prompt, asking = _build_prompts(embedder, opt.given_of(prompting))
         source = retrieval.SourceColumns(inputs.text_columns(text, inputs.trained_columns(model, opening)), id)
         source, texts, ids, fields = _columns(inputs.given_rows((), data, source.text, file), source, field)
-        with _fewer_warnings(quiet=quiet):
-            search = retrieval.SemanticSearch.build(
-                embedder, texts, ids=ids, fields=fields, language=stemmer, prompt=prompt, query_prompt=asking
-            )
+        search = retrieval.SemanticSearch.build(
+            embedder, texts, ids=ids, fields=fields, language=stemmer, prompt=prompt, query_prompt=asking
+        )
         search.index.source = source
         search.save(output, overwrite=overwrite)
     if json:
         print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
-    elif not quiet:
+    else:
         next_step = f"bothways search query {shlex.quote(str(output))} 'some words'"
         note(f"{counted(len(search.index), 'text')} in {output}\nnext: {next_step}")
 
@@ -112,7 +108,6 @@ def add(
     max_length: opt.PositiveInt | None = None,
     on_overflow: Overflow | None = None,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     model: IndexModel = None,
     prompting: object = None,
     opening: opt.ModelOptions = opt.ANY_MODEL,
@@ -128,7 +123,7 @@ def add(
         max_length: Maximum tokens per window. Default: as when the index was built.
         on_overflow: Split longer texts into windows, fail, or truncate them. Default: as when the index was built.
     """
-    with retrieval.updating(index), reporting(False if quiet else None):
+    with retrieval.updating(index):
         search = open_search(
             *(index, model, opening, prompting), role="document", max_length=max_length, on_overflow=on_overflow
         )
@@ -139,7 +134,7 @@ def add(
         _, texts, ids, fields = _columns(rows, source, search.index.field_names)
         search.add(texts, ids=ids, fields=fields)
         search.save(index, overwrite=True)
-    _report_change("added", len(search.index) - before, search.index, json=json, quiet=quiet)
+    _report_change("added", len(search.index) - before, search.index, json=json)
 
 
 @opt.command(_DELETE_EXAMPLE)
@@ -151,7 +146,6 @@ def delete(
     id: str | None = None,  # noqa: A002 (the option's name)
     file: opt.FileOptions = opt.ANY_FILE,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
 ) -> None:
     """Delete texts from a search index by their ids.
 
@@ -164,14 +158,14 @@ def delete(
         id: Column of the ids in the data. Default: as for search build, else 'id'.
     """
     inputs.check_given(ids, data)
-    with retrieval.updating(index), reporting(False if quiet else None):
+    with retrieval.updating(index):
         opened = retrieval.SearchIndex.open(index)
         before = len(opened)
         column = id or (opened.source and opened.source.id) or _ID
         rows = inputs.given_rows(ids, data, (column,), file)
         opened.delete(bothways.data.class_label(bothways.data.value_at(row, column, "id")) for row in rows)
         opened.save(index, overwrite=True)
-    _report_change("deleted", before - len(opened), opened, json=json, quiet=quiet)
+    _report_change("deleted", before - len(opened), opened, json=json)
 
 
 @opt.command(_INFO_EXAMPLE)
@@ -218,15 +212,6 @@ def _build_prompts(embedder: "SentenceEmbedder", given: dict[str, str]) -> tuple
         )
 
 
-@contextmanager
-def _fewer_warnings(*, quiet: bool) -> Iterator[None]:
-    """Leave out warnings about prompts if ``quiet``."""
-    with warnings.catch_warnings():
-        if quiet:
-            warnings.simplefilter("ignore", PromptsDiffer)
-        yield
-
-
 def _columns(
     rows: "Iterable[Row]", source: "retrieval.SourceColumns", fields: Sequence[str]
 ) -> "tuple[retrieval.SourceColumns, Iterator[str], Iterator[str] | None, Iterator[Fields] | None]":
@@ -260,8 +245,8 @@ def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:
         yield name
 
 
-def _report_change(verb: str, count: int, index: "SearchIndex", *, json: bool, quiet: bool) -> None:
+def _report_change(verb: str, count: int, index: "SearchIndex", *, json: bool) -> None:
     if json:
         print_json({verb: count, "texts": len(index)})
-    elif not quiet:
+    else:
         note(f"{counted(count, 'text')} {verb}, {len(index):,} in the index")

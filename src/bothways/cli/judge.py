@@ -63,7 +63,6 @@ class EstimateOptions:
     """Also write an HTML page to this file."""
     overwrite: opt.Overwrite = False
     json: opt.Json = False
-    quiet: opt.Quiet = False
 
     def settings(self, columns: TripleColumns) -> dict[str, Any]:
         """Return the options as keyword arguments for the library's functions."""
@@ -72,7 +71,6 @@ class EstimateOptions:
             "method": self.method,
             "level": self.level,
             "seed": self.seed,
-            "show_progress": False if self.quiet else None,
         }
 
 
@@ -272,11 +270,10 @@ def rank(
     )
     if next is not None:
         count = write_rows(str(next), (each.to_dict(names) for each in result.next_rows))
-        if not estimate.quiet:
-            note(
-                f"{counted(count, 'row')} to label next in {next}. They are not a random sample: use them to train the "
-                "judge, not with --labels to estimate success rates."
-            )
+        note(
+            f"{counted(count, 'row')} to label next in {next}. They are not a random sample: use them to train the "
+            "judge, not with --labels to estimate success rates."
+        )
     _show(result, opened, str(judge), estimate)
 
 
@@ -290,7 +287,6 @@ def evaluate(
     resamples: opt.Resamples = 1000,
     seed: opt.BootstrapSeed = 0,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     columns: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     model: opt.ModelOptions = opt.ANY_MODEL,
@@ -309,7 +305,6 @@ def evaluate(
         columns=TripleColumns.named(opt.given_of(columns), opened.columns),
         resamples=resamples,
         seed=seed,
-        show_progress=False if quiet else None,
     )
     if json:
         print_json({"judge": str(judge), "dimension": opened.dimension.name, **report.to_dict()})

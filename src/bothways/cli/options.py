@@ -4,13 +4,14 @@ The options of a task are made from the dataclasses that the task declares. The 
 the docstring of the dataclass, which the reference pages show too.
 """
 
+import inspect
 import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin
 
@@ -18,6 +19,7 @@ from cyclopts import App, CycloptsError, Group, Parameter, Token
 from cyclopts.validators import Number
 
 from bothways.choices import Dtype, Format, GoldenSource, Overflow
+from bothways.cli.printing import quietly
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.registry import SPECS, models, models_with
@@ -71,7 +73,7 @@ Golden = Annotated[
         "rows saved, by which evaluate finds these rows in other data."
     ),
 ]
-Quiet = Annotated[bool, Parameter(show_default=False, help="Show no progress and fewer notes.")]
+Quiet = Annotated[bool, Parameter(show_default=False, help="Show no progress and no notes, only warnings and errors.")]
 Overwrite = Annotated[bool, Parameter(show_default=False, help="Replace existing output files.")]
 # The second name is that of earlier versions, which the help leaves out.
 Report = Annotated[Path | None, Parameter(name=("--report", "--output"), allow_leading_hyphen=True)]
@@ -82,7 +84,10 @@ Threads = Annotated[
 ]
 Revision = Annotated[
     str | None,
-    Parameter(help="Commit of the model on the hub (40 hexadecimal digits). Default: the commit that was downloaded."),
+    Parameter(
+        help="Commit of the model on the hub (40 hexadecimal digits). Default: the commit that was downloaded, as for "
+        "other models of the command, such as a teacher."
+    ),
 ]
 TextColumns = Annotated[Columns, Parameter(help="Column of the texts; repeat the option to join several columns.")]
 TrainedTextColumns = Annotated[
@@ -198,17 +203,36 @@ def spelled(name: str) -> str:
 
 
 def command(example: str = "", *, name: str | None = None, **groups: type) -> Callable[[Callable[..., object]], App]:
-    """Turn a function into a command whose help ends with an example; ``groups`` maps parameters to option groups."""
+    """Turn a function into a command with ``--quiet``, whose help ends with an example.
+
+    ``groups`` maps parameters to option groups.
+    """
 
     def decorated(function: Callable[..., object]) -> App:
         for parameter, group in groups.items():
             annotation = group | None if fields(group) else Annotated[object, Parameter(parse=False)]
             function.__annotations__[parameter] = annotation
         app = App(name=name or function.__name__.replace("_", "-"), help_epilogue=example)
-        app.default(function)
+        app.default(_with_quiet(function))
         return app
 
     return decorated
+
+
+def _with_quiet(function: Callable[..., object]) -> Callable[..., object]:
+    """Add ``--quiet`` to the options of a command, unless it has its own."""
+    signature = inspect.signature(function)
+    if "quiet" in signature.parameters:
+        return function
+
+    @wraps(function)
+    def command(*arguments: object, quiet: bool = False, **options: object) -> object:
+        with quietly(quiet):
+            return function(*arguments, **options)
+
+    own = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
+    command.__signature__ = signature.replace(parameters=[*signature.parameters.values(), own])  # type: ignore[attr-defined]
+    return command
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,6 @@ def predict(
     on_empty: OnEmpty = "error",
     file: opt.FileOptions = opt.ANY_FILE,
     json: opt.Flag = False,
-    quiet: opt.Flag = False,
     task: str | None = None,
     options: object = None,
     columns: object = None,
@@ -93,7 +92,6 @@ def predict(
         keep: Copy all input columns to the output; those with the name of a result get the prefix 'input_'.
         on_empty: What to do with a row without a text: fail (error), leave it out (skip), or predict null.
         json: Print JSON Lines on a terminal too.
-        quiet: Show no progress, and no note on uncalibrated probabilities.
         task: Name of one task of a multi-task model. Default: all.
     """
     inputs.check_given(texts, data)
@@ -109,16 +107,16 @@ def predict(
         rows, again = itertools.tee(source)
         # Rows without a text are dropped while writing, since inputs and predictions must stay aligned.
         answer = trained.predict_stream if on_empty == "error" else partial(tasks.predict_or_none, trained)
-        predictions = answer(again, show_progress=progress_beside(output, quiet=quiet), **given)
+        predictions = answer(again, show_progress=progress_beside(output), **given)
     tally: Counter[str] = Counter()
     with _advising_on_empty():
         written = table.rows(rows, _tallied(predictions, tally))
         count = print_rows(written) if shown else write_rows(output, written, format=table.format)
-    if output != "-" and not quiet:
+    if output != "-":
         items = f"{counted(count, (table.listed or '')[:-1])} of " if table.listed else ""
         note(f"{items}{counted(tally['predicted'], 'prediction')} in {output}")
     _note_empty(tally, "predictions", on_empty)
-    if not quiet and (bare := _uncalibrated(trained)):
+    if bare := _uncalibrated(trained):
         note(f"the probabilities of {', '.join(bare)} are not calibrated on held-out rows.")
 
 
@@ -175,7 +173,6 @@ def embed(
     on_empty: OnEmpty = "error",
     file: opt.FileOptions = opt.ANY_FILE,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     vectors: object = None,
     prompting: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
@@ -199,23 +196,21 @@ def embed(
         prompt = embedder.fitted.settings.prompt_of(**opt.given_of(prompting))
     text = inputs.text_columns(text, inputs.trained_columns(model, opening))
     rows, tally = inputs.given_rows((), data, text, file, columns=text), Counter[str]()
-    show = False if quiet else None
     if on_empty == "error":
-        encoded = embedder.encode_stream(inputs.texts_of(rows, text), prompt=prompt, show_progress=show)
+        encoded = embedder.encode_stream(inputs.texts_of(rows, text), prompt=prompt)
     else:
         waiting: deque[bool] = deque()
         texts = with_text(lambda row: text_at(row, text), rows, waiting)
-        gapped = with_gaps(embedder.encode_stream(texts, prompt=prompt, show_progress=show), waiting)
+        gapped = with_gaps(embedder.encode_stream(texts, prompt=prompt), waiting)
         encoded = _filled(gapped, embedder.dimensions, on_empty, tally)
     with _advising_on_empty():
         count = write(output, encoded, embedder.dimensions)
     _note_empty(tally, "vectors", on_empty)
     if json:
         print_json({"vectors": count, "dimensions": embedder.dimensions, "prompt": prompt, "output": output})
-    elif not quiet:
+    else:
         note(f"{counted(count, 'vector')} of {embedder.dimensions} dimensions in {output}")
-    if not quiet:
-        _note_prompt(embedder, prompt)
+    _note_prompt(embedder, prompt)
 
 
 def _note_prompt(embedder: "tasks.SentenceEmbedder", prompt: str) -> None:
@@ -270,7 +265,6 @@ def fill_mask(
     pseudo_likelihood: opt.Flag = False,
     whole_words: opt.Flag = False,
     json: opt.Flag = False,
-    quiet: opt.Quiet = False,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
@@ -298,7 +292,7 @@ def fill_mask(
         raise opt.usage_error("--output needs --data.")
     inputs.check_output(output, overwrite, data)
     inputs.check_given(texts, data)
-    show = progress_beside(output, quiet=quiet)
+    show = progress_beside(output)
     with opt.as_usage_error():
         filler = tasks.FillMask.from_pretrained(model, **inputs.open_options(reading, opening))
         text = inputs.text_columns(text, filler.columns)

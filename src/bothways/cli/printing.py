@@ -4,10 +4,14 @@ import itertools
 import json
 import signal
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from bothways.progress import figure
+from bothways.errors import PromptsDiffer
+from bothways.progress import figure, reporting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 FAILED, BAD_USAGE, BROKEN_PIPE = 1, 2, 141
 """Exit codes of the program, besides those of `interrupted_code`."""
 
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 _WIDE = 10_000  # characters per line if the output is not a terminal
 
 # Tables of predictions for people.
@@ -54,9 +59,23 @@ def rounded(values: Mapping[str, object]) -> dict[str, object]:
     return {name: six_digits(each) for name, each in values.items()}
 
 
-def note(message: str) -> None:
-    """Print a remark on standard error."""
-    _print(printable(message))
+def note(message: str, *, always: bool = False) -> None:
+    """Print a remark on standard error; with ``--quiet`` only if it is to be printed ``always``."""
+    if always or not _QUIET.get():
+        _print(printable(message))
+
+
+@contextmanager
+def quietly(quiet: bool) -> Iterator[None]:
+    """Show no progress and no notes within the block if ``quiet``."""
+    before = _QUIET.set(quiet)
+    try:
+        with reporting(False if quiet else None), warnings.catch_warnings():
+            if quiet:
+                warnings.simplefilter("ignore", PromptsDiffer)
+            yield
+    finally:
+        _QUIET.reset(before)
 
 
 def complain(message: str) -> None:
@@ -66,9 +85,9 @@ def complain(message: str) -> None:
     _print(Text.assemble(("error: ", "bold red"), printable(message)))
 
 
-def progress_beside(output: str, *, quiet: bool) -> bool | None:
-    """Return the library's ``show_progress``: False if quiet or if results go to the terminal, else None (default)."""
-    return False if quiet or (output == "-" and sys.stderr is not None and sys.stderr.isatty()) else None
+def progress_beside(output: str) -> bool | None:
+    """Return the library's ``show_progress``: False if results go to the terminal, else None (default)."""
+    return False if output == "-" and sys.stderr is not None and sys.stderr.isatty() else None
 
 
 def interrupted_code(number: int | None) -> int:

@@ -288,7 +288,7 @@ def _drop_output() -> None:
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Print a warning on one line, without file and line number."""
-    note(f"warning: {message}")
+    note(f"warning: {message}", always=True)
 
 
 def _run(arguments: list[str]) -> int:
@@ -316,7 +316,7 @@ def _run(arguments: list[str]) -> int:
         complain(str(dependency))
         return FAILED
     except BothwaysError as error:
-        message = _ARGUMENT.sub(r"\1", str(error))
+        message = _with_options(str(error), app.parse_commands(arguments)[1][-1])
         hints = [
             text for kind, words, text in _HINTS if isinstance(error, kind) and words in message and "--" not in message
         ]
@@ -332,6 +332,20 @@ def _run(arguments: list[str]) -> int:
         complain(f"cannot write to {_shown_path(error.filename)!r}: {problem}. Choose another path.")
         return FAILED
     return result if isinstance(result, int) else 0
+
+
+def _with_options(message: str, app: App) -> str:
+    """Name options instead of arguments of Python in a message, each as this command spells it."""
+    message = _ARGUMENT.sub(r"\1", message)
+    # The option for the format of data has this name where --format is another, such as that of a report.
+    other = "--data-format"
+    return message.replace("--format", other) if other in _options_of(app) else message
+
+
+def _options_of(app: App) -> list[str]:
+    """Return the names of a command's options; a group of commands has none of its own."""
+    arguments = () if app.default_command is None else app.assemble_argument_collection()
+    return [name for argument in arguments for name in argument.names]
 
 
 def _shown_path(path: object) -> str:
@@ -363,11 +377,9 @@ def _unknown_option(error: CycloptsError, app: App) -> str:
     if unknown is None or not unknown.startswith("--"):
         return ""
     name = unknown.partition("=")[0]
-    # A group of commands has no options of its own.
-    arguments = () if app.default_command is None else app.assemble_argument_collection()
-    known = [each for argument in arguments for each in argument.names]
+    known = ("--help", "--version", *_options_of(app))
     # Compare without the hyphens, which would make short names look alike.
-    near = nearest(name[2:], [each[2:] for each in ("--help", "--version", *known) if each.startswith("--")])
+    near = nearest(name[2:], [each[2:] for each in known if each.startswith("--")])
     return f"Unknown option: {name}.{'' if near is None else f' Did you mean --{near}?'}"
 
 

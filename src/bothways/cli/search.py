@@ -174,9 +174,9 @@ def open_search(
     return search
 
 
-def note_left_out(encoder: "EncoderIdentity", *, quiet: bool = False) -> None:
+def note_left_out(encoder: "EncoderIdentity") -> None:
     """Note prompts that the model's card asks for and the index does not have."""
-    for remark in () if quiet else encoder.notes():
+    for remark in encoder.notes():
         note(remark)
 
 

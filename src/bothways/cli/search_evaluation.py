@@ -59,7 +59,6 @@ def evaluate(
     resamples: opt.Resamples = 1000,
     seed: opt.BootstrapSeed = 0,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     model: searching.IndexModel = None,
     hybrid: searching.HybridOptions = searching.WEIGHTED,
     reranking: searching.RerankOptions = searching.NO_RERANKER,
@@ -81,9 +80,9 @@ def evaluate(
     """
     _check_against(mode, against, reranking)
     judgments, texts = bothways.data.read_judgments(qrels, encoding=file.encoding), _queries(queries, text, id, file)
-    rerank, show = searching.rerank_of(reranking, opening), False if quiet else None
+    rerank = searching.rerank_of(reranking, opening)
     searcher = searching.open_search(index, model, opening, prompting, modes=[mode, *against])
-    searching.note_left_out(searcher.index.encoder, quiet=quiet)
+    searching.note_left_out(searcher.index.encoder)
     with _naming(index, qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
     modes = {each: searching.mode_of(each, hybrid) for each in (mode, *against)}
@@ -91,7 +90,7 @@ def evaluate(
 
     def measured(name: searching.ModeName, reranker: "Rerank | None") -> "Outcomes":
         def search(batch: Sequence[str]) -> "list[list[Hit]]":
-            return searcher.search(batch, hits, mode=modes[name], rerank=reranker, show_progress=show)
+            return searcher.search(batch, hits, mode=modes[name], rerank=reranker)
 
         with _naming(queries, qrels):
             return retrieval.search_outcomes(search, texts, judgments)
@@ -139,7 +138,6 @@ def mine(
     file: opt.FileOptions = opt.ANY_FILE,
     model: searching.IndexModel = None,
     json: opt.Flag = False,
-    quiet: opt.Quiet = False,
     prompting: object = None,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
@@ -166,7 +164,7 @@ def mine(
     inputs.check_output(output, overwrite, data)
     with opt.as_usage_error():
         mining = retrieval.Mining(per_query, depth, share)
-    show = progress_beside(output, quiet=quiet)
+    show = progress_beside(output)
     search = searching.open_search(index, model, opening, prompting)
     trained = search.embedder.columns
     usual = trained if isinstance(trained, Pairs | Triplets) else Pairs()
@@ -177,7 +175,7 @@ def mine(
     ]
     mined = retrieval.mine_negatives(search, pairs, mining, show_progress=show)
     count = bothways.data.write_rows(output, _triplets(mined, per_query) if rows == "triplets" else _labelled(mined))
-    if output != "-" and not quiet:
+    if output != "-":
         note(f"{counted(count, 'row')} from {len(pairs):,} in {output}")
         if count:
             task, run = ("embedding", "runs/embedder") if rows == "triplets" else ("pairs", "runs/reranker")

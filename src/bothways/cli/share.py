@@ -40,7 +40,6 @@ def export(
     overwrite: opt.Flag = False,
     golden: opt.Golden = "validation",
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
     """Export a model to ONNX or a transformers checkpoint.
@@ -75,7 +74,7 @@ def export(
     if json:
         values = {"format": written.format, "heads": written.heads, "largest_difference": difference}
         print_json({"output": output, **values})
-    elif not quiet:
+    else:
         checked = "" if difference is None else f"; outputs differ from the model's by at most {difference:.1e}"
         note(f"{' and '.join(('the encoder', *written.heads))} in {output}{checked}")
         _note_quotes(Path(output), "--golden neutral")
@@ -104,7 +103,6 @@ def quantize(
     overwrite: opt.Flag = False,
     golden: opt.Golden = "validation",
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
@@ -142,12 +140,11 @@ def quantize(
         portable=portable,
         overwrite=overwrite,
         golden=opt.golden_source(golden),
-        show_progress=False if quiet else None,
         **inputs.open_options(reading, opening),
     )
     if json:
         print_json({"output": output, **result.to_dict()})
-    elif not quiet:
+    else:
         _describe(result, output)
 
 

@@ -18,7 +18,7 @@ from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, printable
 from bothways.data import Row, corpus_files, read_documents
-from bothways.progress import progress, reporting
+from bothways.progress import progress
 from bothways.storage import check_folder_free, new_folder
 from bothways.threads import choose_threads
 
@@ -255,7 +255,6 @@ def train(
     file: opt.FileOptions = opt.ANY_FILE,
     overwrite: opt.Flag = False,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     threads: opt.Threads = None,
 ) -> None:
     """Train a tokenizer on raw texts.
@@ -280,14 +279,13 @@ def train(
         check_vocabulary(kind, vocabulary)
     check_folder_free(output, overwrite=overwrite)
     texts = _Texts(list(corpus_files(data)), text, file)
-    with reporting(False if quiet else None):
-        trained = train_tokenizer(texts, kind, vocabulary, lowercase=lowercase)
-        with new_folder(output, overwrite=overwrite) as folder:
-            write_trained_tokenizer(trained, folder)
+    trained = train_tokenizer(texts, kind, vocabulary, lowercase=lowercase)
+    with new_folder(output, overwrite=overwrite) as folder:
+        write_trained_tokenizer(trained, folder)
     tokens = trained.get_vocab_size()
     if json:
         print_json({"kind": kind, "vocabulary": tokens, "documents": texts.documents, "output": str(output)})
-    elif not quiet:
+    else:
         fewer = f", fewer than {vocabulary:,} as the texts have no more" if tokens < vocabulary else ""
         note(f"{tokens:,} tokens{fewer}, from {counted(texts.documents, 'document')}, in {output}")
         note(f"next: bothways tokenize {shlex.quote(str(output))} 'some words'")

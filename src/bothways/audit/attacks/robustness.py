@@ -119,7 +119,7 @@ def _substitutions(context: Context) -> Edits:
     """Return substitutions by a masked language model if there is one, else by nearness in the embedding table."""
     name = context.settings.get("masked_lm")
     if name is not None:
-        return MaskedWords(FillMask.from_pretrained(name, **context.open_options))
+        return MaskedWords(FillMask.from_pretrained(name, **context.other_options))
     reference = reference_masked_lm(context)
     return NearestWords.of(context.encoder) if reference is None else MaskedWords(reference)
 

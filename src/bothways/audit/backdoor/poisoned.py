@@ -130,7 +130,8 @@ def audit_data(
     )
     examples = _labelled(read_rows(data, format=data_format, encoding=encoding), columns, unlabelled)
     texts, labels = [str(each.text) for each in examples], [each.label for each in examples]
-    encoder = SentenceEmbedder.from_pretrained(embedder, unit_length=True, **opening)
+    # The revision is a commit of the model.
+    encoder = SentenceEmbedder.from_pretrained(embedder, unit_length=True, **{**opening, "revision": None})
 
     def embed(texts: Sequence[str]) -> NDArray[np.floating]:
         phase("embedding the rows")

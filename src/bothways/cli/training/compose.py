@@ -37,7 +37,6 @@ def ensemble(
     overwrite: opt.Flag = False,
     golden: opt.Golden = "validation",
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
     own: object = None,
     columns: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
@@ -73,7 +72,6 @@ def ensemble(
             method=method,
             calibrate=inputs.optional_source(calibrate, file),
             columns=opt.given_of(columns),
-            show_progress=False if quiet else None,
             **opt.given_of(own),
             **inputs.open_options(reading, opening),
         )

@@ -168,7 +168,7 @@ def distill(
         distiller = pretraining.Distiller.from_pretrained(teacher, layers=layers, length=length, **source)
         tokenizer = distiller.student.model.tokenizer
         text = inputs.text_columns(names.get("text"), inputs.trained_columns(teacher, model))
-        corpus = _corpus(data, output, tokenizer, text, file, quiet=run.quiet)
+        corpus = _corpus(data, output, tokenizer, text, file)
         return distiller, distiller.fit(corpus, batch_warmup=warmup, **options)
 
     return runs.train_and_save(output, training, run, fit, partial(_after_distilling, data[0], file))
@@ -259,10 +259,9 @@ def pretrain(
         chosen = pretraining.scaled(pretraining.find_recipe(recipe), scale).changed(length=length)
         with opt.as_usage_error():
             pretrainer = pretraining.Pretrainer(chosen, opened, device=device)
-        if not run.quiet:
-            for remark in chosen.recipe.remarks:
-                note(remark)
-        corpus = _corpus(data, output, opened, text, file, quiet=run.quiet)
+        for remark in chosen.recipe.remarks:
+            note(remark)
+        corpus = _corpus(data, output, opened, text, file)
         return pretrainer, pretrainer.fit(corpus, batch_warmup=warmup, **options)
 
     return runs.train_and_save(output, training, run, fit, runs.train_next(data[0], file))
@@ -274,8 +273,6 @@ def _corpus(
     tokenizer: "TextTokenizer",
     text: tuple[str, ...],
     file: opt.FileOptions,
-    *,
-    quiet: bool,
 ) -> "TokenCorpus":
     """Return a corpus of token shards: the given folder, those of an earlier run on the same files, or new ones."""
     from bothways.data.shards import MANIFEST, ShardSource, TokenCorpus, write_shards
@@ -291,8 +288,7 @@ def _corpus(
     if workers.rank == 0 and not (folder / MANIFEST).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
         source = ShardSource(data, text=text, format=file.format, encoding=file.encoding)
-        manifest = write_shards(source, folder, tokenizer, show_progress=False if quiet else None)
-        if not quiet:
-            note(f"{manifest.tokens:,} tokens of {counted(manifest.documents, 'document')} are in {folder}")
+        manifest = write_shards(source, folder, tokenizer)
+        note(f"{manifest.tokens:,} tokens of {counted(manifest.documents, 'document')} are in {folder}")
     workers.gather(workers.rank)  # the other processes wait here until the first has written
     return TokenCorpus.open(folder)

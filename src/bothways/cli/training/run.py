@@ -80,7 +80,6 @@ class RunOptions:
     """Continue an interrupted run, or start a new one if there is none."""
     golden: opt.Golden = "validation"
     json: opt.Json = False
-    quiet: opt.Quiet = False
 
 
 DEFAULT_RUN = RunOptions()
@@ -161,19 +160,19 @@ def _run(
 ) -> int:
     with folders.held():
         if not folders.begin(resume=run.resume, overwrite=run.overwrite):
-            note(f"This training had already finished: its model is {str(folders.output)!r}.")
+            note(f"This training had already finished: its model is {str(folders.output)!r}.", always=True)
             if run.json:
                 print_json({"output": str(folders.output)})
             return 0
         try:
             options = {**options, "log": folders.log, "checkpoints": folders.unfinished if checkpoints else None}
-            task, record = fit({**options, "show_progress": False if run.quiet else None})
+            task, record = fit(options)
             save = partial(task.save, golden=opt.golden_source(run.golden))
             return _conclude(task, record, folders, next_step, save, json=run.json)
         except KeyboardInterrupt:
             # The interruption came outside of the training loop, which handles interruptions itself.
             if folders.resumable or folders.stages.is_dir():
-                note(f"No model was saved, but what is finished is kept.{_RESUME}")
+                note(f"No model was saved, but what is finished is kept.{_RESUME}", always=True)
             raise
         except Exception:
             folders.forget_stages()
@@ -191,7 +190,8 @@ def _conclude(
 ) -> int:
     """Save the model, print the summary and return the exit code."""
     if record.finished_no_epoch:
-        note(f"Interrupted before the end of the first epoch: no model was saved.{_how_to_resume(folders)}")
+        end = f"no model was saved.{_how_to_resume(folders)}"
+        note(f"Interrupted before the end of the first epoch: {end}", always=True)
         if not folders.resumable:
             folders.forget()
         return interrupted_code(record.signal)
@@ -209,7 +209,7 @@ def _conclude(
         kept = record.epochs if record.kept_epoch is None else record.kept_epoch
         complain(f"{record.diverged}\n{saved} holds the weights kept before that, from epoch {kept}.")
     elif record.interrupted:
-        note(f"Interrupted: {saved} holds {_kept_weights(record)}.{_how_to_resume(folders)}")
+        note(f"Interrupted: {saved} holds {_kept_weights(record)}.{_how_to_resume(folders)}", always=True)
     if finished:
         folders.finish()
     _print_summary(task, record, saved, next_step, json=json)

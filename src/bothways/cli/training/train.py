@@ -236,7 +236,8 @@ def _plain_loss(
         case "triplet":
             return embedding.Triplet(**settings)
         case _:
-            return embedding.Distillation(tasks.SentenceEmbedder.from_pretrained(teacher, **opened), **settings)
+            teaching = {**opened, "revision": None}  # the revision is a commit of the student
+            return embedding.Distillation(tasks.SentenceEmbedder.from_pretrained(teacher, **teaching), **settings)
 
 
 _MULTITASK_EXAMPLE = f"""\
