@@ -60,7 +60,7 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, ki
     model = HeadModel(checkpoint.build_encoder(), checkpoint.build_score_head("sequence")).train()
     answers = TextLoss(target, truth, store)
     objective = WindowObjective(
-        model, store, answers, lambda: None, batch_size=len(TEXTS), tokens=12, seed=0, identity={}
+        model, store, answers, lambda: None, batch_size=len(TEXTS), tokens=12, seed=0, run_settings={}
     )
     (update,) = objective.updates(epoch=0, start=0)
     assert len(update.micro_batches) > 1

@@ -99,7 +99,7 @@ def objective_of(embedder, loss, tokens, rows=None):
     source = GivenRows(stored(embedder, rows or triplet_rows(), Triplets()))
     model = VectorModel.of(embedder.model, embedder.fitted.settings.poolings)
     return EmbeddingObjective(
-        model, embedder.fitted.settings, source, loss, None, batch_size=12, tokens=tokens, seed=0, identity={}
+        model, embedder.fitted.settings, source, loss, None, batch_size=12, tokens=tokens, seed=0, run_settings={}
     )
 
 

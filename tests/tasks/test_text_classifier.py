@@ -112,7 +112,7 @@ def test_a_text_weighs_the_same_however_many_windows_it_has(lengths, batch_size,
     kind = ScoreHeadKind(FirstToken(), Transform("tanh"), Labels())
     model = HeadModel(Encoder(config), ScoreHead(config, kind, 3))
     objective = WindowObjective(
-        model, store, answers, lambda: None, batch_size=batch_size, tokens=tokens, seed=0, identity={}
+        model, store, answers, lambda: None, batch_size=batch_size, tokens=tokens, seed=0, run_settings={}
     )
     updates = list(objective.updates(epoch=0, start=0))
     assert len(updates) == objective.updates_per_epoch()
@@ -162,7 +162,9 @@ def test_a_cpu_trains_on_no_more_than_1024_tokens_at_once():
     config = tiny_config("bert")
     model = HeadModel(Encoder(config), ScoreHead(config, ScoreHeadKind(FirstToken(), None, Labels()), 2))
     answers = TextLoss(Regression(), np.zeros(64), store)
-    objective = WindowObjective(model, store, answers, lambda: None, batch_size=64, tokens=8192, seed=0, identity={})
+    objective = WindowObjective(
+        model, store, answers, lambda: None, batch_size=64, tokens=8192, seed=0, run_settings={}
+    )
     (update,) = objective.updates(epoch=0, start=0)
     assert [part.tokens for part in update.micro_batches] == [*[1000] * 6, 400]
     assert update.weight == 64

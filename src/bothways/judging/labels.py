@@ -21,7 +21,6 @@ from bothways.judging.triples import PARTS, Dimension, Part, Triple, TripleColum
 from bothways.progress import figure
 
 if TYPE_CHECKING:
-    from bothways.data import Format
     from bothways.judging.triples import Rows
 
 Systems: TypeAlias = Mapping[str, Sequence[Triple]]
@@ -36,13 +35,10 @@ def read_labels(
     source: "Rows",
     dimension: Dimension,
     columns: TripleColumns | None = None,
-    *,
-    format: "Format | None" = None,  # noqa: A002 (the option's name)
-    encoding: str | None = None,
 ) -> list[Triple]:
     """Read the rows that have a label. Each needs an id or a query; the other texts may be missing."""
     named = columns or TripleColumns()
-    rows = list(data.read_rows(source, format=format, encoding=encoding))
+    rows = list(data.read_rows(source))
     labels = [each for each in (read_triple(row, dimension, named) for row in rows) if each.label is not None]
     if not labels:
         there = ", ".join(map(repr, rows[0].values))

@@ -27,7 +27,7 @@ from bothways.judging.triples import Dimension, ReadTriples, Triple, TripleColum
 from bothways.progress import figure
 
 if TYPE_CHECKING:
-    from bothways.data import Format, Source
+    from bothways.data import Source
     from bothways.judging.judge import Judge
     from bothways.judging.triples import Rows
 
@@ -155,8 +155,6 @@ def rank_systems(
     level: float = 0.95,
     next_rows: int = NEXT_ROWS,
     seed: int = 0,
-    format: "Format | None" = None,  # noqa: A002 (the option's name)
-    encoding: str | None = None,
     show_progress: bool | None = None,
 ) -> SystemRanking:
     """Rank systems by success rate.
@@ -173,17 +171,15 @@ def rank_systems(
         level: Confidence level of the intervals.
         next_rows: Number of rows to suggest for labelling.
         seed: Seed of the bootstrap and of tie-breaking.
-        format: Format of all files.
-        encoding: Encoding of files of text. Default: UTF-8.
         show_progress: Force the progress bar on or off.
 
     Raises:
         InvalidInput: A system has fewer than two labels, a label matches no row and lacks a text or its system, or
             ``truth`` has other systems.
     """
-    read = _read_systems(systems, judge.dimension, columns := columns or judge.columns, format, encoding)
+    read = _read_systems(systems, judge.dimension, columns := columns or judge.columns)
     _check_systems(truth, read)
-    judged = judge_systems(judge, read, labels, columns, format=format, encoding=encoding, show_progress=show_progress)
+    judged = judge_systems(judge, read, labels, columns, show_progress=show_progress)
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}
     ordered = sorted(judged, key=lambda each: -scores[each.name].estimate.value)
     separating = None
@@ -229,14 +225,12 @@ def _read_systems(
     systems: "Mapping[str, Rows]",
     dimension: Dimension,
     columns: TripleColumns | None,
-    format_: "Format | None",
-    encoding: str | None,
 ) -> dict[str, ReadTriples]:
     """Read the rows of each system; a row that names no system belongs to the system of its file."""
     read: dict[str, ReadTriples] = {}
     for name, source in systems.items():
         rows = dict[str, list[Triple]]()
-        found = read_triples(source, dimension, columns, format=format_, encoding=encoding)
+        found = read_triples(source, dimension, columns)
         for triple in found.triples:
             rows.setdefault(triple.system or name, []).append(replace(triple, system=triple.system or name))
         for place, (system, own) in enumerate(rows.items()):
@@ -252,9 +246,6 @@ def _read_systems(
 
 def read_truth(
     source: "Source",
-    *,
-    format: "Format | None" = None,  # noqa: A002 (the option's name)
-    encoding: str | None = None,
 ) -> dict[str, float]:
     """Read true success rates from rows with the columns ``system`` and ``value``.
 
@@ -262,7 +253,7 @@ def read_truth(
         InvalidInput: A column is missing, or a value is not a number from 0 to 1.
     """
     truth = {}
-    for row in data.read_rows(source, format=format, encoding=encoding):
+    for row in data.read_rows(source):
         value = data.number(data.value_at(row, "value"))
         if not 0 <= value <= 1:
             raise InvalidInput(f"{row.where}: expected a success rate from 0 to 1 in 'value', got {value:g}.")
@@ -274,9 +265,6 @@ def truth_in_labels(
     systems: "Mapping[str, Rows]",
     dimension: Dimension,
     columns: TripleColumns,
-    *,
-    format: "Format | None" = None,  # noqa: A002 (the option's name)
-    encoding: str | None = None,
 ) -> dict[str, float]:
     """Return the mean label of each system; every row must have a label.
 
@@ -284,7 +272,7 @@ def truth_in_labels(
         InvalidInput: A row has no label.
     """
     truth = {}
-    for system, read in _read_systems(systems, dimension, columns, format, encoding).items():
+    for system, read in _read_systems(systems, dimension, columns).items():
         missing = next((each.where for each in read.triples if each.label is None), None)
         if missing is not None:
             raise InvalidInput(

@@ -17,7 +17,6 @@ from bothways.judging.labels import JudgeReport, judge_report, read_labels, with
 from bothways.judging.triples import ReadTriples, Triple, TripleColumns, read_triples
 
 if TYPE_CHECKING:
-    from bothways.data import Format
     from bothways.judging.judge import Judge
     from bothways.judging.triples import Rows
 
@@ -134,8 +133,6 @@ def score_system(
     method: PpiMethod = DEFAULT,
     level: float = 0.95,
     seed: int = 0,
-    format: "Format | None" = None,  # noqa: A002 (the option's name)
-    encoding: str | None = None,
     show_progress: bool | None = None,
 ) -> SystemScore:
     """Estimate the success rate of a system.
@@ -150,8 +147,6 @@ def score_system(
         method: Method of the main interval: ``"ppi++"``, ``"ppi"`` or ``"classical"``.
         level: Confidence level of the intervals.
         seed: Seed of the bootstrap.
-        format: Format of both files.
-        encoding: Encoding of files of text. Default: UTF-8.
         show_progress: Force the progress bar on or off.
 
     Raises:
@@ -159,13 +154,11 @@ def score_system(
             the message lists some such labels.
     """
     columns = columns or judge.columns
-    read = read_triples(data, judge.dimension, columns, format=format, encoding=encoding)
+    read = read_triples(data, judge.dimension, columns)
     own = {each.system for each in read.triples}
     if len(own) == 1:
         name = own.pop() or name
-    (judged,) = judge_systems(
-        judge, {name: read}, labels, columns, format=format, encoding=encoding, show_progress=show_progress
-    )
+    (judged,) = judge_systems(judge, {name: read}, labels, columns, show_progress=show_progress)
     return scored(judged, judge, method=method, level=level, seed=seed)
 
 
@@ -175,15 +168,13 @@ def judge_systems(
     labels: "Rows | None",
     columns: TripleColumns | None,
     *,
-    format: "Format | None" = None,  # noqa: A002 (the option's name)
-    encoding: str | None = None,
     show_progress: bool | None = None,
 ) -> list[JudgedSystem]:
     """Judge the rows of each system; human labels come from ``labels``, or else from the rows."""
     rows = {name: list(read.triples) for name, read in systems.items()}
     own: dict[str, list[Triple]] = {name: [] for name in rows}
     if labels is not None:
-        found = read_labels(labels, judge.dimension, columns, format=format, encoding=encoding)
+        found = read_labels(labels, judge.dimension, columns)
         rows, own = with_labels(rows, found, judge.dimension)
     elif not any(read.labelled for read in systems.values()):
         column = (columns or TripleColumns()).label(judge.dimension)

@@ -14,7 +14,7 @@ from bothways.data.label_rows import look
 from bothways.errors import InvalidInput, UnreadColumn, one_of, shown
 
 if TYPE_CHECKING:
-    from bothways.data import Format, Row, Source
+    from bothways.data import Row, Source
 
     Rows: TypeAlias = Source | Iterable[Mapping[str, object]]
     """A file, or rows; see `bothways.data.read_rows`."""
@@ -143,9 +143,6 @@ def read_triples(
     source: "Rows",
     dimension: Dimension,
     columns: TripleColumns | None = None,
-    *,
-    format: "Format | None" = None,  # noqa: A002 (the option's name)
-    encoding: str | None = None,
 ) -> ReadTriples:
     """Read the triples of a source, with the labels of one dimension if there are any.
 
@@ -153,15 +150,13 @@ def read_triples(
         source: A file, or rows.
         dimension: The dimension, which sets the texts that a row must have and the label column to read.
         columns: Names of the columns.
-        format: Format of the file, see `bothways.data.read_rows`.
-        encoding: Encoding of files of text. Default: UTF-8.
 
     Raises:
         InvalidInput: A column is missing, a text is not a string, a label is not 0, 1, true, false, yes or no, or no
             row has all texts; the message names the row.
     """
     named, triples, incomplete = columns or TripleColumns(), [], 0
-    for row in data.read_rows(source, format=format, encoding=encoding):
+    for row in data.read_rows(source):
         triple = read_triple(row, dimension, named, needed=True)
         if all(triple.text(part).strip() for part in dimension.parts):
             triples.append(triple)

@@ -32,7 +32,7 @@ from bothways.audit.backdoor.clusters import (
 )
 from bothways.audit.backdoor.probe import Probe
 from bothways.checkpoints import MINILM
-from bothways.choices import Format, Unlabelled
+from bothways.choices import Unlabelled
 from bothways.data import Example, Row, Source, read_examples, read_rows
 from bothways.encoder.heads import read_rows as states_read
 from bothways.errors import InvalidInput
@@ -110,8 +110,6 @@ def audit_data(
     text: str | tuple[str, ...] | None = None,
     label: str | None = None,
     unlabelled: Unlabelled = "error",
-    data_format: Format | None = None,
-    encoding: str | None = None,
     open_options: dict[str, Any] | None = None,
     show_progress: bool | None = None,
 ) -> DataAudit:
@@ -128,7 +126,7 @@ def audit_data(
         usual.text if text is None else (text,) if isinstance(text, str) else text,
         usual.label if label is None else label,
     )
-    examples = _labelled(read_rows(data, format=data_format, encoding=encoding), columns, unlabelled)
+    examples = _labelled(read_rows(data), columns, unlabelled)
     texts, labels = [str(each.text) for each in examples], [each.label for each in examples]
     # The revision is a commit of the model.
     encoder = SentenceEmbedder.from_pretrained(embedder, unit_length=True, **{**opening, "revision": None})

@@ -14,7 +14,7 @@ a micro-batch, H hidden.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -173,43 +173,34 @@ class CachedMicroBatch:
 Payload = Alone | CachedMicroBatch
 
 
+@dataclass(eq=False)
 class EmbeddingObjective:
     """The objective of an embedder for the training loop.
 
     An update has at most ``batch_size`` rows, which the loss compares with each other; update sizes differ by at most
-    one row. A micro-batch has at most ``tokens`` tokens. ``held_out`` rows are evaluated after each epoch. ``identity``
-    has further settings that determine the run.
+    one row. A micro-batch has at most ``tokens`` tokens. ``held_out`` rows are evaluated after each epoch.
+    ``run_settings`` are further settings that determine the run.
     """
 
     baseline: ClassVar = Baseline("embedder before the training", margin=0.0)
     min_updates: ClassVar = 0
 
-    def __init__(
-        self,
-        model: VectorModel,
-        settings: EmbeddingSettings,
-        source: RowSource,
-        loss: EmbeddingLoss,
-        held_out: StoredRows | None,
-        *,
-        batch_size: int,
-        tokens: int,
-        seed: int,
-        identity: Mapping[str, str | int | float | bool | None],
-    ) -> None:
-        if batch_size < 2:
-            raise InvalidInput(f"rows of a batch are compared, so batch_size must be at least 2, got {batch_size}.")
-        if source.count < 2:
+    model: VectorModel
+    settings: EmbeddingSettings
+    source: RowSource
+    loss_of_batch: EmbeddingLoss
+    held_out: StoredRows | None
+    _: KW_ONLY
+    batch_size: int
+    tokens: int
+    seed: int
+    run_settings: Mapping[str, str | int | float | bool | None]
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 2:
+            raise InvalidInput(f"batch_size must be at least 2, since rows are compared, got {self.batch_size}.")
+        if self.source.count < 2:
             raise InvalidInput("rows of a batch are compared, so training needs at least two rows: give more data.")
-        self.model = model
-        self.settings = settings
-        self.source = source
-        self.loss_of_batch = loss
-        self.held_out = held_out
-        self.batch_size = batch_size
-        self.tokens = tokens
-        self.seed = seed
-        self._identity = identity
 
     @property
     def module(self) -> nn.Module:
@@ -223,7 +214,7 @@ class EmbeddingObjective:
             "training data": self.source.data.digest,
             "batch size": self.batch_size,
             "token budget": self.tokens,
-            **self._identity,
+            **self.run_settings,
         }
 
     def validate(self) -> Validation | None:

@@ -222,7 +222,7 @@ def train_embedder(
             batch_size=rows_in_update(training),
             tokens=training.max_tokens,
             seed=training.seed,
-            identity={
+            run_settings={
                 "validation data": None if held is None else held.digest,
                 "loss": str(loss_settings(loss)),
                 "pooling": settings.pooling,

@@ -245,7 +245,7 @@ def _objective(
         batch_size=size,
         tokens=training.max_tokens,
         seed=training.seed,
-        identity=identity,
+        run_settings=identity,
         passes=1 if training.updates is None else max(1, training.updates // (_PARTS * per_pass)),
         baseline=baseline,
     )

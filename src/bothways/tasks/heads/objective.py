@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -209,40 +209,27 @@ def passes_in_epoch(texts: int, batch_size: int, min_updates: int = MIN_UPDATES)
     return max(1, -(-min(_MIN_IN_EPOCH, min_updates // EPOCHS) // -(-texts // batch_size)))
 
 
+@dataclass(eq=False)
 class WindowObjective:
     """Trains a `HeadModel` on the windows of a store; ``validate`` measures held-out data after each epoch.
 
     An update is ``batch_size`` texts, in micro-batches of at most ``tokens`` tokens (on a CPU 1,024). Each epoch has
     ``passes`` passes through the texts (`passes_in_epoch`), in an order that depends on the seed and the epoch.
-    ``identity`` has further settings that determine the run, and ``baseline`` describes the model before the training.
+    ``run_settings`` are further settings that determine the run, and ``baseline`` describes the model before it.
     """
 
-    def __init__(
-        self,
-        model: HeadModel,
-        store: WindowStore,
-        targets: LabelLoss,
-        validate: Callable[[], Validation | None],
-        *,
-        batch_size: int,
-        tokens: int,
-        seed: int,
-        identity: Mapping[str, str | int | float | bool | None],
-        passes: int = 1,
-        baseline: Baseline | None = None,
-        min_updates: int = MIN_UPDATES,
-    ) -> None:
-        self.model = model
-        self.store = store
-        self.targets = targets
-        self.validate = validate
-        self.batch_size = batch_size
-        self.tokens = tokens
-        self.seed = seed
-        self.passes = passes
-        self._identity = identity
-        self.baseline = baseline
-        self.min_updates = min_updates
+    model: HeadModel
+    store: WindowStore
+    targets: LabelLoss
+    validate: Callable[[], Validation | None]
+    _: KW_ONLY
+    batch_size: int
+    tokens: int
+    seed: int
+    run_settings: Mapping[str, str | int | float | bool | None]
+    passes: int = 1
+    baseline: Baseline | None = None
+    min_updates: int = MIN_UPDATES
 
     @property
     def module(self) -> nn.Module:
@@ -257,7 +244,7 @@ class WindowObjective:
             "batch size": self.batch_size,
             "token budget": self.tokens,
             **({"passes": self.passes} if self.passes > 1 else {}),
-            **self._identity,
+            **self.run_settings,
         }
 
     def trial(self) -> WindowObjective:

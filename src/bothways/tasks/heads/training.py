@@ -165,7 +165,7 @@ class TrainingSetup:
             batch_size=size,
             tokens=training.max_tokens,
             seed=training.seed,
-            identity={**identity, **self.learner.identity, **contrast},
+            run_settings={**identity, **self.learner.identity, **contrast},
             passes=1 if has_length else passes_in_epoch(texts, size, least),
             baseline=initial.baseline,
             min_updates=least,
