@@ -15,7 +15,7 @@ from bothways.evaluation.metrics.regression import number_outcomes, similarity_o
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.outcomes import TokenLosses, token_outcomes
-from bothways.evaluation.report import TextsRead
+from bothways.text.windows import TextsRead
 
 FROZEN = json.loads(Path(__file__).with_name("reports.json").read_text(encoding="utf-8"))
 LABELS, READ = given.LABELS, TextsRead(**given.READ)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from reports import classification_report, multi_label_report, regression_report
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.report import TextsRead
 from bothways.evaluation.temperature import softmax
+from bothways.text.windows import TextsRead
 
 
 @pytest.mark.parametrize(

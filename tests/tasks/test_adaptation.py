@@ -8,7 +8,6 @@ import torch
 
 from bothways.errors import InvalidInput, NotFitted, TextsTruncated, TextTooLong
 from bothways.evaluation.outcomes import TokenLosses, token_outcomes
-from bothways.evaluation.report import TextsRead
 from bothways.objectives.masked_lm import MaskedLM
 from bothways.objectives.masking import Masker, Masking, WholeWordMasking
 from bothways.objectives.pretraining import PretrainingObjective
@@ -16,6 +15,7 @@ from bothways.objectives.sequences import TextWindows
 from bothways.packing import unpad
 from bothways.tasks import FillMask
 from bothways.tasks.backend import stored_windows
+from bothways.text.windows import TextsRead
 from everyday import some_of
 from tiny_models import write_checkpoint
 

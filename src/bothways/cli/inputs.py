@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bothways.data
-from bothways import checkpoints, compose, tasks
+from bothways import checkpoints, tasks
 from bothways.cli.options import (
     ANY_FILE,
     TEXT,
@@ -50,6 +50,8 @@ def open_task(
     name: str, own: dict[str, Any], reading: WindowOptions, model: ModelOptions, task: str | None = None
 ) -> "AnyTask":
     """Open a trained model; ``task`` names one task of a multi-task model, or is ``similarity`` for any encoder."""
+    from bothways import compose
+
     with as_usage_error(*own):
         return compose.open_trained(name, task=task, **own, **open_options(reading, model))
 

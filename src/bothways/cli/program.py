@@ -69,7 +69,7 @@ COMMANDS = {
     },
     "Embed and search": {
         "predict:embed": "Embed texts as vectors.",
-        "search_evaluation:search": "Search texts by meaning and by words.",
+        "search.evaluation:search": "Search texts by meaning and by words.",
     },
     "Explain and audit": {
         "explain:explain": "Explain a prediction by word contributions and attention.",

@@ -12,6 +12,7 @@ Shape letters: N rows, R resamples or random sign flips, K metrics.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +24,10 @@ from bothways.evaluation.differences import BaselineReport, MetricDifference, Pa
 from bothways.evaluation.inputs import BoolArray, FloatArray, paired_vectors, real_array
 from bothways.evaluation.intervals import bootstrap_values, percentile_estimates
 from bothways.evaluation.outcomes import Outcomes
-from bothways.evaluation.report import TextsRead, flat_estimates
+from bothways.evaluation.report import flat_estimates
+
+if TYPE_CHECKING:
+    from bothways.text.windows import TextsRead
 
 FLIPS = 10_000
 _CHUNK_CELLS = 4_000_000
@@ -85,7 +89,7 @@ class ComparisonReport:
     metrics: Mapping[str, MetricDifference]
     tests: tuple[PairedTest, ...]
     # Tokens read by the first and the second model; None for outcomes from bare arrays.
-    tokens_read: tuple[TextsRead | None, TextsRead | None] = (None, None)
+    tokens_read: "tuple[TextsRead | None, TextsRead | None]" = (None, None)
     # Counts of training rows of the first and the second model; None if these are not known.
     shared: tuple[SharedRows | None, SharedRows | None] = (None, None)
 

@@ -15,6 +15,7 @@ Shape letters: N rows, C classes or labels, R resamples, B reliability bins, K c
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +30,10 @@ from bothways.evaluation.intervals import (
     percentile_estimates,
     percentile_interval,
 )
-from bothways.evaluation.report import ClassRow, ReliabilityBin, Report, TextsRead
+from bothways.evaluation.report import ClassRow, ReliabilityBin, Report
+
+if TYPE_CHECKING:
+    from bothways.text.windows import TextsRead
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,7 +57,7 @@ class Outcomes:
     # Contribution of each row to the gap of each reliability bin (N, B), then to the bin's share of decisions (N, B).
     bins: tuple[FloatArray, ...] = ()
     scheme: str = ""  # tag scheme of the spans; word accuracies in different schemes are not compared
-    tokens_read: TextsRead | None = None  # tokens read and not read; None for results from bare arrays
+    tokens_read: "TextsRead | None" = None  # tokens read and not read; None for results from bare arrays
 
     def values(self) -> dict[str, float]:
         """Return the metrics without intervals."""

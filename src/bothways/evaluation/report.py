@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,41 +14,9 @@ if TYPE_CHECKING:
     from bothways.data.known_rows import SharedRows
     from bothways.evaluation.differences import BaselineReport
     from bothways.evaluation.intervals import Estimate
+    from bothways.text.windows import TextsRead
 
 MULTI_LABEL = "multi-label classification"
-
-
-@dataclass(frozen=True)
-class TextsRead:
-    """Counts of texts that were read in several windows, of truncated texts, and of the tokens that they lost."""
-
-    texts: int
-    in_windows: int  # texts read in more than one window
-    cut: int  # truncated texts, which have tokens that were not read
-    dropped_tokens: int  # tokens that were not read, summed over the texts
-
-    @classmethod
-    def of(cls, windows: Sequence[int], dropped_tokens: Sequence[int]) -> TextsRead:
-        """Compute the counts from the number of windows and of dropped tokens of each text."""
-        return cls(
-            texts=len(windows),
-            in_windows=sum(count > 1 for count in windows),
-            cut=sum(count > 0 for count in dropped_tokens),
-            dropped_tokens=sum(dropped_tokens),
-        )
-
-    def to_dict(self) -> dict[str, int]:
-        """Return JSON values."""
-        return asdict(self)
-
-    def summary(self) -> str:
-        """Return one line; empty if every text was read completely in one window."""
-        parts = []
-        if self.in_windows:
-            parts.append(f"{self.in_windows} of {self.texts} texts were read in several windows")
-        if self.cut:
-            parts.append(f"{self.cut} of {self.texts} texts were truncated: {self.dropped_tokens} tokens were not read")
-        return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

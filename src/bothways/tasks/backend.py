@@ -13,12 +13,11 @@ from bothways import data
 from bothways.checkpoints.schema import Extras, Stored, at_most
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation.report import TextsRead
 from bothways.inference import TextOptions, TextRunner, TokenBudget
 from bothways.progress import stage
 from bothways.tasks.scores import warn_of_cut
 from bothways.text import EncodedText, Overflow, TextTokenizer, check_overflow
-from bothways.text.windows import Text
+from bothways.text.windows import Text, TextsRead
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bothways.choices import LabelValue
 from bothways.data.known_rows import SharedRows
 from bothways.errors import InvalidInput, TextsTruncated
-from bothways.evaluation.report import TextsRead
+from bothways.text.windows import TextsRead
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -30,7 +30,7 @@ Shapes: n tokens of a window.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -317,3 +317,36 @@ class Places:
         spans_n2 = np.array(window.offsets, dtype=np.int32)
         sequences = [NO_TEXT if number is None else number for number in window.sequences]
         return cls(spans_n2[:, 0], spans_n2[:, 1], np.array(sequences, dtype=np.int8), window.start)
+
+
+@dataclass(frozen=True)
+class TextsRead:
+    """Counts of texts that were read in several windows, of truncated texts, and of the tokens that they lost."""
+
+    texts: int
+    in_windows: int  # texts read in more than one window
+    cut: int  # truncated texts, which have tokens that were not read
+    dropped_tokens: int  # tokens that were not read, summed over the texts
+
+    @classmethod
+    def of(cls, windows: Sequence[int], dropped_tokens: Sequence[int]) -> "TextsRead":
+        """Compute the counts from the number of windows and of dropped tokens of each text."""
+        return cls(
+            texts=len(windows),
+            in_windows=sum(count > 1 for count in windows),
+            cut=sum(count > 0 for count in dropped_tokens),
+            dropped_tokens=sum(dropped_tokens),
+        )
+
+    def to_dict(self) -> dict[str, int]:
+        """Return JSON values."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """Return one line; empty if every text was read completely in one window."""
+        parts = []
+        if self.in_windows:
+            parts.append(f"{self.in_windows} of {self.texts} texts were read in several windows")
+        if self.cut:
+            parts.append(f"{self.cut} of {self.texts} texts were truncated: {self.dropped_tokens} tokens were not read")
+        return "; ".join(parts)

@@ -17,7 +17,7 @@ from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source, read_rows
 from bothways.data.known_rows import SharedRows
 from bothways.errors import InvalidInput
-from bothways.evaluation.report import Report, TextsRead
+from bothways.evaluation.report import Report
 from bothways.inference import Rows, TextRows, TextRunner, TokenOutputs
 from bothways.tasks.backend import Backend, stored_reading
 from bothways.tasks.opening import with_weights
@@ -25,7 +25,7 @@ from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.scores import BaselineScores, ScoredRows, Scores, TokensRead, texts_read
 from bothways.tasks.spec import AlikeLabelData, options_of, reading_options
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.text.windows import Text
+from bothways.text.windows import Text, TextsRead
 
 TaskExample: TypeAlias = Example[dict[str, Example[object]]]
 """An input, with the labelled example of each task that has a label, by name."""

@@ -27,7 +27,7 @@ from bothways.tasks.spec import AlikeLabelData, options_of
 if TYPE_CHECKING:
     from bothways.data import Source
     from bothways.evaluation.outcomes import Outcomes
-    from bothways.evaluation.report import TextsRead
+    from bothways.text.windows import TextsRead
 
 Truth: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
 """Scores, encoded labels, or a teacher's vectors."""

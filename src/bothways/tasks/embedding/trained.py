@@ -22,7 +22,6 @@ from bothways.checkpoints.files import fingerprint
 from bothways.checkpoints.schema import Stored
 from bothways.data.known_rows import TrainingRows
 from bothways.errors import InvalidInput
-from bothways.evaluation.report import TextsRead
 from bothways.inference import Rows, TextRows, TextRunner, TokenBudget
 from bothways.lazy import imported
 from bothways.progress import progress
@@ -50,6 +49,7 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import stored_baseline
 from bothways.tasks.scores import BaselineScores, ScoredRows, Scores, TokensRead, texts_read, warn_of_cut
 from bothways.tasks.spec import TaskSpec, chosen
+from bothways.text.windows import TextsRead
 
 if TYPE_CHECKING:
     from torch import nn

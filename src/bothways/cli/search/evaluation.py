@@ -11,10 +11,11 @@ from cyclopts import App
 
 import bothways.data
 from bothways import retrieval
-from bothways.cli import indexing, inputs
+from bothways.cli import inputs
 from bothways.cli import options as opt
-from bothways.cli import search as searching
 from bothways.cli.printing import counted, note, print_json, print_table, progress_beside
+from bothways.cli.search import indexing
+from bothways.cli.search import query as searching
 from bothways.errors import InvalidInput
 from bothways.progress import figure
 from bothways.tasks.embedding.spec import Pairs, Triplets

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from bothways import checkpoints, compose, retrieval, tasks
+from bothways import checkpoints, retrieval, tasks
 from bothways.choices import Overflow, SimilarityName
 from bothways.cli import inputs
 from bothways.cli import options as opt
@@ -202,11 +202,13 @@ def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | No
         if options.relevant is not None:
             raise opt.usage_error("--relevant needs --reranker: it names the label of relevant passages.")
         return None
+    from bothways.compose import ENSEMBLE
+
     found = checkpoints.locate(options.reranker, download=opening.download, allow_pickle=opening.allow_pickle)
     task = stored_task(found.folder)
     if task not in (None, "pairs"):
-        what = "an ensemble, which does not rerank" if task == compose.ENSEMBLE else f"a model for {task}"
-        which = "one of its members, if they are pair models" if task == compose.ENSEMBLE else "one"
+        what = "an ensemble, which does not rerank" if task == ENSEMBLE else f"a model for {task}"
+        which = "one of its members, if they are pair models" if task == ENSEMBLE else "one"
         raise opt.usage_error(
             f"--reranker must be a single pair model, which reads query and passage together, but "
             f"{options.reranker!r} is {what}. Name {which}, or train one with: bothways train pairs."

@@ -14,7 +14,7 @@ from bothways.choices import Overflow
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, printable
-from bothways.cli.search import PROMPT, PROMPT_TITLE, IndexModel, note_left_out, open_search
+from bothways.cli.search.query import PROMPT, PROMPT_TITLE, IndexModel, note_left_out, open_search
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.spec import PromptOptions, QueryPromptOptions
 

@@ -1,0 +1,1 @@
+"""``bothways search``: an index of texts, its queries and their evaluation."""
