@@ -23,10 +23,11 @@ def other(files, tmp_path_factory):
 def test_texts_are_shown_piece_by_piece_for_each_tokenizer(files, other):
     out = call("tokenize", "w6 w8", "--compare", files / "tiny", other).out
     lines = [re.sub(r" +", " ", line) for line in out.splitlines()]
+    assert lines[0] == "tokenizer pieces w6 w8"
     assert f"{files / 'tiny'} 2 w6 w8" in lines
     assert f"{other} 4 w ##6 w ##8" in lines
     assert f"{other} 4 2.00 1.00 0.00% 0.00% 8 37.5%" in lines
-    assert lines.index("Words with the most pieces") < lines.index(f"{other} w6 2 w ##6")
+    assert lines.index("tokenizer words with the most pieces pieces") < lines.index(f"{other} w6 2 w ##6")
 
 
 def test_json_has_pieces_and_numbers(files, other):
