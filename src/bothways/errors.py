@@ -61,8 +61,8 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return "" if near is None else f" Did you mean {near!r}?"
 
 
-def one_of(name: str, value: object, choices: Iterable[_T], meaning: str = "") -> _T:
-    """Return the choice that equals ``value``; else raise `InvalidInput` with the choices, and what they mean.
+def one_of(name: str, value: object, choices: Iterable[_T]) -> _T:
+    """Return the choice that equals ``value``; else raise `InvalidInput` with the choices.
 
     >>> one_of("pooling", "mean", ("mean", "cls"))
     'mean'
@@ -70,8 +70,16 @@ def one_of(name: str, value: object, choices: Iterable[_T], meaning: str = "") -
     for choice in (known := tuple(choices)):
         if choice == value:
             return choice
-    meaning = f": {meaning}" if meaning else "."
-    raise InvalidInput(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{meaning}")
+    raise not_one_of(name, value, known)
+
+
+def not_one_of(name: str, value: object, choices: Iterable[object]) -> "InvalidInput":
+    """Return the error for a value that is none of the choices.
+
+    >>> str(not_one_of("pooling", "median", ("mean", "cls")))
+    "pooling must be one of 'mean', 'cls', got 'median'."
+    """
+    return InvalidInput(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
 def read_with(option: str, value: str) -> str:

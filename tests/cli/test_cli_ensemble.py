@@ -75,8 +75,8 @@ def test_an_ensemble_says_that_it_is_not_calibrated(files, run, second, tmp_path
 def test_an_ensemble_is_refused_as_a_reranker_with_what_can_be_one(run, second, index, tmp_path):
     ok("ensemble", run, second, "--output", tmp_path / "ens")
     for folder, said in (
-        (tmp_path / "ens", "is an ensemble, which does not rerank. Name one of its members"),
-        (run, "is a model for classification. Name one, or train one"),
+        (tmp_path / "ens", "is of the kind 'ensemble'. Name another, such as one member"),
+        (run, "is of the kind 'classification'. Name another"),
     ):
         single = "--reranker must be a single pair model, which reads query and passage together"
         fails(2, (single, f"but '{folder}' {said}"), "search", "query", index, "w6 w8", "--reranker", folder)

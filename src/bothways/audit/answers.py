@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.audit.context import Context, NeedUnmet
+from bothways.audit.context import Context, NeedUnmet, options_for
 from bothways.audit.finding import POWER
 from bothways.checkpoints import PretrainedEncoder
 from bothways.encoder import Recorder
@@ -130,7 +130,7 @@ def reference_masked_lm(context: Context) -> FillMask | None:
     """Return the reference as a masked language model, if it has such a head."""
     if context.reference_name is None or "masked_lm" not in context.base_encoder.family.heads:
         return None
-    model = FillMask.from_pretrained(context.reference_name, **context.other_options)
+    model = FillMask.from_pretrained(context.reference_name, **options_for(context, context.reference_name))
     return model if model.has_head else None
 
 

@@ -119,17 +119,17 @@ class Context:
         """The folder of the model's files."""
         if self.opened is not None:
             raise NeedUnmet("the files of a model: give its folder, not an opened model.")
-        return self._folder_of(self.name, self.open_options)
+        return self._folder_of(self.name)
 
     @cached_property
     def reference_folder(self) -> Path | None:
         """The folder of the reference's files; None without a reference."""
-        return None if self.reference_name is None else self._folder_of(self.reference_name, self.other_options)
+        return None if self.reference_name is None else self._folder_of(self.reference_name)
 
     @cached_property
     def model(self) -> "AnyTask":
         """The trained model."""
-        return self._open(self.name, self.open_options) if self.opened is None else self.opened
+        return self._open(self.name) if self.opened is None else self.opened
 
     @cached_property
     def encoder(self) -> "PretrainedEncoder":
@@ -154,20 +154,15 @@ class Context:
             raise NeedUnmet("a classifier of texts with at least two labels, but this model has one.")
         return model
 
-    @property
-    def other_options(self) -> dict[str, Any]:
-        """The options for opening other models, such as the reference: the revision is a commit of the model."""
-        return {**self.open_options, "revision": None}
-
     @cached_property
     def reference(self) -> "AnyTask | PretrainedEncoder":
         """The model to compare with: a trained model, or else an encoder."""
         if self.reference_name is None:
             raise NeedUnmet("a reference, a clean model to compare with: give one with --reference.")
         try:
-            return self._open(self.reference_name, self.other_options)
+            return self._open(self.reference_name)
         except NeedUnmet:
-            return checkpoints.load(self.reference_name, **self.other_options)
+            return checkpoints.load(self.reference_name, **options_for(self, self.reference_name))
 
     @cached_property
     def base_encoder(self) -> "PretrainedEncoder":
@@ -238,19 +233,24 @@ class Context:
             raise NeedUnmet("rows with a text, but this model reads other inputs.")
         return columns
 
-    def _folder_of(self, name: str, options: Mapping[str, Any]) -> Path:
+    def _folder_of(self, name: str) -> Path:
         if name and Path(name).is_dir():
             return Path(name)  # without torch
         from bothways.checkpoints.hub import locate
 
         known = {"revision", "download"}
-        return locate(name, **{key: value for key, value in options.items() if key in known}).folder
+        return locate(name, **{key: value for key, value in options_for(self, name).items() if key in known}).folder
 
-    def _open(self, name: str, options: Mapping[str, Any]) -> "AnyTask":
+    def _open(self, name: str) -> "AnyTask":
         try:
-            return compose.open_trained(name, **options)
+            return compose.open_trained(name, **options_for(self, name))
         except NotFitted as error:
             raise NeedUnmet("a model that was trained for a task, but this is an encoder without a head.") from error
+
+
+def options_for(context: Context, name: str) -> dict[str, Any]:
+    """Return the options for opening a model: the revision is a commit of the audited model, not of any other."""
+    return {**context.open_options, **({} if name == context.name else {"revision": None})}
 
 
 INPUTS: Mapping[Need, Callable[[Context], object]] = {

@@ -21,6 +21,7 @@ from bothways.encoder.config import AbsolutePositions, DisentangledPositions, En
 from bothways.encoder.encoder import Encoder, linear_weights
 from bothways.encoder.head_kinds import HeadKind, MaskedLMHeadKind
 from bothways.encoder.heads import Head, MaskedLMHead, Pooler, ScoreHead, new_head
+from bothways.encoder.int8 import largest_pair
 from bothways.encoder.linear import hold, hold_bfloat16
 from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnknownModel, UnsupportedConfig
 from bothways.families import FAMILIES, Family, HeadName, family_in
@@ -303,8 +304,6 @@ def hold_int8(encoder: Encoder, folder: Path, described: Mapping[str, object]) -
                 "config.json does not have. The files do not belong together: get the model again."
             )
     if not all(each.is_fast for each in maps.values()):
-        from bothways.encoder.int8 import largest_pair
-
         why = (
             "this processor has no VNNI, for which this model was quantized (quantize --portable supports both)"
             if largest_pair()

@@ -231,7 +231,7 @@ def _with_quiet(function: Callable[..., object]) -> Callable[..., object]:
             return function(*arguments, **options)
 
     own = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
-    command.__signature__ = signature.replace(parameters=[*signature.parameters.values(), own])  # type: ignore[attr-defined]
+    vars(command)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), own])
     return command
 
 

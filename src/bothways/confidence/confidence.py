@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, get_args
 
 from bothways.choices import ALL_LAYERS, CalibrationChoice, DetectorChoice, TemperatureChoice
-from bothways.errors import InvalidInput, NotCalibrated, one_of
+from bothways.errors import InvalidInput, NotCalibrated, not_one_of
 
 if TYPE_CHECKING:
     from bothways.evaluation.calibration import Calibration, ConformalInterval, ConformalSets, LabelSets, MethodScore
@@ -121,8 +121,11 @@ class ConfidenceOptions:
     in_domain_share: float = 0.95
 
     def __post_init__(self) -> None:
-        one_of("calibration", self.calibration, (*get_args(CalibrationChoice), None))
-        one_of("detector", self.detector, (*get_args(DetectorChoice), None))
+        methods, detectors = (*get_args(CalibrationChoice), None), (*get_args(DetectorChoice), None)
+        if self.calibration not in methods:
+            raise not_one_of("calibration", self.calibration, methods)
+        if self.detector not in detectors:
+            raise not_one_of("detector", self.detector, detectors)
         if not 0 < self.in_domain_share < 1:
             raise InvalidInput(f"in_domain_share must be between 0 and 1, such as 0.95, got {self.in_domain_share}.")
 

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from bothways.choices import CalibrationMethod as CalibrationMethod
-from bothways.errors import InvalidInput, one_of
+from bothways.errors import InvalidInput, not_one_of
 from bothways.evaluation.inputs import (
     BoolArray,
     FloatArray,
@@ -157,7 +157,8 @@ class HeldOutRows:
 
     def fit(self, method: CalibrationMethod, rows_N: BoolArray | None = None) -> Calibration:
         """Fit one method to the rows selected by a mask; default: all rows."""
-        method = one_of("calibration", method, METHODS)
+        if method not in METHODS:
+            raise not_one_of("calibration", method, METHODS)
         if method == "temperature" and self.logits_NC.shape[1] > MANY_CLASSES:
             return fit_tabulated(self.losses if rows_N is None else self.losses.take(rows_N))
         rows = slice(None) if rows_N is None else rows_N

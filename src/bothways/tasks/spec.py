@@ -39,7 +39,7 @@ from bothways.choices import (
     TargetKind,
     Unlabelled,
 )
-from bothways.errors import InvalidInput, one_of
+from bothways.errors import InvalidInput, not_one_of
 from bothways.tasks.columns import AnyColumns
 
 if TYPE_CHECKING:
@@ -375,8 +375,8 @@ def check_options(options: "DataclassInstance") -> None:
         value, kind = getattr(options, each.name), kinds[0]
         if value is None and NoneType in kinds:
             continue
-        if get_origin(kind) is Literal:
-            one_of(each.name, value, get_args(kind))
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise not_one_of(each.name, value, get_args(kind))
         number, words = _NUMBERS.get(kind, (object, ""))
         fits = isinstance(value, number) and (not words or (type(value) is bool) == (kind is bool))
         if not fits:

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from bothways.choices import Cut as Cut
 from bothways.choices import Overflow as Overflow
-from bothways.errors import InvalidInput, TextTooLong, one_of, shown
+from bothways.errors import InvalidInput, TextTooLong, not_one_of, shown
 
 Text: TypeAlias = str | tuple[str, str]
 
@@ -113,10 +113,11 @@ def blocks(texts: Sequence[Text]) -> Iterator[list[Text]]:
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
 
-def check_overflow(value: object) -> Overflow:
+def check_overflow(value: Overflow) -> Overflow:
     """Return ``value`` if it is a policy for long texts, else raise an error."""
-    meaning = "'window' reads the whole text in overlapping windows, 'error' refuses it, 'truncate' keeps its start."
-    return one_of("on_overflow", value, OVERFLOWS, meaning)
+    if value not in OVERFLOWS:
+        raise not_one_of("on_overflow", value, OVERFLOWS)
+    return value
 
 
 _V = TypeVar("_V")

@@ -30,7 +30,7 @@ from bothways.audit.attacks.search import (
     cached,
     random_edits,
 )
-from bothways.audit.context import Context, Need, Undecided
+from bothways.audit.context import Context, Need, Undecided, options_for
 from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Severity
 from bothways.evaluation.intervals import Estimate
 from bothways.tasks import FillMask
@@ -119,7 +119,7 @@ def _substitutions(context: Context) -> Edits:
     """Return substitutions by a masked language model if there is one, else by nearness in the embedding table."""
     name = context.settings.get("masked_lm")
     if name is not None:
-        return MaskedWords(FillMask.from_pretrained(name, **context.other_options))
+        return MaskedWords(FillMask.from_pretrained(name, **options_for(context, name)))
     reference = reference_masked_lm(context)
     return NearestWords.of(context.encoder) if reference is None else MaskedWords(reference)
 

@@ -115,19 +115,7 @@ def query(
     hits = search.search(text, top, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank)
     score = _score_name(mode, hybrid, search.index.encoder.similarity, reranking)
     if json:
-        print_json(
-            [
-                {
-                    "rank": hit.rank,
-                    "id": hit.id,
-                    "score": six_digits(hit.score),
-                    "score_is": score,
-                    "text": hit.text,
-                    "fields": dict(hit.fields),
-                }
-                for hit in hits
-            ]
-        )
+        print_json([_as_json(hit, score) for hit in hits])
     else:
         _print_hits(hits, [search.index.passage(text, hit.text) for hit in hits], score)
     if not hits:
@@ -202,21 +190,23 @@ def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | No
         if options.relevant is not None:
             raise opt.usage_error("--relevant needs --reranker: it names the label of relevant passages.")
         return None
-    from bothways.compose import ENSEMBLE
-
     found = checkpoints.locate(options.reranker, download=opening.download, allow_pickle=opening.allow_pickle)
     task = stored_task(found.folder)
     if task not in (None, "pairs"):
-        what = "an ensemble, which does not rerank" if task == ENSEMBLE else f"a model for {task}"
-        which = "one of its members, if they are pair models" if task == ENSEMBLE else "one"
         raise opt.usage_error(
             f"--reranker must be a single pair model, which reads query and passage together, but "
-            f"{options.reranker!r} is {what}. Name {which}, or train one with: bothways train pairs."
+            f"{options.reranker!r} is of the kind {task!r}. Name another, such as one member of an ensemble, or train "
+            "one with: bothways train pairs."
         )
     arguments = replace(opening, revision=None).arguments()  # the revision is the embedder's
     pairs = tasks.PairClassifier.from_pretrained(options.reranker, **arguments)
     with opt.as_usage_error():
         return retrieval.Rerank(retrieval.CrossEncoder(pairs, options.relevant), options.rerank_depth)
+
+
+def _as_json(hit: "Hit", score: str) -> dict[str, object]:
+    found = {"rank": hit.rank, "id": hit.id, "score": six_digits(hit.score), "score_is": score}
+    return {**found, "text": hit.text, "fields": dict(hit.fields)}
 
 
 def _print_hits(hits: "list[Hit]", passages: "list[Passage]", score: str) -> None:

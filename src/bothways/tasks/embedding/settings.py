@@ -15,7 +15,7 @@ from bothways.checkpoints.schema import StoredVectors, at_most
 from bothways.checkpoints.sentence_transformers import SentenceSettings, stored_length
 from bothways.checkpoints.vector_layers import VectorLayer
 from bothways.choices import Overflow, Pooling, SimilarityName
-from bothways.errors import InvalidInput, one_of
+from bothways.errors import InvalidInput, not_one_of
 from bothways.tasks.backend import USUAL_LENGTH, Backend, OpenOptions, kept_stride
 from bothways.tasks.embedding.representation import Role
 from bothways.tasks.embedding.spec import EmbeddingColumns, EmbeddingOpening, Pairs, Triplets
@@ -193,7 +193,10 @@ def reading_as_stored(backend: BackendT, options: OpenOptions) -> BackendT:
 def check_pooling(pooling: object) -> Pooling:
     """Validate the name of a pooling."""
     known: tuple[Pooling, ...] = get_args(Pooling)
-    return one_of("pooling", pooling, known)
+    for name in known:
+        if pooling == name:
+            return name
+    raise not_one_of("pooling", pooling, known)
 
 
 def _stored_length(folder: Path, limit: int) -> int | None:
