@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -182,8 +183,8 @@ def _evaluate(
     drawing = {"resamples": resamples, "seed": seed}
     result = model.evaluate(rows, **drawing)
     if points:
-        at: dict[str, Any] = {"at_precision": points.at_precision, "at_recall": points.at_recall}
-        found = tasks.operating_points(model, rows, **at, label=points.at_label, **drawing)
+        points_at = partial(tasks.operating_points, model, rows, label=points.at_label, **drawing)
+        found = points_at(at_precision=points.at_precision, at_recall=points.at_recall)
         result = replace(result, operating_points=found)
     detection = None
     if others is not None:
