@@ -418,3 +418,30 @@ def test_start_head_reads_in_evaluation_mode_and_leaves_the_rest_alone(base):
         )
         heads.append(weights(head))
     assert not differing(*heads)
+
+
+@pytest.mark.parametrize(
+    ("texts", "per_token", "searched", "seconds"),
+    [
+        (40, False, True, 60 * 2.0),  # too few to try other strengths
+        (60, False, True, 60 * 2.0 * (1 + 6 * 4 * 0.75)),  # six strengths in four folds, each on three quarters
+        (60, False, False, 60 * 2.0),
+        (40, True, True, 200 * 2.0),
+        (1000, True, False, 200 * 2.0 * 2),  # 4,000 tokens, of which 2,000 are measured
+    ],
+)
+def test_the_duration_of_fits_is_estimated_from_one_on_few_rows(monkeypatch, texts, per_token, searched, seconds):
+    def fit(vectors_MH, outputs, loss, units):
+        assert units == len(vectors_MH) <= 2000
+        for _ in range(3):
+            loss(torch.zeros(len(vectors_MH), outputs))
+
+    monkeypatch.setattr(linear_start, "fit_linear", fit)
+    monkeypatch.setattr(linear_start.time, "perf_counter", iter([0.0, 6.0]).__next__)
+    model = SimpleNamespace(per_token=per_token, head=SimpleNamespace(output=torch.nn.Linear(8, 2)))
+    none = np.zeros(4 * texts, np.int32)
+    store = WindowStore(
+        none, none.astype(np.uint8), np.arange(texts + 1) * 4, np.arange(texts), np.zeros(texts, np.int64)
+    )
+    start = LinearStart(STRENGTH, 0, 1024, searched)
+    assert linear_start.fitting_seconds(model, store, start) == pytest.approx(seconds)

@@ -57,6 +57,11 @@ class Reads:
         split = sum(len(each) > 1 for each in windows)
         return cls(validation, validation + round(again * tokens), folds, passes, store.texts, split, first)
 
+    @property
+    def starts(self) -> int:
+        """The number of linear starts."""
+        return 2 if self.warm_up else 1
+
     def __add__(self, other: "Reads") -> "Reads":
         texts = self.texts + other.texts
         first = (self.first * self.texts + other.first * other.texts) / max(texts, 1)
@@ -84,17 +89,17 @@ class Forecast:
     began: float = 0.0
     estimate: float = 0.0  # the last one shown, in seconds
 
-    def before(self, seconds: float, tokens: float, teaching: float = 0.0) -> None:
+    def before(self, seconds: float, tokens: float, besides: float = 0.0) -> None:
         """Show the estimate before the first stage.
 
         Args:
             seconds: Seconds per token of an update.
             tokens: Tokens of an update.
-            teaching: Seconds in which a teacher reads the texts.
+            besides: Seconds of a teacher that reads the texts, and of fitting linear models.
         """
         reads = self.reads
-        read = reads.start * (2 if reads.warm_up else 1) + reads.validation
-        for line in self._lines(seconds, tokens, 0, teaching + seconds * (reads.warm_up + reads.cost * read)):
+        read = reads.start * reads.starts + reads.validation
+        for line in self._lines(seconds, tokens, 0, besides + seconds * (reads.warm_up + reads.cost * read)):
             phase(line)
 
     def update(self, done: int, tokens: int, bar: Progress) -> None:

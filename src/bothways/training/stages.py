@@ -235,7 +235,7 @@ def announce(
         options: The options of the training.
         model: The encoder that is trained.
         reads: The tokens that the training reads besides those of its updates.
-        measure: Returns the seconds to read a token, and those in which a teacher reads the texts.
+        measure: Returns the seconds to read a token, and those of everything before the training but reading.
 
     Returns:
         ``reads`` with the measured cost.
@@ -256,9 +256,9 @@ def announce(
         finally:
             restore_weights(trial.module, weights)
         seconds = (clock.ends[-1] - clock.ends[0]) / sum(tried[1:])  # the first update also allocates memory
-        read, teaching = measure()
+        read, besides = measure()
     reads = replace(reads, cost=read / seconds)
-    Forecast(reads, epochs, per_epoch, total).before(seconds, tokens, teaching)
+    Forecast(reads, epochs, per_epoch, total).before(seconds, tokens, besides)
     return reads
 
 

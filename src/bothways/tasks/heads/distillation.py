@@ -29,7 +29,7 @@ from bothways.progress import shown
 from bothways.tasks.card import VALIDATION
 from bothways.tasks.columns import AnyColumns, batch_of
 from bothways.tasks.heads.learner import AnyLearner
-from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, start_head, tokens_read
+from bothways.tasks.heads.linear_start import STRENGTH, LinearStart, fitting_seconds, start_head, tokens_read
 from bothways.tasks.heads.objective import StoredInputs, WindowObjective, announce_training, of_epoch
 from bothways.tasks.heads.soft_targets import TAUGHT, SoftLoss, SoftTargets, StateModel, TeacherOutputs
 from bothways.tasks.heads.splits import TrainingData, hold_out
@@ -268,7 +268,8 @@ def _announced(
     start = LinearStart(STRENGTH, training.seed, training.max_tokens)
     linear = 0 if copied else tokens_read(model, stored.store, start)
     reads = replace(reads, start=linear, passes=objective.passes)
-    return announce_training(objective, training, student.model, reads, teacher.head_model)
+    fitting = partial(fitting_seconds, model, stored.store, start)
+    return announce_training(objective, training, student.model, reads, fitting, teacher.head_model)
 
 
 def _readable(own: AnyLearner, student: TorchBackend, inputs: Sequence[object], held: StoredInputs) -> StoredInputs:

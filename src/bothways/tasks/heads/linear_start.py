@@ -7,6 +7,7 @@ this model is also the baseline of the training, which is calibrated on the held
 Shapes: W windows, M rows that a head reads (windows, or their tokens), H hidden, R principal directions, C outputs.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -48,6 +49,9 @@ _MOST_ROWS, _MOST_SCORES = 40_000, 5e7
 
 # Maximum steps of the fit, maximum steps times scores, and maximum scores of a fit in float64.
 _STEPS, _MOST_WORK, _EXACT = 200, 2e9, 5e6
+
+# Maximum rows to measure a fit with; usual numbers of evaluations of the loss in a fit to texts, and in one to tokens.
+_FEW_ROWS, _OF_TEXTS, _OF_TOKENS = 2000, 60, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +298,29 @@ class _Principal:
 def tokens_read(model: HeadModel, store: WindowStore, start: LinearStart) -> int:
     """Return the number of tokens that a linear model is fitted to."""
     return int(store.lengths[_windows(model, store, start)].sum())
+
+
+def fitting_seconds(model: HeadModel, store: WindowStore, start: LinearStart) -> float:
+    """Estimate the seconds of fitting a linear model to vectors, from a fit to a few random ones."""
+    windows, outputs = _windows(model, store, start), model.head.output.out_features
+    rows = int(store.lengths[windows].sum()) if model.per_token else len(windows)
+    vectors_MH = torch.randn(min(rows, _FEW_ROWS), model.head.output.in_features, generator=torch.Generator())
+    evaluations = 0
+
+    def loss(scores_MC: Tensor) -> Tensor:
+        nonlocal evaluations
+        evaluations += 1
+        return (scores_MC - vectors_MH[:, :1]).square().sum()
+
+    began = time.perf_counter()
+    fit_linear(vectors_MH, outputs, loss, units=len(vectors_MH))
+    seconds = (time.perf_counter() - began) / evaluations * rows / len(vectors_MH)
+    tried = min(1.0, _MOST_TRIED / (rows * outputs))
+    folds = _FOLDS if rows * tried * outputs <= _MOST_IN_TURN else 1
+    fits = 1.0
+    if start.searched and len(np.unique(store.text_of_window[windows])) >= _FEWEST:
+        fits += len(_TRIED) * folds * tried * (1 - 1 / _FOLDS)
+    return seconds * fits * (_OF_TOKENS if model.per_token else _OF_TEXTS)
 
 
 def _windows(model: HeadModel, store: WindowStore, start: LinearStart) -> NDArray[np.int64]:

@@ -295,9 +295,13 @@ def announce_training(
     training: TrainingOptions,
     encoder: PretrainedEncoder,
     reads: Reads,
+    fitting: Callable[[], float],
     teacher: HeadModel | None = None,
 ) -> Reads:
-    """Show the estimated duration of a training (`announce`), whose texts a ``teacher`` may read before."""
+    """Show the estimated duration of a training (`announce`).
+
+    ``fitting`` returns the seconds of fitting a linear model. A ``teacher`` may read the texts before.
+    """
     store, tokens = objective.store, int(objective.store.lengths.sum())
     few = max(1, 2 * ON_CPU * store.texts // tokens)
     sample = store.take(np.random.default_rng(0).permutation(store.texts)[:few])
@@ -306,7 +310,8 @@ def announce_training(
         return second_time(lambda: window_scores(model, sample, objective.tokens)) / int(sample.lengths.sum())
 
     def measure() -> tuple[float, float]:
-        return read(objective.model), 0.0 if teacher is None else tokens * read(teacher)
+        taught = 0.0 if teacher is None else tokens * read(teacher)
+        return read(objective.model), taught + (fitting() if reads.start else 0.0) * reads.starts
 
     in_update = tokens * objective.passes / objective.updates_per_epoch()
     return announce(objective, objective.trial(), in_update, training, encoder, reads, measure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from bothways.tasks.heads.linear_start import (
     STRENGTH,
     LinearStart,
     MeasuredBaseline,
+    fitting_seconds,
     held_out_scores,
     saved_baseline,
     start_head,
@@ -205,10 +207,7 @@ class HeadData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadTraining:
-    """A head that is ready for training, with tokenised data and initial weights.
-
-    ``cost`` is the measured time to read a token, as a part of that in an update.
-    """
+    """A head that is ready for training, with tokenised data, initial weights, and the measured ``Reads.cost``."""
 
     setup: TrainingSetup
     before: TrainedHead | None
@@ -302,7 +301,8 @@ def train_head(
         warms_up = contrasted and reads_mean(backend) and not setup.continues(before)
         drawn = InitialHead(setup.random_head(backend), None, contrast=contrast_updates(len(stored.truth)) * warms_up)
         trial = HeadTraining(setup, before, used, drawn)
-        cost = announce_training(trial.objective, training, backend.model, trial.reads).cost
+        fitting = partial(fitting_seconds, drawn.backend.head_model, stored.store, setup.linear)
+        cost = announce_training(trial.objective, training, backend.model, trial.reads, fitting).cost
     return HeadTraining(setup, before, used, _initial_head(setup, before, used), cost)
 
 
