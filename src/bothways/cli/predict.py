@@ -331,7 +331,7 @@ def _print_filled(row: Row, column: str, answer: "Answer") -> None:
         )
         print_table((">probability", "words" if len(answer.masks) > 1 else "word", "text"), rows)
     if answer.dropped_tokens:
-        note(f"{row.where} is too long: {counted(answer.dropped_tokens, 'token')} not read.")
+        note(f"{row.where} is too long: {counted(answer.dropped_tokens, 'token')} not read.", always=True)
 
 
 _SCHEMA_EXAMPLE = """\
