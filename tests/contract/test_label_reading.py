@@ -18,7 +18,7 @@ from bothways import (
 )
 from bothways.cli.program import main
 from bothways.data import labelled_rows, read_examples, read_tagged
-from bothways.data.labels import LabelReading, label_set, placed
+from bothways.data.labels import label_set, placed, reading_numbers
 from bothways.errors import InvalidInput, LabelsAmbiguous
 from bothways.judging.triples import label_of
 from bothways.pretraining import TaskDistiller
@@ -268,7 +268,7 @@ def test_places_are_of_names_that_are_words():
     for number in ("3", "9" * 5000):
         with pytest.raises(InvalidInput, match="expected a label or its place, from 0 to 2, among sun, rain, air, got"):
             placed(number, NAMES)
-    assert LabelReading(NAMES).converter(str)(2) == "air"
+    assert reading_numbers(str, NAMES)(2) == "air"
 
 
 @pytest.mark.parametrize("tags", [[2, 0], (2, 0), "[2, 0]", "[2 0]", "2 0", "(2, 0)", "array([2, 0])", ["2", "0"]])

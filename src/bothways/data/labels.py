@@ -5,7 +5,6 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
 
@@ -48,40 +47,16 @@ def names_of(labels: Sequence[LabelValue] | None) -> tuple[str, ...]:
     return () if labels is None else tuple(map(class_label, declared(labels)))
 
 
-@dataclass(frozen=True, slots=True)
-class LabelReading:
-    """Rules for reading the labels of a column.
+def reading_numbers(
+    convert: Callable[[object], object], names: Sequence[str], values: Iterable[object] = ()
+) -> Callable[[object], object]:
+    """Return the converter of a label column that also reads numbers, which stand for labels by ``names``.
 
-    Attributes:
-        names: The labels that numbers stand for, in the order that was declared; empty if none was.
-        normalise: True if labels that look alike are one label.
+    All ``values`` of a column of sets decide together if its numbers are vectors or places.
     """
-
-    names: tuple[str, ...] = ()
-    normalise: bool = False
-
-    def with_options(self, normalise: bool | None, labels: Sequence[LabelValue] | None = None) -> "LabelReading":
-        """Return the reading with the options of a call, which are None by default."""
-        return LabelReading(
-            self.names if labels is None else names_of(labels), self.normalise if normalise is None else normalise
-        )
-
-    def decides_by_file(self, convert: Callable[[object], object]) -> bool:
-        """Return True if all values of a column decide together how its numbers are read."""
-        return convert is label_set and bool(self.names)
-
-    def converter(
-        self, convert: Callable[[object], object], values: Iterable[object] = ()
-    ) -> Callable[[object], object]:
-        """Return the converter of a column with these ``values``, which also reads numbers if there are names."""
-        if not self.names:
-            return convert
-        if convert is not label_set:
-            return partial(one_hot, names=self.names, convert=convert)
-        return partial(_placed_set if _are_places(values, self.names) else label_set, names=self.names)
-
-
-PLAIN_READING = LabelReading()
+    if convert is not label_set:
+        return partial(one_hot, names=names, convert=convert)
+    return partial(_placed_set if _are_places(values, names) else label_set, names=names)
 
 
 def placed(name: str, names: Sequence[str]) -> str:

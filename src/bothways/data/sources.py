@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
-from bothways.choices import Unlabelled
+from bothways.choices import LabelValue, Unlabelled
 from bothways.data.columns import Row, check_encodable, tags_at, text_at, words_at
 from bothways.data.conll import DOCUMENT
 from bothways.data.documents import json_rows, xlsx_rows
@@ -28,7 +28,7 @@ from bothways.data.formats import (
     texts_not_words,
 )
 from bothways.data.label_rows import BLANK, RowsWithoutLabel, class_label, converted, respelled
-from bothways.data.labels import BLANKS, LabelReading, placed
+from bothways.data.labels import BLANKS, names_of, placed, reading_numbers
 from bothways.data.lines import (
     LONGEST_IN_DOCUMENT,
     LONGEST_LINE,
@@ -79,6 +79,27 @@ class Example(Generic[LabelT]):
     row: int
     where: str = field(default="a row", compare=False)
     given: object = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelReading:
+    """Rules for reading the labels of a column.
+
+    Attributes:
+        names: The labels that numbers stand for, in the order that was declared; empty if none was.
+        normalise: True if labels that look alike are one label.
+    """
+
+    names: tuple[str, ...] = ()
+    normalise: bool = False
+
+    def with_options(self, normalise: bool | None, labels: Sequence[LabelValue] | None = None) -> "LabelReading":
+        """Return the reading with the options of a call, which are None by default."""
+        names = self.names if labels is None else names_of(labels)
+        return LabelReading(names, self.normalise if normalise is None else normalise)
+
+
+PLAIN_READING = LabelReading()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +200,7 @@ def read_examples(
         encoding: As for `read_rows`.
         unlabelled: ``"drop"`` leaves out rows without a label, ``"error"`` refuses them, see `unlabelled_marks`.
         known: The classes of the model that reads the labels, if there is one.
-        names: The labels that numbers stand for, in vectors or as places, see `LabelReading`.
+        names: The labels that numbers stand for, in vectors or as places, see `bothways.data.labels.reading_numbers`.
         normalise: True to give labels that look alike one name, see `bothways.data.label_rows.one_spelling`.
 
     Raises:
@@ -196,12 +217,9 @@ def read_examples(
     blank = BLANKS.get(convert, BLANK)
     found = read_rows(source, format=format, encoding=encoding, columns={*columns, label})
     rows: Iterable[Row] = (row for row in found if not without.holds(row, blank))
-    reading = LabelReading(tuple(names), bool(normalise))
-    if reading.decides_by_file(convert):
+    if names:
         rows = list(rows)
-        convert = reading.converter(convert, (row.values.get(label) for row in rows))
-    else:
-        convert = reading.converter(convert)
+        convert = reading_numbers(convert, names, (row.values.get(label) for row in rows))
     for row in rows:
         value = converted(row, label, convert)
         examples.append(Example(read(row), value, row.number, row.where, row.values[label]))

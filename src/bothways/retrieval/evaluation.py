@@ -13,7 +13,8 @@ from bothways.data import Example, RowsWithoutLabel, Source, class_label, number
 from bothways.data.judgments import check_grade
 from bothways.data.known_rows import SharedRows
 from bothways.data.label_rows import check_looks, converted, one_spelling
-from bothways.data.labels import BLANKS, PLAIN_READING, LabelReading
+from bothways.data.labels import BLANKS, reading_numbers
+from bothways.data.sources import PLAIN_READING, LabelReading
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation.metrics.ranking import ranking_outcomes
 from bothways.evaluation.outcomes import Outcomes
@@ -151,7 +152,8 @@ def _judged_pairs(
     data: Source, columns: PairColumns, unlabelled: Unlabelled, reading: LabelReading, known: Sequence[str]
 ) -> list[tuple[str, str, str, str]]:
     """Return each row in words, with its query, its passage and the name of its label."""
-    without, convert = RowsWithoutLabel(columns.label, unlabelled), reading.converter(class_label)
+    without = RowsWithoutLabel(columns.label, unlabelled)
+    convert = reading_numbers(class_label, reading.names) if reading.names else class_label
     rows = [
         (row.where, *columns.read(row), str(converted(row, columns.label, convert)))
         for row in read_rows(data)

@@ -17,8 +17,8 @@ from bothways.confidence.fitting import learn_classification
 from bothways.data import Example, Source
 from bothways.data.known_rows import normalised
 from bothways.data.label_rows import class_label
-from bothways.data.labels import LabelReading, declared
-from bothways.data.sources import category_names
+from bothways.data.labels import declared
+from bothways.data.sources import LabelReading, category_names
 from bothways.data.windows import digest_of
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import ConformalInterval

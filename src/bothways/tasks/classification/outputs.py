@@ -29,7 +29,8 @@ from bothways.confidence.confidence import Confidence, OutOfDomain, coverage_gua
 from bothways.confidence.fitting import open_confidence, write_confidence
 from bothways.data import Example, Source, class_label, read_examples
 from bothways.data.label_rows import values_of
-from bothways.data.labels import PLAIN_READING, LabelReading, declared, names_of
+from bothways.data.labels import declared, names_of
+from bothways.data.sources import PLAIN_READING, LabelReading
 from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed, UnsupportedConfig, shown
 from bothways.evaluation.calibration import LabelSets
 from bothways.evaluation.detectors import DetectorInput

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bothways.choices import LabelValue, TargetKind
 from bothways.data.label_rows import class_label, in_order, values_of
-from bothways.data.labels import PLAIN_READING, LabelReading
+from bothways.data.sources import PLAIN_READING, LabelReading
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import ScoreHead

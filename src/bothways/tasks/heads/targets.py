@@ -19,7 +19,8 @@ from bothways.checkpoints.schema import StoredLabels, StoredTags, damaged
 from bothways.choices import LabelValue, TargetKind
 from bothways.data import Example, class_label, label_set, number
 from bothways.data.label_rows import near_label, spelled
-from bothways.data.labels import PLAIN_READING, LabelReading, names_of, naming_of_numbers
+from bothways.data.labels import names_of, naming_of_numbers
+from bothways.data.sources import PLAIN_READING, LabelReading
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import Calibration
 from bothways.evaluation.comparison import naming_hint

@@ -19,8 +19,8 @@ from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example
 from bothways.data.known_rows import normalised
-from bothways.data.labels import LabelReading, names_of
-from bothways.data.sources import category_names
+from bothways.data.labels import names_of
+from bothways.data.sources import LabelReading, category_names
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.evaluation.intervals import share_error

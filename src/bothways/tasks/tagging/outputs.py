@@ -23,7 +23,8 @@ from bothways.confidence.confidence import Confidence
 from bothways.confidence.fitting import stored_temperature, temperature_settings
 from bothways.data import Example, Source, read_tagged
 from bothways.data.label_rows import check_looks, one_spelling
-from bothways.data.labels import PLAIN_READING, LabelReading, names_of
+from bothways.data.labels import names_of
+from bothways.data.sources import PLAIN_READING, LabelReading
 from bothways.errors import InvalidInput
 from bothways.evaluation.metrics.tagging import TaggedWords, span_outcomes, tag_outcomes
 from bothways.evaluation.outcomes import Outcomes
