@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import math
 import os
 import shutil
@@ -15,14 +16,15 @@ import pytest
 from command_line import call, fails, names, ok, read_jsonl, rows, saved_of, short_training, write_jsonl
 
 from bothways import storage
+from bothways.cli.training import run as training_run
 from bothways.cli.training.folders import RunFolders
 from bothways.errors import OutOfMemory, OutputExists
 from bothways.storage import new_folder
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.heads.objective import WindowObjective
 from bothways.tasks.torch_backend import TorchBackend
-from bothways.training import loop
-from killing import died_before_file_event
+from bothways.training import loop, stages
+from killing import die, died_before_file_event
 
 
 @pytest.fixture
@@ -196,6 +198,64 @@ def test_a_run_that_is_killed_at_any_moment_of_its_end_is_resumed(tmp_path, monk
             break
     assert number > 20
     assert ended <= 8 if finished else ended == 0
+
+
+# --- stages ---
+
+
+STAGES = [
+    "fitting a linear model to the encoder's hidden states",
+    "evaluating the baseline",
+    "reading the held-out rows",
+    "reading the training rows for the detector",
+    "reading out-of-domain rows",
+    "saving the model",
+]
+
+
+@pytest.fixture(scope="module")
+def whole(files, tmp_path_factory):
+    """A folder with out-of-domain rows, others.jsonl, and an uninterrupted run, run/."""
+    folder = tmp_path_factory.mktemp("whole")
+    others = write_jsonl(folder / "others.jsonl", [{"text": f"w{number} w20"} for number in range(30, 50)])
+    ok(*short_training(files, folder / "run"), "--out-of-domain", others)
+    return folder
+
+
+def without_times(value):
+    match value:
+        case dict():
+            timed = ("seconds", "stages", "resumed_from", "resume")
+            return {name: without_times(each) for name, each in value.items() if name not in timed}
+        case list():
+            return [without_times(each) for each in value]
+    return value
+
+
+@pytest.mark.parametrize("after", [*(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 5)), 5])
+def test_a_training_that_is_killed_after_a_stage_repeats_none(files, whole, tmp_path, monkeypatch, after):
+    computed, most, stage = [], [after], stages.stage
+
+    def watched(name, total=None):
+        if most == [len(computed)]:
+            die()
+        computed.append(name)
+        return stage(name, total)
+
+    for module in (stages, training_run):
+        monkeypatch.setattr(module, "stage", watched)
+    words = (*short_training(files, tmp_path / "run"), "--out-of-domain", whole / "others.jsonl", "--resume")
+    assert died_before_file_event(10**9, lambda: pytest.fail(call(*words).err))
+    assert computed == STAGES[:after]
+    computed, most = [], []
+    ok(*words)
+    assert computed == STAGES[after:]
+    assert names(tmp_path) == ["run"]
+    for name in ("model.safetensors", "training_rows.u64"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole / "run" / name).read_bytes()
+    for name in ("bothways.json", "golden.json"):
+        one, other = (json.loads((folder / "run" / name).read_text()) for folder in (tmp_path, whole))
+        assert without_times(one) == without_times(other)
 
 
 # --- Ctrl-C without validation ---

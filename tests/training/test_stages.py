@@ -75,15 +75,19 @@ def several(model, **options):
     return fitted
 
 
-def distill(model, **options):
+def distill(model, rows=None, **options):
     teacher = options["checkpoints"].with_name("teacher")
     if not teacher.exists():
         fitted = TextClassifier.from_pretrained(model, device="cpu")
         fitted.fit(CASES["classification"].rows(24), **QUICK)
         fitted.save(teacher)
     distiller = TaskDistiller.from_pretrained(teacher, layers=1, device="cpu")
-    distiller.fit(CASES["classification"].rows(30), **QUICK, **options)
+    distiller.fit(rows or CASES["classification"].rows(30), **QUICK, **options)
     return distiller.model
+
+
+def distill_unlabelled(model, **options):
+    return distill(model, [{"text": row["text"]} for row in CASES["classification"].rows(30)], **options)
 
 
 def task(name):
@@ -99,6 +103,7 @@ TRAINERS = {
     "few texts": few,
     "several tasks": several,
     "distillation": distill,
+    "distillation without labels": distill_unlabelled,
     **{name: task(name) for name in CASES if name not in ("classification", "pairs")},
     "pairs": task("pairs"),
 }
@@ -155,11 +160,12 @@ def test_a_run_that_is_killed_in_any_of_its_stages_repeats_this_stage_alone(base
 @pytest.mark.parametrize("name", TRAINERS)
 def test_a_resumed_run_repeats_no_finished_stage(base, tmp_path, watch, name):
     fit = TRAINERS[name]
-    if name == "distillation":  # the teacher's own stages
+    if name.startswith("distillation"):  # the teacher's own stages
         fit(base, checkpoints=tmp_path / "teaching")
         watch.names.clear()
     expected, names = unbroken(fit, base, tmp_path, watch)
     assert names
+    assert ("reading the held-out rows with the teacher" in names) == (name == "distillation without labels")
     watch.dies, again = len(names), {"checkpoints": tmp_path / "killed", "resume": True}
     with pytest.raises(Killed):
         fit(base, **again)

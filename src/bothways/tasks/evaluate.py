@@ -23,7 +23,14 @@ from bothways.evaluation.thresholds import operating_point
 from bothways.lazy import imported
 from bothways.tasks.card import CONSTANTS
 from bothways.tasks.heads.targets import without_thresholds
-from bothways.tasks.outputs import AnyOutputs, TrainedHead, logits_of_all, score_inputs, scores_of_others
+from bothways.tasks.outputs import (
+    READING_OTHERS,
+    AnyOutputs,
+    TrainedHead,
+    inputs_of_others,
+    logits_of_all,
+    score_inputs,
+)
 from bothways.tasks.scores import BaselineScores, ScoredRows, Scores, texts_read
 from bothways.tasks.spec import DataArguments, PredictArguments
 from bothways.tasks.task import AnyTask, InputT, PredictionT, Task, TrainedT
@@ -231,7 +238,8 @@ def out_of_domain(
         NotCalibrated: The model has no detector.
         InvalidInput: The data are not usable.
     """
-    scores, outputs = scores_of_others(model.fitted, model.name, others, show_progress), model.fitted.outputs
+    inputs, outputs = inputs_of_others(model.fitted, model.name, others), model.fitted.outputs
+    scores = score_inputs(model.fitted, inputs, description=READING_OTHERS, show_progress=show_progress)
     found = outputs.confidence.detector(model.name)
     pairs = (found.detector.score(outputs.evidence(each)) for each in (in_domain.scores, scores))
     report = out_of_domain_report(*pairs, threshold=found.threshold, resamples=resamples, seed=seed)

@@ -244,18 +244,18 @@ def logits_of_all(scores: Iterable[Scores[object]]) -> NDArray[np.float64]:
     return np.concatenate([each.logits_RC for each in scores])
 
 
-def scores_of_others(
-    fitted: TrainedModel, name: str, others: Source, show_progress: bool | None
-) -> list[Scores[object]]:
-    """Return the scores of out-of-domain rows; raise `NotCalibrated` if the model has no detector."""
+READING_OTHERS = "reading out-of-domain rows"
+
+
+def inputs_of_others(fitted: TrainedModel, name: str, others: Source) -> list[object]:
+    """Return the inputs of out-of-domain rows; raise `NotCalibrated` if the model has no detector."""
     fitted.outputs.confidence.detector(name)  # raises before the texts are read
     rows = [data.Example(fitted.columns.read(row), None, row.number, row.where) for row in data.read_rows(others)]
     for counts in fitted.known.compared(rows, "keep")[1].values():
         if counts.shared:
             effect = "they are not out of domain"
             warnings.warn(counts.summary("out-of-domain rows", effect, "Remove them."), RowsShared, stacklevel=3)
-    inputs = [row.text for row in rows]
-    return score_inputs(fitted, inputs, description="reading out-of-domain rows", show_progress=show_progress)
+    return [row.text for row in rows]
 
 
 TrainedT = TypeVar("TrainedT", bound=TrainedModel)
@@ -269,7 +269,9 @@ def with_threshold(fitted: TrainedT, name: str, others: Source, show_progress: b
     from bothways.confidence.fitting import separating
     from bothways.tasks.card import card_with_threshold
 
-    scores, outputs = scores_of_others(fitted, name, others, show_progress), fitted.outputs
+    inputs, outputs = inputs_of_others(fitted, name, others), fitted.outputs
+    score = score_inputs if fitted.backend.export else imported("bothways.tasks.heads.objective:kept_scores")
+    scores: list[Scores[object]] = score(fitted, inputs, description=READING_OTHERS, show_progress=show_progress)
     warn_of_cut(texts_read(each.read for each in scores))
     detector = separating(outputs.confidence.detector(name), outputs.evidence(scores))
     confidence = replace(outputs.confidence, out_of_domain=detector)

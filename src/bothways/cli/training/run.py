@@ -125,7 +125,12 @@ def train_next(data: str | None, file: opt.FileOptions) -> str:
 @timed()  # also the time in which torch is loaded
 def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", next_step: "NextStep") -> int:
     """Train a model with ``fit``, save it, print a summary and return the exit code."""
+    from bothways.training.stages import stages_of
     from bothways.training.workers import joined
+
+    def fitted(options: "TrainingArguments") -> "tuple[Any, TrainingRecord]":
+        with stages_of(TrainingOptions(**options)):  # also of what follows a training, such as a threshold
+            return fit(options)
 
     given = opt.given_of(training)
     checkpoints = given.pop("checkpoints", True) or run.resume
@@ -140,9 +145,9 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
             # The first process writes and prints for all.
             with reporting(False), redirect_stderr(io.StringIO()):
                 folder = folders.unfinished if checkpoints else None
-                _, record = fit({**options, "checkpoints": folder, "log_to": None, "show_progress": False})
+                _, record = fitted({**options, "checkpoints": folder, "log_to": None, "show_progress": False})
             return interrupted_code(record.signal) if record.interrupted else 0
-        return _run(options, folders, run, fit, next_step, checkpoints=checkpoints)
+        return _run(options, folders, run, fitted, next_step, checkpoints=checkpoints)
 
 
 def _arguments(**given: Unpack["TrainingArguments"]) -> "TrainingArguments":

@@ -26,9 +26,10 @@ from bothways.inference import Rows, TextRows, TokenOutputs
 from bothways.inference.runner import Runner, counted, row_answers
 from bothways.inference.texts import by_token_budget
 from bothways.packing import Packed
-from bothways.progress import Progress
+from bothways.progress import Progress, reporting
 from bothways.tasks.backend import Backend, stored_windows
-from bothways.tasks.outputs import AnyOutputs, PlacedOutputs
+from bothways.tasks.opening import with_weights
+from bothways.tasks.outputs import AnyOutputs, PlacedOutputs, TrainedHead
 from bothways.tasks.scores import Scores
 from bothways.tasks.torch_backend import HeadModel
 from bothways.training.forecast import Reads
@@ -194,6 +195,16 @@ class Batch:
 
     packed: Packed
     windows: list[int]
+
+
+def kept_scores(
+    fitted: TrainedHead[AnyOutputs], inputs: Sequence[object], *, description: str, show_progress: bool | None = None
+) -> list[Scores[object]]:
+    """Return a trained model's scores of inputs, as a stage of its training."""
+    backend = with_weights(fitted.backend, "read")
+    with reporting(show_progress):
+        stored = StoredInputs.unlabelled(backend, fitted.outputs, inputs)
+        return stored.scores(fitted.outputs, backend.head_model, backend.budget.tokens, description)
 
 
 def of_epoch(found: Validation) -> Validation:
