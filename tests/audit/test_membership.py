@@ -1,6 +1,7 @@
 """`MembershipInferenceAuditor`: a model that learnt rows by heart gives them away, one that learnt a rule does not."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from bothways import FillMask
 from bothways.audit import Severity, scan
 from bothways.audit.membership import Separation, blind_scores, scaled_confidence, train_shadows, true_positives
 from bothways.cli import main
+from bothways.data import Example
+from bothways.data.known_rows import KnownRows, TrainingRows
 from bothways.evaluation.out_of_domain import auroc
 
 NAME = "MembershipInferenceAuditor"
@@ -99,6 +102,10 @@ def test_members_among_the_non_members_are_left_out(learnt_by_heart):
     model, members, _ = learnt_by_heart
     report, _ = audited(model, members, members)
     assert "(40 given non-members are members)" in report.detectors[0].reason
+    known = TrainingRows(KnownRows.of(Example(row["text"], row["label"], 0) for row in members))
+    trained = type(model)(model.backend, replace(model.fitted, known=known))
+    report, _ = audited(trained, members[:20], members[20:])
+    assert "(20 given non-members are members)" in report.detectors[0].reason
 
 
 def test_a_reference_of_the_same_labels_is_compared_with(learnt_by_heart):

@@ -13,6 +13,8 @@ from bothways.audit import Evidence, Finding, Severity, scan, scanning
 from bothways.audit.context import Context, NeedUnmet, Undecided
 from bothways.audit.finding import DECISION, Checked
 from bothways.audit.formats import as_sarif, as_text
+from bothways.data import Example
+from bothways.data.known_rows import KnownRows, TrainingRows
 from bothways.errors import InvalidInput, UnknownModel
 from bothways.report import render
 from bothways.report.audit import audit_page
@@ -241,6 +243,18 @@ def test_labels_that_the_model_does_not_know_are_noted():
     assert note in [each["message"]["text"] for each in log["runs"][0]["invocations"][0]["toolExecutionNotifications"]]
     unlabelled = [{"text": row["text"]} for row in rows]
     assert not scan(MODEL, unlabelled, show_progress=False, **options).notes
+
+
+def test_labelled_rows_that_the_model_was_trained_on_are_noted():
+    model = bothways.open_trained(MODEL, device="cpu")
+    first, second = model.labels[:2]
+    known = KnownRows.of([Example("w5 w20", first, 1), Example("w5 w21", first, 2)])
+    trained = type(model)(model.backend, replace(model.fitted, known=TrainingRows(known)))
+    rows = [{"text": f"w5 W2{at}", "label": second} for at in range(10)] + [{"text": "w5 w20", "label": first}]
+    options = {"detectors": ["ClassifierConfidenceAnalyzer"], "columns": {"text": "text", "label": "label"}}
+    (note,) = scan(trained, rows, show_progress=False, **options).notes
+    assert note.startswith("3 of 11 labelled rows are training rows, 2 of them with another label: accuracy and cal")
+    assert not scan(trained, rows[2:10], show_progress=False, **options).notes
 
 
 def test_rows_without_a_label_are_left_out_on_request():

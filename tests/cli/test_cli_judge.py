@@ -1,9 +1,10 @@
 """``bothways judge``, from triples to a ranking."""
 
 import random
+import shutil
 
 import pytest
-from command_line import call, fails, ok, read_jsonl, write_jsonl
+from command_line import call, fails, ok, read_jsonl, saved_of, write_jsonl
 
 LABEL = "context_relevance"
 
@@ -102,6 +103,29 @@ def test_a_judge_is_compared_with_labels(judged):
     assert ok(*words, "--quiet").err == ""
     as_pairs = call("evaluate", judged / "judge", "--data", judged / "gold.jsonl", "--json")
     assert as_pairs.json()["accuracy"] == found.json()["accuracy"]
+
+
+def test_its_own_training_rows_are_counted_or_left_out_of_an_evaluation(judged):
+    words = (judged / "judge", "--data", judged / "triples.jsonl", "--json")
+    found = ok("judge", "evaluate", *words).json()
+    assert found["training_rows"]["shared"] > 50
+    assert found["training_rows"] == ok("evaluate", *words).json()["training_rows"]
+    dropped = ok("judge", "evaluate", *words, "--shared", "drop").json()
+    assert dropped["n"] == 60 - found["training_rows"]["shared"]
+
+
+def test_a_resumed_training_of_several_judges_repeats_no_finished_one(files, judged, tmp_path):
+    shutil.copytree(judged / "judge", tmp_path / "all" / LABEL)
+    before = (tmp_path / "all" / LABEL / "bothways.json").read_bytes()
+    rows = [{**row, "answer": row["passage"], "answer_relevance": row[LABEL]} for row in triples(60, 0)]
+    words = (
+        *("judge", "train", "--model", files / "tiny", "--train", write_jsonl(tmp_path / "t.jsonl", rows)),
+        *("--dimension", LABEL, "--dimension", "answer_relevance", "--output", tmp_path / "all", "--epochs", 1),
+    )
+    fails(1, "already exists", *words)
+    assert f"The judge of {LABEL} had already been trained" in ok(*words, "--resume").err
+    assert (tmp_path / "all" / LABEL / "bothways.json").read_bytes() == before
+    assert saved_of(tmp_path / "all" / "answer_relevance")["card"]["judge"]["dimension"] == "answer_relevance"
 
 
 @pytest.mark.parametrize(

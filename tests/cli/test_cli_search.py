@@ -8,6 +8,7 @@ import pytest
 from command_line import call, fails, ok, read_jsonl, saved_of, write_jsonl
 
 import tiny_models
+from bothways import SentenceEmbedder
 from bothways.retrieval import updating
 
 ROWS = [
@@ -278,6 +279,30 @@ def test_queries_that_are_judged_and_not_asked_are_counted(built_once, judged, t
         file.write("9\td1\t1\n")
     outcome = ok("search", "evaluate", built_once, *judged)
     assert "queries left out, since --queries lacks them: 1 of those in --qrels" in outcome.err
+
+
+@pytest.mark.parametrize("kind", ["pairs", "triplets"])
+def test_pairs_that_the_embedder_was_trained_on_are_counted_or_left_out(files, judged, tmp_path, kind):
+    rows = [{"anchor": f"w{at} w{at + 1}", "positive": f"w{at + 2}"} for at in range(20, 30)]
+    rows += [{"anchor": "W13", "positive": "w11  w13 w15"}, {"anchor": "w5", "positive": "w6 w8 w10"}]
+    if kind == "triplets":
+        rows = [{**row, "negative": f"w{at + 35}"} for at, row in enumerate(rows)]
+    embedder = SentenceEmbedder.from_pretrained(files / "tiny", device="cpu")
+    embedder.fit(rows, validation=rows[:2], updates=1, show_progress=False)
+    embedder.save(tmp_path / "embedder")
+    words = ("--model", tmp_path / "embedder", "--data", write_jsonl(tmp_path / "c.jsonl", ROWS), "--quiet")
+    ok("search", "build", *words, "--output", tmp_path / "index")
+    words = ("search", "evaluate", tmp_path / "index", *judged)
+    # The second query has a relevant document that is not in the index.
+    counts = {"rows": 2, "checked": 2, "shared": 1, "other_label": 0, "left_out": False}
+    report = ok(*words, "--mode", "dense", "--json").json()
+    assert (report["training_rows"], report["queries"]) == (counts, 2)
+    said = "1 of 2 pairs of a query and a relevant document are training rows: the metrics look better"
+    assert said in ok(*words).err
+    dropped = ok(*words, "--shared", "drop", "--json").json()
+    assert (dropped["training_rows"], dropped["queries"]) == ({**counts, "left_out": True}, 1)
+    # BM25 has learnt nothing.
+    assert "training_rows" not in ok(*words, "--mode", "lexical", "--json").json()
 
 
 def test_fields_of_a_csv_file_are_filtered_as_numbers(files, tmp_path):

@@ -1,7 +1,6 @@
 """Checksums of rows: equal for the same texts in any spelling, told apart by the label, and small on disk."""
 
 import unicodedata
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -129,6 +128,6 @@ def test_known_rows_are_kept_or_dropped():
 
 
 def test_half_a_surrogate_pair_has_a_checksum():
-    row = SimpleNamespace(text="\ud800", label="a", where="")
+    row = Example("\ud800", "a", 1)
     assert KnownRows.of([row]).find([row]).tolist() == [ALIKE]
     assert KnownRows.of([row]).rows_N.dtype == np.uint64

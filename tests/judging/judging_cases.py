@@ -6,7 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bothways.judging import Judge
+from bothways.data import Example
+from bothways.data.known_rows import KnownRows, TrainingRows
+from bothways.judging import Judge, read_triples
 
 LABEL = "context_relevance"
 
@@ -37,7 +39,7 @@ def without(rows, *names):
 class FakeClassifier:
     """Says that a pair is good where both texts begin with the same word, with a share of seeded mistakes."""
 
-    fitted = SimpleNamespace(outputs=SimpleNamespace(labels=("0", "1")))
+    fitted = SimpleNamespace(outputs=SimpleNamespace(labels=("0", "1")), known=TrainingRows())
     card: ClassVar = {}
 
     def __init__(self, mistakes=0.1):
@@ -52,5 +54,12 @@ class FakeClassifier:
         return np.array([[1 - value, value] for value in stated]).reshape(-1, 2)
 
 
-def fake_judge(mistakes=0.1, dimension=LABEL):
-    return Judge(FakeClassifier(mistakes), dimension)
+def fake_judge(mistakes=0.1, dimension=LABEL, training=()):
+    """A judge; ``training`` are the rows that it was trained on."""
+    judge = Judge(FakeClassifier(mistakes), dimension)
+    if training:
+        read = read_triples(training, judge.dimension).triples
+        pairs = [Example(judge.dimension.pair(each), str(each.label), 0) for each in read]
+        known = TrainingRows(KnownRows.of(pairs))
+        judge.classifier.fitted = SimpleNamespace(outputs=FakeClassifier.fitted.outputs, known=known)
+    return judge

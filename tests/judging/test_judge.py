@@ -57,6 +57,22 @@ def test_its_evaluation_has_every_figure(folder):
         Judge.open(folder / "judge", **CPU).evaluate(without(rows, LABEL))
 
 
+def test_its_evaluation_knows_the_rows_of_its_training(folder):
+    judge, few = Judge.open(folder / "judge", **CPU), {"resamples": 5, "show_progress": False}
+    new, old = [{**row, "query": f"{row['query']} new"} for row in triples(30, seed=3)], triples(60)
+    turned = [{**row, LABEL: 1 - row[LABEL]} for row in old[:30]]
+    report = judge.evaluate([*new, *turned, *old[30:]], **few)
+    counts = report.to_dict()["training_rows"]
+    # A tenth was held out.
+    assert 50 <= counts["shared"] <= 60
+    assert 20 <= counts["other_label"] <= 40
+    assert report.summary().startswith(f"{counts['shared']} of 90 rows are training rows")
+    dropped = judge.evaluate([*new, *old], shared="drop", **few)
+    assert dropped.report.n == 90 - counts["shared"]
+    assert dropped.report.shared.left_out
+    assert judge.evaluate(new, **few).report.shared.shared == 0
+
+
 def test_a_long_passage_is_as_relevant_as_its_best_window(folder):
     judge = Judge.open(folder / "judge", **CPU)
     parts = ["w5 w6 w7 w8 w9 w10", "w20 w21 w22 w23 w24 w25", "w30 w31 w32 w33 w34 w35"]

@@ -7,7 +7,7 @@ from judging_cases import LABEL, fake_judge, triples, without
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.prediction_powered import Sample, estimate_mean
-from bothways.judging import read_triples, score_system
+from bothways.judging import rank_systems, read_triples, score_system
 
 ROWS = triples(400, rate=0.7)
 
@@ -53,6 +53,25 @@ def test_labelled_rows_that_are_not_among_the_data_are_judged_by_their_own_texts
     mixed = score_system(judge, without(ROWS, LABEL), [*others, *ROWS[:30]], name="a")
     assert (mixed.estimate.labels, mixed.estimate.unlabelled, mixed.separate) == (150, 370, 120)
     assert mixed.quality.report.n == 150
+
+
+def test_rows_that_the_judge_was_trained_on_are_warned_of_or_dropped():
+    judge, data = fake_judge(training=[*ROWS[:20], *ROWS[390:]]), without(ROWS, LABEL)
+    found = score_system(judge, data, ROWS[:100], name="a")
+    assert found.warnings[0].startswith("30 of 400 rows are training rows: the interval holds for rows that the judge")
+    counts = {"rows": 400, "checked": 400, "shared": 30, "other_label": 0, "left_out": False}
+    assert found.to_dict()["training_rows"] == counts
+    dropped = score_system(judge, data, ROWS[:100], name="a", shared="drop")
+    assert dropped.estimates == score_system(judge, data[20:390], ROWS[20:100], name="a").estimates
+    assert (dropped.rows, dropped.estimate.labels) == (370, 80)
+    assert dropped.warnings[0] == "Left out 30 of 400 rows: they are training rows."
+    # Of labelled rows that are not among the data, some are left out too.
+    others = [{**row, "id": f"x{at}", "query": f"{row['query']} new"} for at, row in enumerate(triples(60, seed=7))]
+    apart = score_system(fake_judge(training=others[:10]), data, others, shared="drop")
+    assert (apart.rows, apart.separate, apart.estimate.labels) == (400, 50, 50)
+    ranked = rank_systems(judge, {"a": data, "b": without(others, LABEL)}, [*ROWS[:100], *others], shared="drop")
+    assert {each.system: each.rows for each in ranked.systems} == {"a": 370, "b": 60}
+    assert "a: Left out 30 of 400 rows: they are training rows." in ranked.warnings
 
 
 def test_rows_that_all_name_one_system_give_the_score_its_name():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 from bothways import checkpoints, compose, tasks
 from bothways.audit.finding import Checked
 from bothways.choices import Unlabelled
+from bothways.data import Example
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.columns import RawTextColumns, TextColumns
 
@@ -201,12 +202,24 @@ class Context:
         if self.rows is None:
             raise NeedUnmet("rows with texts and labels: give them with --data.")
         try:
-            return self.read_labelled(self.rows)
+            read = self.read_labelled(self.rows)
         except NeedUnmet as error:
             label = self._reader.label if isinstance(self._reader, TextColumns) else None
             if any(row.values.get(label) is not None for row in self.rows if label is not None):
                 self.notes[f"labels of the data were not used: {error.__cause__}"] = None
             raise
+        self._note_training_rows(read)
+        return read
+
+    def _note_training_rows(self, read: AuditTexts) -> None:
+        """Note how many labelled rows the model was trained on."""
+        trained = self.classifier.fitted
+        labels = [trained.outputs.labels[number] for number in read.labels_N]
+        rows = [Example(*each) for each in zip(read.texts, labels, read.row_numbers, strict=True)]
+        for counts in trained.known.compared(rows, "keep")[1].values():
+            effect = "accuracy and calibration look better than they are on new rows"
+            if said := counts.summary("labelled rows", effect, "Give rows that it was not trained on."):
+                self.notes[said] = None
 
     def read_labelled(self, rows: "Sequence[Row]") -> AuditTexts:
         """Read the texts and labels of rows."""

@@ -27,7 +27,8 @@ from bothways.audit.answers import (
 )
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Severity
-from bothways.data import Row, read_rows
+from bothways.data import Example, Row, read_rows
+from bothways.data.known_rows import ALIKE, KnownRows
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.out_of_domain import auroc, out_of_domain_report
 from bothways.tasks import FillMask, TextClassifier
@@ -228,7 +229,7 @@ class _Rows:
     texts: tuple[str, ...]
     labels_N: NDArray[np.int64] | None  # None for a masked language model
     member_N: NDArray[np.bool_]
-    shared: int  # number of given non-members that are also members; they are left out
+    shared: int  # number of given non-members that are members or training rows; they are left out
 
     @classmethod
     def of(cls, context: Context, rng: np.random.Generator, *, labelled: bool) -> "_Rows":
@@ -240,11 +241,11 @@ class _Rows:
             )
         members, member_labels = _read(context, context.rows or (), labelled=labelled)
         others, other_labels = _read(context, list(read_rows(given)), labelled=labelled)
-        known = {text.strip() for text in members}
-        apart = [number for number, text in enumerate(others) if text.strip() not in known]
+        known = KnownRows.of(Example(text, None, 0) for text in members) | context.model.fitted.known.rows()
+        apart = np.flatnonzero(known.find([Example(text, None, 0) for text in others]) < ALIKE)
         shared = len(others) - len(apart)
         inside = drawn(len(members), _MAX_ROWS, rng)
-        outside = np.array(apart, dtype=np.int64)[drawn(len(apart), _MAX_ROWS, rng)]
+        outside = apart[drawn(len(apart), _MAX_ROWS, rng)]
         if min(len(inside), len(outside)) < _MIN_ROWS:
             raise Undecided(
                 f"expected at least {_MIN_ROWS} members and {_MIN_ROWS} non-members, got {len(inside)} and "

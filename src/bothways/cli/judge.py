@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, shortened
 from bothways.cli.training import run as runs
+from bothways.cli.training.folders import RunFolders
 from bothways.data import Row, write_rows
 from bothways.judging.triples import TripleColumns
 from bothways.progress import figure
@@ -59,6 +60,7 @@ class EstimateOptions:
     level: opt.Level = 0.95
     """Confidence level of the intervals."""
     seed: opt.BootstrapSeed = 0
+    shared: opt.SharedRows = "keep"
     report: opt.Report = None
     """Also write an HTML page to this file."""
     overwrite: opt.Overwrite = False
@@ -71,6 +73,7 @@ class EstimateOptions:
             "method": self.method,
             "level": self.level,
             "seed": self.seed,
+            "shared": self.shared,
         }
 
 
@@ -154,14 +157,24 @@ def train(
     dimensions = every if "all" in dimension else tuple(each for each in every if each in dimension)
     answers, gold = inputs.like("answers", train, file), inputs.like("gold", train, opt.ANY_FILE)
     score_next = f"bothways judge score {{}} --data {answers} --labels {gold}"
-    for name in dimensions:
-        several = len(dimensions) > 1
+    several = len(dimensions) > 1
+    for name in _unfinished(dimensions, output) if several and run.resume else dimensions:
         if several and not run.json:
             print(f"{name}:")
         fit = partial(_fit, model, rows, name, words)
         if code := runs.train_and_save(output / name if several else output, training, run, fit, score_next):
             return code
     return 0
+
+
+def _unfinished(dimensions: Sequence[JudgeDimension], output: Path) -> Iterator[JudgeDimension]:
+    """Yield the dimensions without a finished judge in the output, and note the others."""
+    finished = judging.judges_in(output)
+    for name in dimensions:
+        if name not in finished or RunFolders(output / name).unfinished.is_dir():
+            yield name
+        else:
+            note(f"The judge of {name} had already been trained: {str(output / name)!r}.")
 
 
 def _fit(
@@ -286,6 +299,7 @@ def evaluate(
     file: opt.FileOptions = opt.ANY_FILE,
     resamples: opt.Resamples = 1000,
     seed: opt.BootstrapSeed = 0,
+    shared: opt.SharedRows = "keep",
     json: opt.Json = False,
     columns: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
@@ -303,6 +317,7 @@ def evaluate(
     report = opened.evaluate(
         inputs.labelled_source(data, file),
         columns=TripleColumns.named(opt.given_of(columns), opened.columns),
+        shared=shared,
         resamples=resamples,
         seed=seed,
     )

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin
 from cyclopts import App, CycloptsError, Group, Parameter, Token
 from cyclopts.validators import Number
 
-from bothways.choices import Dtype, Format, GoldenSource, Overflow
+from bothways.choices import Dtype, Format, GoldenSource, Overflow, Shared
 from bothways.cli.printing import quietly
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.errors import InvalidInput
@@ -96,6 +96,9 @@ TrainedTextColumns = Annotated[
 ]
 Resamples = Annotated[PositiveInt, Parameter(help="Number of bootstrap resamples for the intervals.")]
 BootstrapSeed = Annotated[WholeNumber, Parameter(help="Seed of the bootstrap.")]
+SharedRows = Annotated[
+    Shared, Parameter(help="Rows that the model was trained on: keep them, with a note, or drop them.")
+]
 
 TEXT: tuple[str, ...] = ("text",)
 

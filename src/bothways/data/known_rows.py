@@ -1,8 +1,8 @@
 """Checksums of the rows that a model was trained on, to find them in other data.
 
-A row is known by its input: its texts in Unicode normal form NFC, with case folded and white space collapsed. A
-checksum has 64 bits: 48 of the texts and 16 of the label (0 for none), so that the same texts with another label can be
-told apart. Of N rows and M others, about N M / 2 ** 48 are found by chance.
+A row is known by its input, a triplet by its anchor and its positive: their texts in Unicode normal form NFC, with case
+folded and white space collapsed. A checksum has 64 bits: 48 of the texts and 16 of the label (0 for none), so that the
+same texts with another label can be told apart. Of N rows and M others, about N M / 2 ** 48 are found by chance.
 
 Shapes: N known rows, M rows to look for.
 """
@@ -45,6 +45,10 @@ class ReadRow(LabelledRow, Protocol):
     @property
     def text(self) -> object:
         """The input."""
+
+    @property
+    def known_by(self) -> object:
+        """The texts of the input by which a training row is recognised."""
 
 
 def normalised(value: object) -> str:
@@ -214,7 +218,7 @@ class AnyTrainingRows(Protocol):
 
 
 def _checksums(rows: Iterable[ReadRow]) -> NDArray[np.uint64]:
-    return np.fromiter((_hash(normalised(row.text), 6) << 16 | _label(row) for row in rows), np.uint64)
+    return np.fromiter((_hash(normalised(row.known_by), 6) << 16 | _label(row) for row in rows), np.uint64)
 
 
 def _label(row: ReadRow) -> int:

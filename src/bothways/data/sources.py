@@ -80,6 +80,11 @@ class Example(Generic[LabelT]):
     where: str = field(default="a row", compare=False)
     given: object = field(default=None, compare=False)
 
+    @property
+    def known_by(self) -> object:
+        """The input, by which a training row is recognised."""
+        return self.text
+
 
 @dataclass(frozen=True, slots=True)
 class LabelReading:

@@ -19,7 +19,9 @@ from bothways.choices import (
     JudgeDimension,
     Merge,
     Negatives,
+    Shared,
 )
+from bothways.data import Example
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.judging.labels import JudgeReport, judge_report
 from bothways.judging.training_rows import prepare
@@ -29,6 +31,7 @@ from bothways.tasks.columns import column_settings, stored_columns
 from bothways.tasks.heads.targets import Prediction
 
 if TYPE_CHECKING:
+    from bothways.data.known_rows import SharedRows
     from bothways.judging.triples import Rows
     from bothways.tasks.backend import OpenOptions
     from bothways.tasks.outputs import TrainedHead
@@ -204,6 +207,7 @@ class Judge:
         data: "Rows",
         *,
         columns: TripleColumns | None = None,
+        shared: Shared = "keep",
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
@@ -213,12 +217,13 @@ class Judge:
         Args:
             data: Labelled triples; rows without a label are left out.
             columns: Names of the columns. Default: as in training.
+            shared: Rows that the judge was trained on: ``"keep"`` them, with a note, or ``"drop"`` them.
             resamples: Bootstrap resamples for the intervals.
             seed: Seed of the bootstrap.
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: No row has a label.
+            InvalidInput: No row has a label, or all are training rows and to be dropped.
         """
         named = columns or self.columns
         labelled = read_triples(data, self.dimension, named).labelled
@@ -226,8 +231,26 @@ class Judge:
             raise InvalidInput(
                 f"expected labels in the column {named.label(self.dimension)!r}, got none. Name another column."
             )
-        probability_N = self.probabilities(labelled, show_progress=show_progress)
-        return judge_report(labelled, probability_N, resamples=resamples, seed=seed)
+        places, counts = self.compared(labelled, shared)
+        rows = [labelled[place] for place in places]
+        probability_N = self.probabilities(rows, show_progress=show_progress)
+        found = judge_report(rows, probability_N, resamples=resamples, seed=seed)
+        return replace(found, report=replace(found.report, shared=counts))
+
+    def compared(self, triples: Sequence[Triple], shared: Shared) -> "tuple[list[int], SharedRows | None]":
+        """Compare triples with the judge's training rows.
+
+        Return the indices of all triples, or with ``shared="drop"`` of those that are none, and the number of training
+        rows among them; None if the training rows are not known.
+        """
+        others = [name for name in self.classifier.fitted.outputs.labels if name != self.good]
+        names = {1: self.good, 0: others[0] if len(others) == 1 else None, None: None}
+        rows = [
+            Example(self.dimension.pair(each), names[each.label], place, each.where)
+            for place, each in enumerate(triples)
+        ]
+        kept, counts = self.classifier.fitted.known.compared(rows, shared)
+        return [each.row for each in kept], counts.get("")
 
     @property
     def columns(self) -> TripleColumns:

@@ -224,9 +224,9 @@ class JudgeReport:
         return {**self.report.to_dict(), **auroc, "kendall_tau": self.tau, "systems": systems, "disagreements": shown}
 
     def summary(self) -> str:
-        """Return the metrics, one per line."""
+        """Return the metrics, one per line, after warnings."""
         named = {**self.report.estimates, **({} if self.auroc is None else {"auroc": self.auroc})}
-        lines = [
+        lines = [*self.report.warnings] + [
             f"{name:<12} {figure(each.value)}  [{figure(each.low)}, {figure(each.high)}]"
             for name, each in named.items()
         ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bothways import data
-from bothways.choices import Pairing, PpiMethod
+from bothways.choices import Pairing, PpiMethod, Shared
 from bothways.errors import InvalidInput
 from bothways.evaluation.prediction_powered import (
     PoweredEstimate,
@@ -155,6 +155,7 @@ def rank_systems(
     level: float = 0.95,
     next_rows: int = NEXT_ROWS,
     seed: int = 0,
+    shared: Shared = "keep",
     show_progress: bool | None = None,
 ) -> SystemRanking:
     """Rank systems by success rate.
@@ -171,15 +172,15 @@ def rank_systems(
         level: Confidence level of the intervals.
         next_rows: Number of rows to suggest for labelling.
         seed: Seed of the bootstrap and of tie-breaking.
+        shared: Rows that the judge was trained on: ``"keep"`` them, with a warning, or ``"drop"`` them.
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: A system has fewer than two labels, a label matches no row and lacks a text or its system, or
-            ``truth`` has other systems.
+        InvalidInput: A system has fewer than two labels, a label fits no system, or ``truth`` has other systems.
     """
     read = _read_systems(systems, judge.dimension, columns := columns or judge.columns)
     _check_systems(truth, read)
-    judged = judge_systems(judge, read, labels, columns, show_progress=show_progress)
+    judged = judge_systems(judge, read, labels, columns, shared=shared, show_progress=show_progress)
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}
     ordered = sorted(judged, key=lambda each: -scores[each.name].estimate.value)
     separating = None

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.choices import PpiMethod
+from bothways.choices import PpiMethod, Shared
 from bothways.errors import InvalidInput
 from bothways.evaluation.prediction_powered import PoweredEstimate, Sample, estimate_mean
 from bothways.judging.labels import JudgeReport, judge_report, read_labels, with_labels
 from bothways.judging.triples import ReadTriples, Triple, TripleColumns, read_triples
 
 if TYPE_CHECKING:
+    from bothways.data.known_rows import SharedRows
     from bothways.judging.judge import Judge
     from bothways.judging.triples import Rows
 
 METHODS: tuple[PpiMethod, ...] = get_args(PpiMethod)
 MIN_LABELS = 2
 DEFAULT: PpiMethod = "ppi++"
+_LEARNT = "the interval holds for rows that the judge was not trained on"
 _ESTIMATE = ("value", "low", "high", "level", "method", "effective_labels")
 
 
@@ -35,6 +37,7 @@ class JudgedSystem:
     probability_N: NDArray[np.float64]  # the judge's probability that each triple is good
     incomplete: int = 0  # number of rows left out because they lack a text that the judge reads
     separate: int = 0  # number of labelled rows that are not among the data
+    shared: "SharedRows | None" = None  # number of rows that the judge was trained on; None if unknown
 
     @property
     def rows(self) -> int:
@@ -72,6 +75,7 @@ class SystemScore:
     estimates: Mapping[PpiMethod, PoweredEstimate]  # the success rate with its interval by each method
     method: PpiMethod  # the method of `estimate`
     quality: JudgeReport  # the judge's agreement with the labels
+    shared: "SharedRows | None" = None  # number of rows that the judge was trained on; None if unknown
 
     @property
     def estimate(self) -> PoweredEstimate:
@@ -86,7 +90,9 @@ class SystemScore:
             f"{self.separate:,} of {self.estimate.labels:,} labelled rows are not among the data: the judge read their "
             "own texts. The interval is valid if data and labelled rows are random samples of the same answers."
         )
-        return ((lost,) if self.incomplete else ()) + ((apart,) if self.separate else ()) + self.estimate.warnings
+        learnt = "" if self.shared is None else self.shared.summary(effect=_LEARNT)
+        own = ((lost, self.incomplete), (apart, self.separate), (learnt, learnt))
+        return *(sentence for sentence, holds in own if holds), *self.estimate.warnings
 
     @property
     def labelled(self) -> str:
@@ -110,6 +116,7 @@ class SystemScore:
             "estimates": estimates,
             "agreement": {name: quality[name] for name in ("accuracy", "auroc", "ece") if name in quality},
             "disagreements": quality["disagreements"],
+            "training_rows": None if self.shared is None else self.shared.to_dict(),
             "warnings": list(self.warnings),
         }
 
@@ -133,6 +140,7 @@ def score_system(
     method: PpiMethod = DEFAULT,
     level: float = 0.95,
     seed: int = 0,
+    shared: Shared = "keep",
     show_progress: bool | None = None,
 ) -> SystemScore:
     """Estimate the success rate of a system.
@@ -147,6 +155,7 @@ def score_system(
         method: Method of the main interval: ``"ppi++"``, ``"ppi"`` or ``"classical"``.
         level: Confidence level of the intervals.
         seed: Seed of the bootstrap.
+        shared: Rows that the judge was trained on: ``"keep"`` them, with a warning, or ``"drop"`` them.
         show_progress: Force the progress bar on or off.
 
     Raises:
@@ -158,7 +167,7 @@ def score_system(
     own = {each.system for each in read.triples}
     if len(own) == 1:
         name = own.pop() or name
-    (judged,) = judge_systems(judge, {name: read}, labels, columns, show_progress=show_progress)
+    (judged,) = judge_systems(judge, {name: read}, labels, columns, shared=shared, show_progress=show_progress)
     return scored(judged, judge, method=method, level=level, seed=seed)
 
 
@@ -168,6 +177,7 @@ def judge_systems(
     labels: "Rows | None",
     columns: TripleColumns | None,
     *,
+    shared: Shared,
     show_progress: bool | None = None,
 ) -> list[JudgedSystem]:
     """Judge the rows of each system; human labels come from ``labels``, or else from the rows."""
@@ -183,12 +193,14 @@ def judge_systems(
             "(--labels) of randomly drawn rows: about 150 give a useful interval."
         )
     every = {name: [*each, *own[name]] for name, each in rows.items()}
-    probability_N = judge.probabilities([row for each in every.values() for row in each], show_progress=show_progress)
+    compared = {name: judge.compared(each, shared) for name, each in every.items()}
+    kept = {name: [every[name][place] for place in places] for name, (places, _) in compared.items()}
+    probability_N = judge.probabilities([row for each in kept.values() for row in each], show_progress=show_progress)
     judged, start = [], 0
-    for name, each in every.items():
-        own_N = probability_N[start : start + len(each)]
-        judged.append(JudgedSystem(name, each, own_N, systems[name].incomplete, len(own[name])))
-        start += len(each)
+    for name, (places, counts) in compared.items():
+        own_N, separate = probability_N[start : start + len(places)], sum(place >= len(rows[name]) for place in places)
+        judged.append(JudgedSystem(name, kept[name], own_N, systems[name].incomplete, separate, counts))
+        start += len(places)
     return judged
 
 
@@ -210,6 +222,7 @@ def scored(
         estimates,
         method,
         judge_report(labelled, system.probability_N[system.labelled_N], seed=seed),
+        system.shared,
     )
 
 

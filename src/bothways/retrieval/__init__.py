@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Candidates,
         absent_documents,
         evaluate_reranker,
+        pairs_of_training,
         read_candidates,
         search_outcomes,
     )
@@ -49,6 +50,7 @@ _MODULES = {
         "absent_documents",
         "evaluate_reranker",
         "read_candidates",
+        "pairs_of_training",
         "search_outcomes",
     ),
     "index": ("SearchIndex",),
@@ -98,6 +100,7 @@ __all__ = [
     "evidence_of",
     "locked",
     "mine_negatives",
+    "pairs_of_training",
     "parse_filters",
     "read_candidates",
     "read_header",

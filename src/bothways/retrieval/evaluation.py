@@ -11,7 +11,7 @@ from bothways.checkpoints.hub import locate
 from bothways.choices import LabelValue, Shared, Unlabelled
 from bothways.data import Example, RowsWithoutLabel, Source, class_label, number, read_rows
 from bothways.data.judgments import check_grade
-from bothways.data.known_rows import SharedRows
+from bothways.data.known_rows import SharedRows, compared
 from bothways.data.label_rows import check_looks, converted, one_spelling
 from bothways.data.labels import BLANKS, reading_numbers
 from bothways.data.sources import PLAIN_READING, LabelReading
@@ -20,6 +20,7 @@ from bothways.evaluation.metrics.ranking import ranking_outcomes
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.report import Report
 from bothways.progress import progress
+from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.ranking import Hit
 from bothways.retrieval.reranking import (
     AFFIRMATIVE,
@@ -38,6 +39,7 @@ from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.opening import OpenArguments
 from bothways.tasks.registry import check_open_options, stored_task, task_class, task_of_heads
 from bothways.tasks.scores import TokensRead, texts_read
+from bothways.tasks.task import AnyTask
 
 # Tasks whose models can embed texts; None stands for an encoder without a task.
 EMBEDS = (None, EMBEDDING.name, MASKED_LM.name)
@@ -47,6 +49,7 @@ def search_outcomes(
     search: Callable[[Sequence[str]], list[list[Hit]]],
     queries: Mapping[str, str],
     judgments: Mapping[str, Mapping[str, int]],
+    left_out: Collection[tuple[str, str]] = (),
 ) -> Outcomes:
     """Search for each query, and return the outcomes that reports and comparisons are computed from.
 
@@ -54,14 +57,50 @@ def search_outcomes(
         search: Function that returns the hits of each query, as many as the metrics need.
         queries: Texts of the queries by id.
         judgments: Relevance by query id and document id.
+        left_out: Query ids and document ids of pairs that count neither as hits nor as judgments.
 
     Raises:
         InvalidInput: No query has a relevant document.
         MissingDependency: The extra ``search`` is not installed.
     """
     answers = search(list(queries.values()))
-    rankings = {query: [hit.id for hit in hits] for query, hits in zip(queries, answers, strict=True)}
-    return ranking_outcomes(rankings, judgments)
+    rankings = {
+        query: [hit.id for hit in hits if (query, hit.id) not in left_out]
+        for query, hits in zip(queries, answers, strict=True)
+    }
+    remaining = {
+        query: {document: grade for document, grade in grades.items() if (query, document) not in left_out}
+        for query, grades in judgments.items()
+    }
+    return ranking_outcomes(rankings, remaining)
+
+
+def pairs_of_training(
+    models: Sequence[AnyTask],
+    queries: Mapping[str, str],
+    judgments: Mapping[str, Mapping[str, int]],
+    index: SearchIndex,
+    shared: Shared = "keep",
+) -> tuple[set[tuple[str, str]], SharedRows | None]:
+    """Compare the pairs of a query and a relevant document with the training rows of an embedder and a reranker.
+
+    Return the ids of the pairs to leave out, none unless ``shared`` is ``"drop"``, and the number of pairs that a model
+    was trained on; None if the training rows of no model are known.
+
+    Raises:
+        InvalidInput: The models were trained on all pairs, which are to be dropped.
+    """
+    known = [rows for model in models if (rows := model.fitted.known.rows()) is not None]
+    relevant = {(query, name) for query, grades in judgments.items() for name, grade in grades.items() if grade > 0}
+    wanted = {name for _, name in relevant}
+    documents = {name: text for name, text in zip(index.ids, index.texts, strict=True) if name in wanted}
+    ids = sorted((query, name) for query, name in relevant if query in queries and name in documents)
+    pairs = [Example((queries[query], documents[name]), None, place) for place, (query, name) in enumerate(ids)]
+    if not known or not pairs:
+        return set(), None
+    found_P = np.max([each.find(pairs) for each in known], axis=0)
+    kept, counts = compared(found_P, pairs, shared, "pairs of a query and a relevant document")
+    return set(ids).difference(ids[each.row] for each in kept), counts
 
 
 def absent_documents(judgments: Mapping[str, Mapping[str, int]], ids: Collection[str]) -> int:

@@ -2,8 +2,9 @@
 
 import itertools
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,7 @@ from cyclopts import App
 
 import bothways.data
 from bothways import retrieval
+from bothways.choices import Shared
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, progress_beside
@@ -21,10 +23,12 @@ from bothways.progress import figure
 from bothways.tasks.embedding.spec import Pairs, Triplets
 
 if TYPE_CHECKING:
+    from bothways.data.known_rows import SharedRows
     from bothways.evaluation.intervals import Estimate
     from bothways.evaluation.outcomes import Outcomes
     from bothways.evaluation.report import Report
-    from bothways.retrieval import Hit, Mined, Rerank
+    from bothways.retrieval import Hit, Mined, Rerank, SemanticSearch
+    from bothways.tasks.task import AnyTask
 
 _EVALUATE_EXAMPLE = """\
 Example:
@@ -56,6 +60,7 @@ def evaluate(
     text: opt.TextColumns = opt.TEXT,
     id: str = "id",  # noqa: A002 (the option's name)
     hits: opt.PositiveInt = 1000,
+    shared: opt.SharedRows = "keep",
     file: opt.FileOptions = opt.ANY_FILE,
     resamples: opt.Resamples = 1000,
     seed: opt.BootstrapSeed = 0,
@@ -74,8 +79,7 @@ def evaluate(
         index: Folder of the index.
         queries: Rows with an id and a query: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on stdin.
         qrels: Relevance judgments: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
-        against: Another mode to compare --mode with, on the same queries; repeat the option for several. With a
-            reranker, give the value of --mode to compare that mode with and without the reranker.
+        against: Another mode to compare with; repeat it for several. With a reranker, --mode again is without the reranker.
         id: Column of the queries' ids, as in the judgments.
         hits: Number of hits per query; MAP, MRR and recall are computed over these.
     """
@@ -86,6 +90,7 @@ def evaluate(
     searching.note_left_out(searcher.index.encoder)
     with _naming(index, qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
+        left_out, learnt = _pairs_of_training(searcher, (mode, *against), rerank, texts, judgments, shared)
     modes = {each: searching.mode_of(each, hybrid) for each in (mode, *against)}
     drawing = {"resamples": resamples, "seed": seed}
 
@@ -93,17 +98,34 @@ def evaluate(
         def search(batch: Sequence[str]) -> "list[list[Hit]]":
             return searcher.search(batch, hits, mode=modes[name], rerank=reranker)
 
-        with _naming(queries, qrels):
-            return retrieval.search_outcomes(search, texts, judgments)
+        return retrieval.search_outcomes(search, texts, judgments, left_out)
 
-    outcomes, compared = measured(mode, rerank), {each: measured(each, None) for each in against}
-    report, others = outcomes.report(**drawing), {each: other.report(**drawing) for each, other in compared.items()}
+    with _naming(queries, qrels):
+        outcomes, compared = measured(mode, rerank), {each: measured(each, None) for each in against}
+    report, others = replace(outcomes.report(**drawing), shared=learnt), _reports(compared, drawing)
     differences = _differences(outcomes, compared, drawing)
     if json:
         _print_as_json(mode, report, others, differences, absent)
-    else:
-        _print_notes(report, len(texts), absent)
-        _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
+        return
+    _print_notes(report, len(texts), absent)
+    _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
+
+
+def _pairs_of_training(
+    searcher: "SemanticSearch",
+    modes: Collection[searching.ModeName],
+    rerank: "Rerank | None",
+    queries: Mapping[str, str],
+    judgments: Mapping[str, Mapping[str, int]],
+    shared: Shared,
+) -> "tuple[set[tuple[str, str]], SharedRows | None]":
+    """Compare judged pairs with the training rows of the embedder, unless all modes are lexical, and the reranker."""
+    lexical = {*map(searching.mode_name, modes)} == {"lexical"}
+    models: list[AnyTask] = [] if lexical else [searcher.embedder]
+    match rerank:
+        case retrieval.Rerank(by=retrieval.CrossEncoder(pairs=model)):
+            models.append(model)
+    return retrieval.pairs_of_training(models, queries, judgments, searcher.index, shared)
 
 
 def _check_against(
@@ -112,6 +134,12 @@ def _check_against(
     """Raise a usage error if a mode would be compared with itself."""
     if searching.mode_name(mode) in map(searching.mode_name, against) and reranking.reranker is None:
         raise opt.usage_error(f"--against {mode} is the same as --mode: name another mode, or give a --reranker.")
+
+
+def _reports(
+    compared: "dict[searching.ModeName, Outcomes]", drawing: dict[str, int]
+) -> "dict[searching.ModeName, Report]":
+    return {each: other.report(**drawing) for each, other in compared.items()}
 
 
 def _differences(
@@ -201,6 +229,8 @@ def _print_as_json(
 
 
 def _print_notes(report: "Report", queries: int, absent: int) -> None:
+    if report.shared is not None and (said := report.shared.summary("pairs of a query and a relevant document")):
+        note(said)
     if absent:
         note(f"relevant documents that are not in the index: {absent:,}")
     if report.counts["unjudged"]:

@@ -125,11 +125,10 @@ def train_next(data: str | None, file: opt.FileOptions) -> str:
 @timed()  # also the time in which torch is loaded
 def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", next_step: "NextStep") -> int:
     """Train a model with ``fit``, save it, print a summary and return the exit code."""
-    from bothways.training.stages import stages_of
-    from bothways.training.workers import joined
+    from bothways.training import stages, workers
 
     def fitted(options: "TrainingArguments") -> "tuple[Any, TrainingRecord]":
-        with stages_of(TrainingOptions(**options)):  # also of what follows a training, such as a threshold
+        with stages.stages_of(TrainingOptions(**options)):  # also of what follows a training, such as a threshold
             return fit(options)
 
     given = opt.given_of(training)
@@ -140,8 +139,8 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
         TrainingOptions(**given)
     folders = RunFolders(output)
     options = _arguments(**given, resume=run.resume, keep_diverged=True)
-    with joined() as workers:
-        if workers.rank:
+    with workers.joined() as joined:
+        if joined.rank:
             # The first process writes and prints for all.
             with reporting(False), redirect_stderr(io.StringIO()):
                 folder = folders.unfinished if checkpoints else None

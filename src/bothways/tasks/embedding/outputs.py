@@ -54,6 +54,11 @@ class EmbeddingRow:
     columns: EmbeddingColumns  # the kind of row
     given: object = None  # the label before the conversion
 
+    @property
+    def known_by(self) -> tuple[str, ...]:
+        """The texts without mined negatives, by which a training row is recognised."""
+        return self.text[:2]
+
 
 def with_usual_kind(
     source: Source | Iterable[Any], otherwise: EmbeddingColumns | None = None
