@@ -79,7 +79,7 @@ def evaluate(
         index: Folder of the index.
         queries: Rows with an id and a query: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on stdin.
         qrels: Relevance judgments: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
-        against: Another mode to compare with; repeat it for several. With a reranker, --mode again is without the reranker.
+        against: Another mode to compare with; repeat it for several. With a reranker, --mode again is without it.
         id: Column of the queries' ids, as in the judgments.
         hits: Number of hits per query; MAP, MRR and recall are computed over these.
     """

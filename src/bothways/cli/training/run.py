@@ -127,7 +127,7 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
     """Train a model with ``fit``, save it, print a summary and return the exit code."""
     from bothways.training import stages, workers
 
-    def fitted(options: "TrainingArguments") -> "tuple[Any, TrainingRecord]":
+    def fitted(options: "TrainingArguments") -> "tuple[object, TrainingRecord]":
         with stages.stages_of(TrainingOptions(**options)):  # also of what follows a training, such as a threshold
             return fit(options)
 
