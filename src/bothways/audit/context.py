@@ -218,8 +218,8 @@ class Context:
         rows = [Example(*each) for each in zip(read.texts, labels, read.row_numbers, strict=True)]
         for counts in trained.known.compared(rows, "keep")[1].values():
             effect = "accuracy and calibration look better than they are on new rows"
-            if said := counts.summary("labelled rows", effect, "Give rows that it was not trained on."):
-                self.notes[said] = None
+            if remark := counts.summary("labelled rows", effect, "Give rows that it was not trained on."):
+                self.notes[remark] = None
 
     def read_labelled(self, rows: "Sequence[Row]") -> AuditTexts:
         """Read the texts and labels of rows."""

@@ -229,8 +229,8 @@ def _print_as_json(
 
 
 def _print_notes(report: "Report", queries: int, absent: int) -> None:
-    if report.shared is not None and (said := report.shared.summary("pairs of a query and a relevant document")):
-        note(said)
+    if report.shared is not None and (remark := report.shared.summary("pairs of a query and a relevant document")):
+        note(remark)
     if absent:
         note(f"relevant documents that are not in the index: {absent:,}")
     if report.counts["unjudged"]:
