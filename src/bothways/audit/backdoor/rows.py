@@ -112,7 +112,7 @@ class RowEvidence:
         )
 
     def explanation(self, words: str, label: int) -> str:
-        """Return how often the words occur in rows with a label, if that is more often than by chance; else ""."""
+        """Return the number of rows of a label with the words, in words, if it is higher than by chance; else ""."""
         from scipy.stats import binom
 
         padded = f" {words.lower()} "
