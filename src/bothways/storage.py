@@ -19,6 +19,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, overload
 
@@ -35,6 +36,25 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
 
 # Endings of temporary names, and the name of a folder that was moved aside.
 _UNFINISHED, _REPLACED, _OLD = "unfinished", "replaced", "old"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderKind:
+    """A kind of output folder, ``name`` in messages: it has one of the ``files`` and, if ``alone``, no others."""
+
+    name: str
+    files: frozenset[str]
+    alone: bool = False
+
+    def check(self, folder: Path) -> None:
+        """Raise OutputExists if a folder with contents is of another kind."""
+        names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+        same = names <= self.files if self.alone else not names.isdisjoint(self.files)
+        if names and not same:
+            raise OutputExists(f"{str(folder)!r} is not {self.name}, so it is not replaced. Choose another folder.")
+
+
+MODEL = FolderKind("a model", frozenset({"config.json", "bothways.json"}))
 
 
 @overload
@@ -83,31 +103,33 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
 
 
 @contextmanager
-def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
+def new_folder(
+    path: str | os.PathLike[str], *, overwrite: bool = False, kind: FolderKind | None = None
+) -> Iterator[Path]:
     """Yield the path of a temporary folder, which replaces ``path`` only when the block succeeds.
 
-    An empty folder at ``path`` counts as absent.
+    An empty folder at ``path`` counts as absent. ``overwrite`` replaces a folder of the given kind.
 
     Raises:
-        OutputExists: ``path`` is a file, or ``overwrite`` is false and it is a folder with contents, even if it
-            appeared while the block ran.
+        OutputExists: ``path`` is a file, or it is a folder with contents (even if it appeared while the block ran), and
+            ``overwrite`` is false or the folder is of another kind.
         InvalidInput: ``path`` cannot be replaced or written to.
         OutOfDisk: The disk is full; nothing was left behind.
     """
     named = Path(path)
     target = resolved(named)
-    check_folder_free(named, overwrite=overwrite)
+    check_folder_free(named, overwrite=overwrite, kind=kind)
     with _parents_of(named, target), temporary_folder(target) as temporary:
         yield temporary
         _flush(temporary)
         temporary.chmod(0o777 & ~_umask())
-        check_folder_free(named, overwrite=overwrite)  # it may have appeared meanwhile
+        check_folder_free(named, overwrite=overwrite, kind=kind)  # it may have appeared meanwhile
         _swap(temporary, target)
 
 
-def move_folder(folder: Path, path: str | os.PathLike[str], *, overwrite: bool) -> None:
+def move_folder(folder: Path, path: str | os.PathLike[str], *, overwrite: bool, kind: FolderKind | None = None) -> None:
     """Move a complete folder to ``path``, which must be on the same disk."""
-    check_folder_free(path, overwrite=overwrite)
+    check_folder_free(path, overwrite=overwrite, kind=kind)
     _swap(folder, resolved(Path(path)))
 
 
@@ -203,30 +225,28 @@ def _umask() -> int:
     return mask
 
 
-def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
+def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool, kind: FolderKind | None = None) -> None:
     """Raise the errors that `new_folder` would raise, before the output is computed."""
     target = Path(path)
     if target.exists() and not target.is_dir():
         raise OutputExists(_in_the_way(target, "file", "folder"))
     check_folder_place(target)
     if target.is_dir() and any(target.iterdir()) and not overwrite:
-        raise OutputExists(_already_there(target, "folder"))
+        raise already_there(target, "the output folder")
+    if kind is not None:
+        kind.check(target)
 
 
 def check_folder_place(path: str | os.PathLike[str]) -> None:
     """Raise InvalidInput for a folder that can never be replaced: the current one, one above it, or a mount point."""
     named = Path(path)
     target = resolved(named)
+    would = f"the output would replace the folder {str(named)!r}, which is"
+    advice = "Choose another path, such as a new folder in it."
     if named.name in ("", "..") or _holds_current_folder(target):
-        raise InvalidInput(
-            f"the output would replace the folder {str(named)!r}, which is the current folder or one above it. "
-            "Choose another path, such as a new folder in it."
-        )
+        raise InvalidInput(f"{would} the current folder or one above it. {advice}")
     if target.is_mount():
-        raise InvalidInput(
-            f"the output would replace the folder {str(named)!r}, which is a mount point and cannot be replaced. "
-            "Choose another path, such as a new folder in it."
-        )
+        raise InvalidInput(f"{would} a mount point and cannot be replaced. {advice}")
 
 
 def check_file_writable(path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
@@ -273,7 +293,7 @@ def check_file_free(target: Path, *, overwrite: bool) -> None:
             "Choose another path."
         )
     if target.exists() and not overwrite and not is_opened_by_caller(target):
-        raise OutputExists(_already_there(target, "file"))
+        raise already_there(target, "the output file")
 
 
 def resolved(path: Path) -> Path:
@@ -296,8 +316,10 @@ def _holds_current_folder(folder: Path) -> bool:
         return False
 
 
-def _already_there(target: Path, kind: str) -> str:
-    return f"the output {kind} {str(target)!r} already exists. Choose another path, or ask for it to be overwritten."
+def already_there(target: Path, what: str) -> OutputExists:
+    """Return the error for an output that exists; ``what`` is the noun phrase for it."""
+    remedy = "Choose another path, or replace it with overwrite=True (--overwrite)."
+    return OutputExists(f"{what} {str(target)!r} already exists. {remedy}")
 
 
 def _in_the_way(target: Path, found: str, expected: str) -> str:

@@ -135,7 +135,11 @@ def test_the_commands_sign_and_verify(folder, keys, capsys):
     assert main(["verify", str(folder), "--public-key", str(public)]) == 0
     out = capsys.readouterr().out
     assert "ok    model.sig: the signature matches the public key" in out
-    assert main(["sign", str(folder), "--key", str(private)]) == 0
+    before = (folder / "model.sig").read_bytes()
+    assert main(["sign", str(folder), "--key", str(private)]) == 1
+    assert "replace it with --overwrite." in capsys.readouterr().err
+    assert (folder / "model.sig").read_bytes() == before
+    assert main(["sign", str(folder), "--key", str(private), "--overwrite"]) == 0
     assert main(["verify", str(folder), "--public-key", str(public)]) == 0
     change(folder)
     assert main(["verify", str(folder)]) == 1

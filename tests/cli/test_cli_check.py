@@ -108,7 +108,8 @@ def test_who_publishes_a_model_is_told_of_quotes(changed):
         in (outcome.err)
     )
     ok("check", changed, "--record", changed / "golden.json", "--overwrite", "--device", "cpu")
-    assert "quotes" not in ok("sign", changed).err
+    fails(1, ("SHA256SUMS' already exists", "replace it with --overwrite."), "sign", changed)
+    assert "quotes" not in ok("sign", changed, "--overwrite").err
 
 
 def test_an_export_says_so_too(run, tmp_path):

@@ -115,7 +115,7 @@ def test_no_command_replaces_a_file_unasked(files, run, index, tmp_path, words):
     given = words.format(**named, other=files / "test.jsonl.gz", file=tmp_path / "old").split()
     old = next(tmp_path.parent / tmp_path.name / word.rpartition("/")[2] for word in given if "/old." in word)
     old.write_text("old")
-    outcome = fails(1, ("already exists", "On the command line: --overwrite."), *given)
+    outcome = fails(1, ("already exists", "replace it with --overwrite."), *given)
     assert (outcome.out, old.read_text()) == ("", "old")
 
 

@@ -92,8 +92,13 @@ def test_the_command_writes_a_folder_once(tmp_path, monkeypatch):
     again = call("examples", "here")
     assert again.code == 1
     assert "--overwrite" in again.err
-    Path("here/more.txt").write_text("mine", encoding="utf-8")
+    Path("here/news.train.csv").write_text("changed", encoding="utf-8")
     assert call("examples", "here", "--overwrite").code == 0
+    assert Path("here/news.train.csv").read_text(encoding="utf-8") != "changed"
+    Path("here/more.txt").write_text("mine", encoding="utf-8")
+    assert "not replaced" in call("examples", "here", "--overwrite").err
+    assert Path("here/more.txt").read_text(encoding="utf-8") == "mine"
+    Path("here/more.txt").unlink()
     assert sorted(path.name for path in Path("here").iterdir()) == before
     with pytest.raises(OutputExists):
         write_examples(Path("here"))

@@ -197,7 +197,7 @@ WORDS = st.tuples(st.sampled_from(["#", "#x", "a", "# b", "="]), st.sampled_from
 def test_written_words_are_read_back_whatever_they_begin_with(tmp_path_factory, texts):
     path = tmp_path_factory.getbasetemp() / "hashes.conll"
     rows = [{"tokens": [word for word, _ in text], "tags": [tag for _, tag in text]} for text in texts]
-    write_rows(path, rows)
+    write_rows(path, rows, overwrite=True)
     assert words_and_tags(path.read_text()) == [(row["tokens"], row["tags"]) for row in rows]
 
 

@@ -33,14 +33,14 @@ def tables(draw):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(rows=tables())
 def test_any_unicode_strings_are_read_as_they_were_written(tmp_path, name, rows):
-    assert write_rows(tmp_path / name, rows) == len(rows)
+    assert write_rows(tmp_path / name, rows, overwrite=True) == len(rows)
     assert [row.values for row in read_rows(tmp_path / name)] == rows
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(rows=st.lists(st.dictionaries(UNICODE, JSON_VALUES, max_size=4), min_size=1, max_size=4))
 def test_any_json_values_are_read_as_they_were_written(tmp_path, rows):
-    write_rows(tmp_path / "a.jsonl.gz", rows)
+    write_rows(tmp_path / "a.jsonl.gz", rows, overwrite=True)
     assert [row.values for row in read_rows(tmp_path / "a.jsonl.gz")] == rows
 
 
@@ -94,9 +94,9 @@ def test_a_failure_on_the_way_leaves_the_old_file_and_nothing_else(tmp_path, nam
     assert list(tmp_path.iterdir()) == []
     write_rows(tmp_path / name, [{"text": "old"}])
     with pytest.raises(RuntimeError, match="the source broke"):
-        write_rows(tmp_path / name, broken_rows(RuntimeError("the source broke")))
+        write_rows(tmp_path / name, broken_rows(RuntimeError("the source broke")), overwrite=True)
     with pytest.raises(OutputExists):
-        write_rows(tmp_path / name, [{"text": "new"}], overwrite=False)
+        write_rows(tmp_path / name, [{"text": "new"}])
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert [row.values for row in read_rows(tmp_path / name)] == [{"text": "old"}]
 

@@ -12,6 +12,7 @@ import pytest
 import bothways.demo
 from bothways import SearchIndex, TextClassifier, load
 from bothways.checkpoints import MINILM
+from bothways.cli.program import main
 from bothways.demo import story
 from bothways.demo.files import (
     PRONOUN,
@@ -171,7 +172,21 @@ def test_where_nothing_is_lost_the_demo_may_write(tmp_path, kind):
         (tmp_path / "demo").mkdir()
     elif kind == "earlier demo":
         demo_folder(tmp_path / "demo")
-    check_replaceable(tmp_path / "demo")
+    check_replaceable(tmp_path / "demo", overwrite=kind == "earlier demo")
+
+
+def test_an_earlier_demo_is_replaced_only_on_request(tmp_path, monkeypatch, capsys):
+    demo_folder(tmp_path / "bothways-demo")
+    with pytest.raises(OutputExists, match="already exists"):
+        bothways.demo.run(tmp_path / "bothways-demo", show=silent)
+    written = []
+    monkeypatch.setattr(bothways.demo, "run", lambda output, **given: written.append((str(output), given["overwrite"])))
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo"]) == 0
+    said = capsys.readouterr().err
+    assert "bothways-demo exists already: this demo is written to bothways-demo-2. --overwrite replaces" in said
+    assert main(["demo", "--overwrite"]) == main(["demo", "--output", "bothways-demo"]) == 0
+    assert written == [("bothways-demo-2", False), ("bothways-demo", True), ("bothways-demo", False)]
 
 
 @pytest.mark.parametrize("content", [None, "not JSON", "[]", '{"made_by": "another"}', "a demo", "a file"])
@@ -197,7 +212,7 @@ def test_what_is_something_else_is_refused_and_left(tmp_path, content):
 def test_the_current_folder_is_no_place_for_the_demo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match="would replace the folder"):
-        check_replaceable(Path())
+        check_replaceable(Path(), overwrite=True)
 
 
 def test_an_earlier_demo_stays_if_the_new_one_fails(tmp_path, monkeypatch):

@@ -120,9 +120,9 @@ def test_a_page_that_cannot_be_rendered_leaves_the_old_file(tmp_path):
     write(full_page(), path)
     before = path.read_bytes()
     with pytest.raises(InvalidInput):
-        write(one_section(Figure("<p>no drawing</p>", "", "")), path)
+        write(one_section(Figure("<p>no drawing</p>", "", "")), path, overwrite=True)
     with pytest.raises(OutputExists):
-        write(one_section(), path, overwrite=False)
+        write(one_section(), path)
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 

@@ -262,7 +262,7 @@ def test_dicts_without_id_are_numbered_and_whole_numbers_are_ids(tiny):
     [
         ([{"id": "a", "text": "x"}, {"text": "y"}], r"row 1 \(counted from 0\) has no column 'id'"),
         ([{"text": "x"}, {"id": "b", "text": "y"}], r"row 1 \(counted from 0\) has the fields \['id'\]"),
-        ([{"text": "x"}, {"txt": "y"}], r"has no column 'text'. It has: 'txt'. Did you mean 'txt'\?"),
+        ([{"text": "x"}, {"txt": "y"}], r"has no column 'text'. It has: 'txt'. Rename 'txt' to 'text'"),
         ([{"text": "x"}, {"text": None}], r"row 1 \(counted from 0\): 'text' is null"),
         ([{"text": "x"}, "y"], r"expected row 1 \(counted from 0\) to be a dict, like the rows before it, got str"),
         (

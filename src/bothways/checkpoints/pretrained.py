@@ -40,7 +40,7 @@ from bothways.families.layout import quantization_of
 from bothways.packing import to_padded
 from bothways.products import has_bfloat16_product
 from bothways.progress import phase
-from bothways.storage import new_folder
+from bothways.storage import MODEL, new_folder
 from bothways.text import Overflow, TextTokenizer
 from bothways.text.windows import Text
 from bothways.threads import loading
@@ -222,10 +222,10 @@ class PretrainedEncoder:
 
         Raises:
             InvalidInput: transformers has no model with just these heads; the message lists the possible sets.
-            OutputExists: The folder exists and ``overwrite`` is false.
+            OutputExists: The folder exists and ``overwrite`` is false, or it is not a model.
             OutOfDisk: The disk is full; nothing is left behind.
         """
-        with new_folder(folder, overwrite=overwrite) as new:
+        with new_folder(folder, overwrite=overwrite, kind=MODEL) as new:
             self.write(new)
             self.write_golden(new, golden)
 

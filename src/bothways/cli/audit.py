@@ -2,7 +2,7 @@
 
 import json as json_format
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +14,11 @@ from bothways.audit import AuditReport, Severity, scan
 from bothways.audit.context import AuditSettings
 from bothways.audit.formats import as_sarif, as_text
 from bothways.audit.scanning import detectors_named
-from bothways.choices import AuditFormat, Format, SeverityName, Unlabelled
+from bothways.choices import AuditFormat, SeverityName, Unlabelled
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, counted, note, on_terminal, print_rows
-from bothways.data import Row, output_format, write_rows
+from bothways.data import output_format, write_rows
 from bothways.storage import new_file
 
 _EXAMPLE = """\
@@ -73,8 +73,6 @@ class AuditInputs:
     """Column of the labels. Default: as in training."""
     unlabelled: Unlabelled = "error"
     """If rows have no label: do not use the labels of these data (error), or leave such rows out (drop)."""
-    data_format: opt.FileFormat = None
-    encoding: opt.Encoding = None
     public_key: Path | None = None
     """Public key of the signer, as PEM; the model must have a valid signature by it."""
 
@@ -90,30 +88,32 @@ class AuditInputs:
         if self.clean_texts is not None and self.data is None:
             raise opt.usage_error("--clean-texts needs --data, with the texts to test.")
 
-    def settings(self) -> AuditSettings:
+    def settings(self, file: opt.FileOptions) -> AuditSettings:
         """Return the additional inputs of the detectors; texts and rows are read from their files."""
+        plain_text = replace(file, format="txt")
         settings: AuditSettings = {}
         if self.public_key is not None:
             settings["public_key"] = str(self.public_key)
         if self.non_members is not None:
-            settings["non_members"] = self.rows(self.non_members, self.data_format)
+            settings["non_members"] = list(inputs.file_rows(self.non_members, file))
         if self.triggers is not None:
-            settings["triggers"] = self.lines(self.triggers)
+            settings["triggers"] = _lines(self.triggers, plain_text)
         if self.clean_texts is not None:
             plain = Path(self.clean_texts.lower().removesuffix(".gz")).suffix == ".txt"
-            settings["clean_texts"] = self.lines(self.clean_texts) if plain else self.rows(self.clean_texts)
+            settings["clean_texts"] = (
+                _lines(self.clean_texts, plain_text)
+                if plain
+                else list(inputs.file_rows(self.clean_texts, replace(file, format=None)))
+            )
         return settings
 
-    def lines(self, path: str) -> list[str]:
-        """Return the lines of a text file that are not blank, at least one."""
-        lines = [str(row.values["text"]).strip() for row in self.rows(path, "txt")]
-        if not (kept := [line for line in lines if line]):
-            raise opt.usage_error(f"expected one text per line in {path}, got only empty lines.")
-        return kept
 
-    def rows(self, path: str, format_: Format | None = None) -> list[Row]:
-        """Return the rows of a file."""
-        return list(inputs.file_rows(path, opt.FileOptions(format_, self.encoding)))
+def _lines(path: str, file: opt.FileOptions) -> list[str]:
+    """Return the lines of a text file that are not blank, at least one."""
+    lines = [str(row.values["text"]).strip() for row in inputs.file_rows(path, file)]
+    if not (kept := [line for line in lines if line]):
+        raise opt.usage_error(f"expected one text per line in {path}, got only empty lines.")
+    return kept
 
 
 NOTHING_ELSE = AuditInputs()
@@ -124,6 +124,7 @@ def audit(
     model: str,
     *,
     given: AuditInputs = NOTHING_ELSE,
+    file: opt.DataFileOptions = opt.ANY_DATA_FILE,
     detectors: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     report_format: Annotated[AuditFormat | None, Parameter(name="--format")] = None,
     report: opt.Report = None,
@@ -152,17 +153,18 @@ def audit(
     given.check()
     found = scan(
         model,
-        None if given.data is None else given.rows(given.data, given.data_format),
+        None if given.data is None else list(inputs.file_rows(given.data, file)),
         given.reference,
         names,
         seed=seed,
         time_limit=time_limit,
         columns=given.columns,
         unlabelled=given.unlabelled,
-        settings=given.settings(),
+        settings=given.settings(file),
         open_options=opening.in_full.arguments(),
     )
     typed: dict[str, object] = {**asdict(given), "detectors": names and ",".join(names)}
+    typed |= {"data_format": file.format, "encoding": file.encoding}
     typed["unlabelled"] = None if given.unlabelled == "error" else given.unlabelled
     typed |= {"seed": seed, "time_limit": f"{time_limit:g}"}
     options = [part for key, value in typed.items() if value is not None for part in (opt.spelled(key), str(value))]
@@ -224,8 +226,7 @@ def audit_data(
     text: tuple[str, ...] | None = None,
     label: str | None = None,
     unlabelled: Unlabelled = "error",
-    data_format: opt.FileFormat = None,
-    encoding: opt.Encoding = None,
+    file: opt.DataFileOptions = opt.ANY_DATA_FILE,
     json: opt.Flag = False,
     opened: opt.ModelOptions = opt.ANY_MODEL,
 ) -> None:
@@ -246,7 +247,7 @@ def audit_data(
     output_format(output)
     inputs.check_output(output, overwrite, data)
     result = auditing.audit_data(
-        list(inputs.file_rows(data, opt.FileOptions(data_format, encoding))),
+        list(inputs.file_rows(data, file)),
         model,
         embedder=embedder,
         text=text or None,
@@ -258,7 +259,7 @@ def audit_data(
         print_rows(result.rows[:_MOST_ROWS])
         note(f"shown: {min(_MOST_ROWS, len(result.rows))} of {counted(len(result.rows), 'row')} (all with --output)")
     else:
-        write_rows(output, result.rows)
+        write_rows(output, result.rows, overwrite=True)
     for phrase in result.phrases[:10]:
         similar = f" and {counted(len(phrase.members) - 1, 'similar phrase')}" if len(phrase.members) > 1 else ""
         note(

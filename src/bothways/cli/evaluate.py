@@ -195,7 +195,7 @@ def _evaluate(
     if file is not None:
         alone = replace(rows, baseline={})
         parts = _page_parts(model, rows, result, model.evaluate(alone, calibrated=False, **drawing))
-        pages.write(pages.evaluation_page(name, parts, out_of_domain=detection), file)
+        pages.write(pages.evaluation_page(name, parts, out_of_domain=detection), file, overwrite=True)
         note(f"wrote {file}")
 
 

@@ -184,7 +184,7 @@ def _encoder(name: str, opening: opt.ModelOptions) -> "PretrainedEncoder":
 def _write(explanation: "Explanation", output: Path) -> None:
     suffix = output.suffix.lower()
     if suffix in (".html", ".htm"):
-        pages.write(pages.explanation_page(explanation), output)
+        pages.write(pages.explanation_page(explanation), output, overwrite=True)
         return
     with new_file(output, binary=True) as stream:
         if suffix == ".json":
@@ -254,6 +254,7 @@ def heads(
     data: opt.File | None = None,
     tokens: str | None = None,
     text: opt.TrainedTextColumns = None,
+    file: opt.FileOptions = opt.ANY_FILE,
     most: opt.PositiveInt = 1000,
     random: Annotated[bool, Parameter(negative="--no-random")] = True,
     seed: opt.WholeNumber = 0,
@@ -277,7 +278,8 @@ def heads(
         tokens or (columns.tokens if isinstance(columns, TagColumns) else "tokens"),
         inputs.text_columns(text, columns),
     )
-    sentences = [] if data is None else explaining.read_sentences(data, limit=most, tokens=tokens, text=text)
+    source = inputs.optional_source(data, file)
+    sentences = [] if source is None else explaining.read_sentences(source, limit=most, tokens=tokens, text=text)
     roles = explaining.head_roles(_encoder(model, opening), sentences, random=random, seed=seed)
     if sentences and not any(each.heads for each in sentences):
         note("these sentences have no dependency trees, so relations are not scored: give a .conllu file with trees.")

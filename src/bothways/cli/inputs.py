@@ -1,24 +1,35 @@
 """Functions that open the models and read the rows that the options of a command name."""
 
 import os
+import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from inspect import BoundArguments
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cyclopts import App
 
 import bothways.data
 from bothways import checkpoints, tasks
 from bothways.cli.options import (
-    ANY_FILE,
+    ANY_MODEL,
     TEXT,
     FileOptions,
     ModelOptions,
     WindowOptions,
     as_usage_error,
+    file_kind,
     spelled,
     usage_error,
 )
-from bothways.data.columns import texts_in
+from bothways.cli.printing import note
+from bothways.data.columns import TEXT_ARGUMENTS, texts_in
+from bothways.data.formats import FORMATS, FileSettings
+from bothways.errors import BothwaysError
+from bothways.reading import parse_json, read_bytes
 from bothways.storage import check_file_writable
 from bothways.tasks.columns import RawTextColumns, column_names, typed_texts
 from bothways.tasks.embedding.spec import LabelledTexts, PlainTexts, RowColumns
@@ -31,6 +42,17 @@ if TYPE_CHECKING:
     from bothways.tasks.columns import AnyColumns
     from bothways.tasks.task import AnyTask
 
+
+# An argument of Python in a message, before the option in parentheses.
+_OPTION = r"\b[a-z_]+=(?:True|'[^']*'|\"[^\"]*\"|\([^()]*\)|\.\.\.) \((--[a-z-]+{})\)"
+_ARGUMENT = re.compile(_OPTION.format(r"(?:'[^']*'|[^()'])*"))
+# A column that a row lacks, and the advice to name another one.
+_MISSING = re.compile(r"(?:no|neither a|nor a) column ('[^']*'|\"[^\"]*\")")
+_BESIDE = ("--validation", "--out-of-domain")
+_ADVICE = re.compile(r"(?:Did you mean|Name another:) " + _OPTION.format(r") ((?:'[^']*'|[^()'])+") + "[?.]")
+
+# Parameters of commands that name models, or an index.
+_MODELS = ("index", "judge", "models", "teacher", "model")
 
 SKIP_EMPTY = "To continue without such rows: --on-empty skip or --on-empty null."
 
@@ -105,7 +127,54 @@ def given_rows(
 
 def file_rows(data: "Source", file: FileOptions, columns: Collection[str] | None = None) -> "Iterator[Row]":
     """Return the rows of a file, with these columns (default: all)."""
-    return bothways.data.read_rows(data, format=file.format, encoding=file.encoding, columns=columns)
+    return bothways.data.read_rows(data, columns=columns, **file_settings(data, file))
+
+
+def file_settings(data: "Source", file: FileOptions) -> "FileSettings":
+    """Return the format and the encoding to read a file with; a note names those that were not typed."""
+    chosen = file.settings(data)
+    if remembered := [(name, value) for name, value in chosen.items() if value and not getattr(file, name)]:
+        options = " ".join(f"{spelled(name)} {value}" for name, value in remembered)
+        note(f"{data} is read with {options}, as the files before it; give these options to change that.")
+    return chosen
+
+
+def remember_files(bound: BoundArguments) -> None:
+    """Let a command read its files with the options that those of its models, or of its index, were read with."""
+    given, usual = bound.arguments, bound.signature.parameters["file"].default
+    named = [given[key] for key in _MODELS if isinstance(given.get(key), str | Path | tuple)]
+    opening = next((each for each in given.values() if isinstance(each, ModelOptions)), ANY_MODEL)
+    trained: dict[str, FileSettings] = {}
+    for each in named:
+        for name in each if isinstance(each, tuple) else (each,):
+            trained = {**_files_of(name, opening), **trained}
+    if trained:
+        given["file"] = replace(given.get("file", usual), trained=trained)
+
+
+def _files_of(name: str | Path, model: ModelOptions) -> "dict[str, FileSettings]":
+    """Return the options that the files of a model or an index were read with, by the kind of file."""
+    try:
+        folder = Path(name) if Path(name).is_dir() else checkpoints.locate(str(name), revision=model.revision).folder
+        paths = [path for path in (folder / checkpoints.OURS, folder / "index.json") if path.is_file()]
+        paths = paths or sorted(folder.glob(f"*/{checkpoints.OURS}"))  # of a judge for each dimension
+        contents = [parse_json(read_bytes(path)) for path in paths]
+        return {kind: each for content in contents for kind, each in _stored_files(content)}
+    except (BothwaysError, OSError, ValueError):  # the command reports what is wrong
+        return {}
+
+
+def _stored_files(content: object) -> "Iterator[tuple[str, FileSettings]]":
+    match content:
+        case {"card": {"files": {**files}}} | {"source": {"files": {**files}}}:
+            for kind, each in files.items():
+                match each:
+                    case {"format": None | str() as format_, "encoding": None | str() as encoding}:
+                        chosen = next((known for known in FORMATS if known == format_), None)
+                        yield str(kind), {"format": chosen, "encoding": encoding}
+        case {"heads": [*heads]}:
+            for head in heads:
+                yield from _stored_files(head)
 
 
 def typed_rows(values: Iterable[dict[str, object]]) -> "list[Row]":
@@ -128,8 +197,8 @@ def input_texts(rows: "Iterable[Row]", given: tuple[str, ...] | None, columns: "
 
 
 def labelled_source(data: str, file: FileOptions) -> "Source":
-    """Return labelled data for the library: the file name, or the rows of the file if options for it are given."""
-    return data if file == ANY_FILE else list(file_rows(data, file))
+    """Return labelled data for the library: the file name, or the rows of the file if it is read with options."""
+    return list(file_rows(data, file)) if any(file.settings(data).values()) else data
 
 
 def optional_source(data: str | None, file: FileOptions) -> "Source | None":
@@ -137,20 +206,27 @@ def optional_source(data: str | None, file: FileOptions) -> "Source | None":
     return None if data is None else labelled_source(data, file)
 
 
-def like(name: str, data: str | None, file: FileOptions) -> str:
+def like(name: str, data: str | None, file: FileOptions, *, remembered: bool = True) -> str:
     """Return the name of a file of rows in the format of the data, with the options that its reading needs.
 
-    >>> like("test", "data/news.train.csv.gz", ANY_FILE), like("test", "-", ANY_FILE)
-    ('data/news.test.csv.gz', 'test.jsonl')
+    ``remembered`` is True for files that a model reads, which reads them as the data of its training.
+
+    >>> like("test", "data/news.train.csv.gz", FileOptions()), like("test", "-", FileOptions("csv", "cp1252"))
+    ('data/news.test.csv.gz', 'test.csv --encoding cp1252')
     """
-    given = Path(data or "-")
+    given, kind = Path(data or "-"), file_kind(data)
     ending = Path(given.name.removesuffix(".gz")).suffix
     if not file.format and ending in ("", ".txt"):  # raw text and folders of texts have no labels
         ending = ".jsonl"
+    elif file.format and kind is None:
+        ending = f".{file.format}"
     beside = given.with_name(given.name.replace("train", name)) if "train" in given.name else None
     named = f"{name}{ending}" if beside is None or beside == given else shlex.quote(str(beside))
-    options = {"format": file.format, "encoding": file.encoding}
-    return " ".join([named, *(f"--{option} {value}" for option, value in options.items() if value)])
+    if remembered and kind is not None and kind == file_kind(named):
+        return named
+    options = [("format", file.format), ("encoding", file.encoding)]
+    needed = [f"--{option} {value}" for option, value in options if value not in (None, file_kind(named))]
+    return " ".join([named, *needed])
 
 
 def check_typed(texts: tuple[str, ...], instead: str = "") -> None:
@@ -194,3 +270,30 @@ def check_piped(files: Mapping[str, str | None]) -> None:
     piped = [name for name, value in files.items() if value == "-"]
     if len(piped) > 1:
         raise usage_error(f"{piped[0]} and {piped[1]} cannot both be standard input ('-'): name a file for one.")
+
+
+def advised(message: str, app: App, arguments: Sequence[str]) -> str:
+    """Return a message with its advice as options of the command line, which may have none for a column.
+
+    Files of the options in ``_BESIDE`` have the columns of the other data, so that only theirs can be renamed.
+    """
+    options = () if app.default_command is None else app.assemble_argument_collection()
+    if missing := _MISSING.findall(message):
+        columns = {each.name for each in options if "str" in str(each.hint)}  # --tokens may be their number
+        paths = [path for option, path in pairwise(arguments) if option in _BESIDE]
+        beside = any(f"of {each!r}" in message for path in paths for each in (path, path.partition("=")[2]))
+
+        def advice(found: re.Match[str]) -> str:
+            name, column = found.groups()
+            if name in columns and not beside:
+                return found[0]
+            if "--text" in columns and not beside and name[2:].replace("-", "_") in TEXT_ARGUMENTS:
+                return f"Did you mean --text {column}?"
+            which = "the column that holds it" if column == "COLUMN" else column
+            return f"Rename {which} to {missing[-(name == '--text')]}."
+
+        message = _ADVICE.sub(advice, message)
+    message = _ARGUMENT.sub(r"\1", message)
+    # The option for the format of data has this name where --format is another, such as that of a report.
+    other = "--data-format"
+    return message.replace("--format", other) if any(other in each.names for each in options) else message

@@ -162,7 +162,8 @@ def train(
         if several and not run.json:
             print(f"{name}:")
         fit = partial(_fit, model, rows, name, words)
-        if code := runs.train_and_save(output / name if several else output, training, run, fit, score_next):
+        folder, files = output / name if several else output, file.to_remember(train, validation)
+        if code := runs.train_and_save(folder, training, run, fit, score_next, files):
             return code
     return 0
 
@@ -282,7 +283,7 @@ def rank(
         **estimate.settings(names),
     )
     if next is not None:
-        count = write_rows(str(next), (each.to_dict(names) for each in result.next_rows))
+        count = write_rows(str(next), (each.to_dict(names) for each in result.next_rows), overwrite=True)
         note(
             f"{counted(count, 'row')} to label next in {next}. They are not a random sample: use them to train the "
             "judge, not with --labels to estimate success rates."
@@ -355,7 +356,7 @@ def _show(result: "SystemScore | SystemRanking", judge: "Judge", folder: str, es
             if isinstance(result, judging.SystemRanking)
             else pages.score_page(result, **facts)
         )
-        pages.write(page, estimate.report)
+        pages.write(page, estimate.report, overwrite=True)
     if estimate.json:
         print_json({"judge": folder, **result.to_dict()})
     else:

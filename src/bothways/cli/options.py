@@ -5,10 +5,11 @@ the docstring of the dataclass, which the reference pages show too.
 """
 
 import inspect
+import os
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache, wraps
@@ -21,6 +22,7 @@ from cyclopts.validators import Number
 from bothways.choices import Dtype, Format, GoldenSource, Overflow, Shared
 from bothways.cli.printing import quietly
 from bothways.confidence.confidence import ConfidenceOptions
+from bothways.data.formats import FileSettings, guess_format, has_format
 from bothways.errors import InvalidInput
 from bothways.tasks.registry import SPECS, models, models_with
 from bothways.tasks.spec import TaskSpec, attribute_docs
@@ -110,9 +112,45 @@ class FileOptions:
 
     format: FileFormat = None
     encoding: Encoding = None
+    trained: Annotated[Mapping[str, FileSettings], Parameter(parse=False)] = field(default_factory=dict)
+    """The options that the files of a model's training, or of an index, were read with, by the kind of file."""
+
+    def settings(self, path: object) -> FileSettings:
+        """Return the format and the encoding to read a file with: the typed ones, else those of the training."""
+        known = self.trained.get(file_kind(path) or "-", FileSettings(format=None, encoding=None))
+        return {"format": self.format or known["format"], "encoding": self.encoding or known["encoding"]}
+
+    def to_remember(self, *paths: str | None) -> dict[str, FileSettings]:
+        """Return the settings of files with unusual ones by the kind of file, and those that are known already."""
+        found: dict[str, FileSettings] = dict(self.trained)
+        for path in paths:
+            kind, chosen = file_kind(path), self.settings(path)
+            if kind is not None and (chosen["format"] not in (None, kind) or chosen["encoding"]):
+                found[kind] = chosen
+        return found
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class DataFileOptions(FileOptions):
+    """Options for reading files of data in commands whose ``--format`` is that of the report."""
+
+    format: Annotated[FileFormat, Parameter(name="--data-format")] = None
 
 
 ANY_FILE = FileOptions()
+ANY_DATA_FILE = DataFileOptions()
+
+
+def file_kind(path: object) -> str | None:
+    """Return the format that a file's ending names, ``other`` if it names none, and None for streams and folders.
+
+    >>> file_kind("news/train.CSV.gz"), file_kind("eng.testa"), file_kind("-")
+    ('csv', 'other', None)
+    """
+    if not isinstance(path, str | os.PathLike) or str(path) == "-" or Path(path).is_dir():
+        return None
+    return guess_format(Path(path).name) if has_format(Path(path).name) else "other"
 
 
 class ModelArguments(TypedDict):

@@ -220,4 +220,4 @@ def write_jsonl(path: str, vectors: "Vectors", dimensions: int) -> int:
             yield {"vector": None if empty else [float(str(value)) for value in vector_D]}
 
     del dimensions
-    return bothways.data.write_rows(path, rows())
+    return bothways.data.write_rows(path, rows(), overwrite=True)

@@ -111,7 +111,7 @@ def predict(
     tally: Counter[str] = Counter()
     with _advising_on_empty():
         written = table.rows(rows, _tallied(predictions, tally))
-        count = print_rows(written) if shown else write_rows(output, written, format=table.format)
+        count = print_rows(written) if shown else write_rows(output, written, format=table.format, overwrite=True)
     if output != "-":
         items = f"{counted(count, (table.listed or '')[:-1])} of " if table.listed else ""
         note(f"{items}{counted(tally['predicted'], 'prediction')} in {output}")
@@ -304,7 +304,7 @@ def fill_mask(
             else filler.predict_stream(given, show_progress=show, words=words or None, **opt.given_of(filling))
         )
     if data is not None and not on_terminal(output, json=json):
-        write_rows(output, _with_ids(rows, answers))
+        write_rows(output, _with_ids(rows, answers), overwrite=True)
         return
     for row, answer in zip(rows, answers, strict=True):
         if json:

@@ -1,6 +1,7 @@
 """The program: its commands, the layout of its help, and `main`, which runs a command line."""
 
 import errno
+import itertools
 import os
 import re
 import signal
@@ -15,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnknownCommandError, UnknownOptionError
 from cyclopts.validators import Number
 
+from bothways.cli.inputs import advised, remember_files
 from bothways.cli.options import ANY_MODEL, Flag, ModelOptions, Threads, command, spelled, usage_error
 from bothways.cli.printing import BAD_USAGE, BROKEN_PIPE, FAILED, complain, interrupted_code, note
 from bothways.errors import (
     BothwaysError,
     InvalidInput,
     NotFitted,
-    OutputExists,
     PromptsDiffer,
     TextsTruncated,
     TextTooLong,
@@ -132,7 +133,8 @@ def _version() -> str:
 @command("Example:\n  bothways demo --output bothways-demo")
 def demo(
     *,
-    output: Path = Path("bothways-demo"),
+    output: Path | None = None,
+    overwrite: Flag = False,
     seed: Annotated[int, Parameter(validator=Number(gte=0, lt=2**32))] = 1,
     threads: Threads = None,
 ) -> None:
@@ -141,13 +143,21 @@ def demo(
     Takes a few minutes on two cores and needs no network.
 
     Args:
-        output: Folder for the report, the trained model, the search index and the data.
+        output: Folder for the report, the trained model, the search index and the data. Default: bothways-demo; if
+            there is one already, bothways-demo-2 and so on.
+        overwrite: Replace an earlier demo.
         seed: Random seed of the training.
     """
     from bothways.demo import run
 
     choose_threads(threads)
-    run(output, seed=seed, show=print)
+    named = output or Path("bothways-demo")
+    if output is None and not overwrite and named.exists():
+        others = (named.with_name(f"{named.name}-{number}") for number in itertools.count(2))
+        free = next(each for each in others if not each.exists())
+        note(f"{named} exists already: this demo is written to {free}. --overwrite replaces an earlier demo.")
+        named = free
+    run(named, overwrite=overwrite, seed=seed, show=print)
 
 
 @command("Example:\n  bothways examples examples")
@@ -228,14 +238,10 @@ CONFIG = "--config"
 
 # Command-line advice for errors whose message contains these words about the Python interface.
 _HINTS: tuple[tuple[type[BothwaysError], str, str], ...] = (
-    (OutputExists, "ask for it to be overwritten", "--overwrite."),
     (TextTooLong, "on_overflow=", "--on-overflow window."),
     (NotFitted, "", "bothways train --help."),
     (InvalidInput, "threads was", "--threads with the earlier number."),
 )
-
-# An argument of Python in a message, before the option in parentheses.
-_ARGUMENT = re.compile(r"\b[a-z_]+=(?:'[^']*'|\"[^\"]*\"|\([^()]*\)|\.\.\.) \((--[a-z-]+ [^()]+)\)")
 
 # Errors of writing to standard output: no space left, a closed terminal, or a read-only stream.
 _UNWRITABLE = (*OUT_OF_ROOM, errno.EIO, errno.EBADF)
@@ -297,6 +303,8 @@ def _run(arguments: list[str]) -> int:
         call, bound, _ = app.parse_args(
             with_config(arguments), exit_on_error=False, print_error=False, end_of_options_delimiter="--"
         )
+        if "file" in bound.signature.parameters:
+            remember_files(bound)
         models = (value for value in bound.arguments.values() if isinstance(value, ModelOptions))
         choose_threads(next(models, ANY_MODEL).threads)
         result = call(*bound.args, **bound.kwargs)
@@ -316,7 +324,7 @@ def _run(arguments: list[str]) -> int:
         complain(str(dependency))
         return FAILED
     except BothwaysError as error:
-        message = _with_options(str(error), app.parse_commands(arguments)[1][-1])
+        message = advised(str(error), app.parse_commands(arguments)[1][-1], arguments)
         hints = [
             text for kind, words, text in _HINTS if isinstance(error, kind) and words in message and "--" not in message
         ]
@@ -332,14 +340,6 @@ def _run(arguments: list[str]) -> int:
         complain(f"cannot write to {_shown_path(error.filename)!r}: {problem}. Choose another path.")
         return FAILED
     return result if isinstance(result, int) else 0
-
-
-def _with_options(message: str, app: App) -> str:
-    """Name options instead of arguments of Python in a message, each as this command spells it."""
-    message = _ARGUMENT.sub(r"\1", message)
-    # The option for the format of data has this name where --format is another, such as that of a report.
-    other = "--data-format"
-    return message.replace("--format", other) if other in _options_of(app) else message
 
 
 def _options_of(app: App) -> list[str]:
@@ -359,7 +359,7 @@ def _usage_message(app: App, arguments: list[str], error: CycloptsError) -> str:
     lines = [f"See: {' '.join(('bothways', *words))} --help"]
     unknown = _unknown_option(error, apps[-1])
     if not (unknown and isinstance(error, UnknownOptionError | UnknownCommandError)):
-        lines.insert(0, _missing_option(error) or _ARGUMENT.sub(r"\1", str(error)))
+        lines.insert(0, _missing_option(error) or advised(str(error), apps[-1], arguments))
     return "\n".join([unknown] * bool(unknown) + lines)
 
 

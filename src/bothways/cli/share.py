@@ -12,7 +12,7 @@ from bothways.choices import ExportFormat, HeadName
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, counted, note, print_json
-from bothways.storage import check_folder_free
+from bothways.storage import MODEL, check_folder_free
 
 if TYPE_CHECKING:
     from bothways.checkpoints.golden_check import GoldenReport
@@ -127,7 +127,7 @@ def quantize(
         raise opt.usage_error(f"a model is quantized from float32, not from {opening.dtype}: drop --dtype.")
     if opening.device not in ("auto", "cpu"):
         raise opt.usage_error(f"a model is quantized on the CPU, not on {opening.device}: drop --device.")
-    check_folder_free(output, overwrite=overwrite)
+    check_folder_free(output, overwrite=overwrite, kind=MODEL)
     from bothways.quantization import quantize as write
 
     result = write(
@@ -209,7 +209,7 @@ def check(
         raise opt.usage_error("expected --record or --against, got both: drop one.")
     inputs.check_output(record, overwrite, data, option="--record")
     rows = None if data is None else list(inputs.file_rows(data, file))
-    count = compose.record_answers(model, record, data=rows, **opening.arguments())
+    count = compose.record_answers(model, record, data=rows, overwrite=overwrite, **opening.arguments())
     if json:
         print_json({"output": str(record), "inputs": count})
     else:
@@ -250,18 +250,19 @@ Without --key, only the checksums are written. Everything works offline."""
 
 
 @opt.command(_SIGN_EXAMPLE)
-def sign(model: Path, *, key: Path | None = None) -> None:
+def sign(model: Path, *, key: Path | None = None, overwrite: opt.Flag = False) -> None:
     """Write the checksums of a model's files, and sign them.
 
     Args:
         model: Folder of the model.
         key: File of a private elliptic-curve key, as PEM. Default: write no signature.
+        overwrite: Replace the checksums and the signature that the folder has.
     """
-    print(f"manifest     {audit.write_manifest(model)}")
+    print(f"manifest     {audit.write_manifest(model, overwrite=overwrite)}")
     name, golden = shlex.quote(str(model)), shlex.quote(str(model / checkpoints.GOLDEN_FILE))
-    _note_quotes(model, f"bothways check {name} --record {golden} --overwrite, then sign again")
+    _note_quotes(model, f"bothways check {name} --record {golden} --overwrite, then sign again with --overwrite")
     if key is not None:
-        print(f"signature    {audit.sign(model, key)}")
+        print(f"signature    {audit.sign(model, key, overwrite=overwrite)}")
         note(f"next: bothways verify {name} --public-key public.pem")
 
 

@@ -237,7 +237,7 @@ class _Texts:
         with progress("reading documents", None) as bar:
             own = self._file
             for path in self._files:
-                for document in read_documents(path, text=self._text, format=own.format, encoding=own.encoding):
+                for document in read_documents(path, text=self._text, **own.settings(path)):
                     self.documents += 1
                     bar.advance()
                     yield document.text
@@ -270,17 +270,17 @@ def train(
         lowercase: Lower-case texts and strip accents. Default: only for wordpiece.
         overwrite: Replace a tokenizer at the output.
     """
-    from bothways.text.training import check_vocabulary, train_tokenizer, write_trained_tokenizer
+    from bothways.text.training import TOKENIZER, check_vocabulary, train_tokenizer, write_trained_tokenizer
 
     choose_threads(threads)
     if not data:
         raise opt.usage_error("--data needs at least one file or folder.")
     with opt.as_usage_error():
         check_vocabulary(kind, vocabulary)
-    check_folder_free(output, overwrite=overwrite)
+    check_folder_free(output, overwrite=overwrite, kind=TOKENIZER)
     texts = _Texts(list(corpus_files(data)), text, file)
     trained = train_tokenizer(texts, kind, vocabulary, lowercase=lowercase)
-    with new_folder(output, overwrite=overwrite) as folder:
+    with new_folder(output, overwrite=overwrite, kind=TOKENIZER) as folder:
         write_trained_tokenizer(trained, folder)
     tokens = trained.get_vocab_size()
     if json:

@@ -20,7 +20,7 @@ from bothways.compose.opening import COMPOSED
 from bothways.data import read_rows, text_at
 from bothways.errors import InvalidInput, NotFitted
 from bothways.lazy import imported
-from bothways.storage import new_file
+from bothways.storage import check_file_writable, new_file
 from bothways.tasks.backend import OpenOptions, check_requested
 from bothways.tasks.opening import find_model
 from bothways.tasks.outputs import AnsweringTask
@@ -64,26 +64,30 @@ def record_answers(
     file: str | Path,
     *,
     data: "Source | None" = None,
+    overwrite: bool = False,
     **options: Unpack[OpenOptions],
 ) -> int:
     """Write the golden answers of any model into a file, for `check`; return the number of inputs.
 
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
-        file: The file, which is replaced if it exists.
+        file: The file.
         data: Rows with inputs of the model's task, in the columns of its training; for an embedder, texts in the column
             ``text``. Default: 16 neutral inputs.
+        overwrite: Replace an existing file.
         options: Options for finding the model, its device and its precision.
 
     Raises:
         InvalidInput: The data have no rows, or more than 1,000, or the model cannot answer any of them.
+        OutputExists: The file exists and ``overwrite`` is false.
     """
     options = _in_full(options)
+    check_file_writable(file, overwrite=overwrite)
     located = find_model(name_or_path, options)
     model = _opened(located, options, encoder=False)
     inputs = neutral_inputs(model) if data is None else GoldenInputs("given", _given(model, data))
     content = recorded(located.folder, model, inputs)
-    with new_file(file) as stream:
+    with new_file(file, overwrite=overwrite) as stream:
         stream.write(content)
     return len(json.loads(content)["answers"])
 

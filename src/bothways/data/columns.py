@@ -101,8 +101,20 @@ _USUAL = {
     "answers": "answers answer",
     "choices": "choices options endings answers",
     "id": "id uid guid docid identifier key",
+    **dict.fromkeys(("context_relevance", "answer_faithfulness", "answer_relevance"), f"{_LABELS} relevance relevant"),
 }
-_IS_TEXT = {"text", "text_a", "text_b", "anchor", "positive", "negative", "question", "context", "passage", "answer"}
+TEXT_ARGUMENTS = {
+    "text",
+    "text_a",
+    "text_b",
+    "anchor",
+    "positive",
+    "negative",
+    "question",
+    "context",
+    "passage",
+    "answer",
+}
 
 
 def value_at(row: Row, column: str, parameter: str = "", named: Sequence[str] = ()) -> object:
@@ -254,9 +266,11 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> "Words":
     if tokens in row.values:
         return words_at(row, tokens)
     if not any(name in row.values for name in text):
+        listed = any(isinstance(value, list) or name in ("words", "token") for name, value in row.values.items())
+        missing, parameter = (tokens, "tokens") if listed else (text[0], "text")
         raise InvalidInput(
             f"{row.where} has neither a column {tokens!r} of words nor a column {' or '.join(map(repr, text))} of "
-            f"text. {columns_there(row.values, tokens, 'tokens')}"
+            f"text. {columns_there(row.values, missing, parameter)}"
         )
     return tokenizing.Words.of_text(text_at(row, text))
 
@@ -369,11 +383,11 @@ def columns_there(
         return "The row has no columns at all."
     shown = ", ".join(repr(name) for name in names[:_COLUMNS_SHOWN])
     more = f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
-    likely = _likely(values, missing, parameter)
+    likely = _likely(values, missing, parameter or missing)
     if instead:
         advice = instead
     elif not parameter:
-        advice = "" if likely is None else f" Did you mean {likely!r}?"
+        advice = f" Rename {'the column that holds it' if likely is None else repr(likely)} to {missing!r}."
     elif likely is None:
         advice = f" Name another: {parameter}=... ({_option(parameter)} COLUMN)."
     else:
@@ -390,9 +404,11 @@ def _option(parameter: str) -> str:
 
 def _likely(values: Mapping[str, object], missing: str, parameter: str) -> str | None:
     """Return a column by its spelling, by a usual name, or because it has the longest text of the row; None if none."""
-    reads_text = parameter in _IS_TEXT
+    reads_text = parameter in TEXT_ARGUMENTS
     names = [name for name, value in values.items() if not reads_text or isinstance(value, str)]
-    near = nearest(missing, names, _CLOSE)
+    # The usual name of another argument is no misspelling: text_a is not meant by text_b.
+    own = [name for name in names if name not in _USUAL or name == parameter]
+    near = nearest(missing, own, _CLOSE)
     if near is not None:
         return near
     parts = {name: re.findall(r"[a-z]+\d?", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()) for name in names}
@@ -402,4 +418,4 @@ def _likely(values: Mapping[str, object], missing: str, parameter: str) -> str |
     longest = max((name for name in names if reads_text), key=lambda name: len(str(values[name])), default=None)
     if longest is not None and len(str(values[longest]).split()) > 1:
         return longest
-    return nearest(missing, names)
+    return nearest(missing, own)

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import IO, get_args
 
+from typing_extensions import TypedDict  # pydantic needs this one
+
 from bothways.choices import Format as Format
 from bothways.data.columns import Row, check_columns, first_duplicate
 from bothways.data.conll import conll_rows, conllu_rows
@@ -17,6 +19,14 @@ from bothways.data.lines import LONGEST_LINE, unended_lines
 from bothways.errors import InvalidInput, MissingDependency, read_with
 
 FORMATS: tuple[Format, ...] = get_args(Format)
+
+
+class FileSettings(TypedDict):
+    """The format and the encoding of a file, where they are not the usual ones."""
+
+    format: Format | None
+    encoding: str | None
+
 
 _SUFFIXES: Mapping[str, Format] = {
     "jsonl": "jsonl",

@@ -220,7 +220,7 @@ def _check_mistaken(line: str, number: int, name: str, encoding: str) -> None:
         return
     warnings.warn(
         f"line {number} of {name} is also valid in UTF-8, where it reads {meant.strip()!r:.60} and in {encoding} "
-        f"{line.strip()!r:.60}. If the first is right, leave the encoding out.",
+        f"{line.strip()!r:.60}. If the first is right, read the file with {read_with('encoding', 'utf-8')}.",
         EncodingDoubtful,
         stacklevel=2,
     )

@@ -29,7 +29,7 @@ def write_rows(
     rows: Iterable[_Row],
     *,
     format: OutputFormat | None = None,  # noqa: A002 (the option's name)
-    overwrite: bool = True,
+    overwrite: bool = False,
 ) -> int:
     """Write rows one at a time, and return the number of rows.
 

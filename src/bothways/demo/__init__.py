@@ -22,20 +22,23 @@ PACKAGES = (
 )
 
 
-def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> Path:
+def run(output: Path, *, overwrite: bool = False, seed: int = 1, show: Callable[[str], None] = print) -> Path:
     """Run the demo and return the path of its report.
 
     Args:
-        output: Folder for ``report.html``, ``demo.json`` with all results, ``model``, ``index`` and ``data``. When the
-            demo is complete, it replaces an earlier one there.
+        output: Folder for ``report.html``, ``demo.json`` with all results, ``model``, ``index`` and ``data``.
+        overwrite: Replace an earlier demo there, when the new one is complete.
         seed: Seed of the training.
         show: Function that is called with each line of output.
+
+    Raises:
+        OutputExists: The folder holds an earlier demo and ``overwrite`` is false, or other files.
     """
     # Check the packages before importing torch, which takes seconds.
     for module, package in PACKAGES:
         if find_spec(module) is None:
             raise MissingDependency.of(package, extra="demo", purpose="the demo")
-    check_replaceable(Path(output))
+    check_replaceable(Path(output), overwrite=overwrite)
     show(f"The demo trains a few small models, which takes a few minutes, and writes {output}. It needs no network.")
     from bothways.demo.script import produce
 

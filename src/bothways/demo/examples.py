@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bothways.data import write_rows
 from bothways.demo.files import SPLITS, Row, headlines, read_rows
-from bothways.storage import new_folder
+from bothways.storage import FolderKind, new_folder
 
 _ABOUT = """\
 The files that the guides of bothways use. The texts were written for the project: the people, companies and events are
@@ -65,11 +65,12 @@ def write_examples(folder: Path, *, overwrite: bool = False) -> dict[str, int]:
     """Write the files of the guides into a folder that appears whole, and return their names with their rows.
 
     Raises:
-        OutputExists: The folder exists, and ``overwrite`` is false.
+        OutputExists: The folder exists, and ``overwrite`` is false or it has other files.
     """
-    counts = {}
-    with new_folder(folder, overwrite=overwrite) as made:
-        for name, rows in example_rows().items():
+    counts, examples = {}, example_rows()
+    kind = FolderKind("a folder of these files alone", frozenset({*examples, "texts.txt", "README.md"}), alone=True)
+    with new_folder(folder, overwrite=overwrite, kind=kind) as made:
+        for name, rows in examples.items():
             counts[name] = write_rows(made / name, rows)
         paragraphs = _paragraphs()
         (made / "texts.txt").write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import OutputExists
-from bothways.storage import check_folder_place
+from bothways.storage import already_there, check_folder_place
 
 QUERIES = ("somebody stole personal data", "an athlete comes back after an injury", "a late goal decides the match")
 # The pronoun comes before its noun, so only a model that attends to the right can resolve it.
@@ -47,8 +47,8 @@ class DemoSettings:
     shots: int = 5
 
 
-def check_replaceable(output: Path) -> None:
-    """Raise OutputExists if replacing ``output`` would delete files that an earlier demo did not write."""
+def check_replaceable(output: Path, *, overwrite: bool) -> None:
+    """Raise OutputExists if ``output`` is an earlier demo, unless ``overwrite``, or has files of anything else."""
     advice = "Choose another folder for the demo, or move this one away."
     if output.is_dir():
         found = {path.name for path in output.iterdir()}
@@ -57,6 +57,8 @@ def check_replaceable(output: Path) -> None:
         others = sorted(found - {FIGURES, REPORT, MODEL_FOLDER, INDEX, DATA})
         if others:
             raise OutputExists(f"{str(output)!r} has files not written by the demo: {', '.join(others[:5])}. {advice}")
+        if found and not overwrite:
+            raise already_there(output, "the demo")
     elif output.exists():
         raise OutputExists(f"{str(output)!r} is a file, but the demo writes a folder. {advice}")
     check_folder_place(output)

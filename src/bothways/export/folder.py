@@ -17,16 +17,17 @@ from bothways.checkpoints.schema import OURS, Stored, label_settings
 from bothways.checkpoints.sentence_transformers import sentence_files
 from bothways.choices import ExportFormat as ExportFormat
 from bothways.choices import GoldenSource
-from bothways.errors import InvalidInput, OutputExists, one_of
+from bothways.errors import InvalidInput, one_of
 from bothways.export.answers import TaskRows, rows_of_task
 from bothways.export.graph import OPSET, EncoderGraph, Port, check_onnx, require_packages, versions, write_onnx
 from bothways.families import HeadName
-from bothways.storage import check_folder_free, new_folder
+from bothways.storage import FolderKind, check_folder_free, new_folder
 from bothways.tasks.registry import write_golden_of
 from bothways.text.files import TOKENIZER_FILE
 
 _FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 _FORMAT_VERSION = 1
+_EXPORT = FolderKind("an earlier export", frozenset({DESCRIPTION}))
 # Entries of bothways.json that export.json omits: they describe its own files, or the training.
 _OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain")
 
@@ -91,7 +92,7 @@ def export(
         else _with(rows, checkpoint, heads)
     )
     model.check_full("export")
-    with new_folder(folder, overwrite=overwrite) as new:
+    with new_folder(folder, overwrite=overwrite, kind=_EXPORT) as new:
         if chosen == "onnx":
             difference: float | None = _write_onnx(new, checkpoint, model, rows)
         else:
@@ -108,10 +109,7 @@ def _check(folder: Path, name: str, dtype: str, overwrite: bool) -> ExportFormat
         require_packages()
         if dtype != "float32":
             raise InvalidInput(f"ONNX files are written in float32, got dtype {dtype!r}: leave it out.")
-    check_folder_free(folder, overwrite=overwrite)
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / DESCRIPTION).is_file():
-        # Replacing a folder deletes its contents, so only an earlier export is replaced.
-        raise OutputExists(f"{str(folder)!r} is not an earlier export, so it is not replaced. Choose another folder.")
+    check_folder_free(folder, overwrite=overwrite, kind=_EXPORT)
     return found
 
 

@@ -180,6 +180,10 @@ class Judge:
             )
         return cls(classifier, DIMENSIONS[name])
 
+    def _with_card(self, **entries: object) -> "Judge":
+        """Return a copy of the judge with more entries in the card of its model, as JSON values."""
+        return Judge(self.classifier._with_card(**entries), self.dimension, good=self.good, record=self.record)
+
     def save(self, folder: str | Path, *, overwrite: bool = False, golden: GoldenSource | None = "validation") -> None:
         """Save the judge atomically, like `PairClassifier.save`.
 

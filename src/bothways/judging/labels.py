@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bothways import data
+from bothways.data.columns import columns_there
 from bothways.errors import InvalidInput, shown
 from bothways.evaluation.intervals import Estimate
 from bothways.evaluation.metrics.classification import class_outcomes
@@ -41,11 +42,11 @@ def read_labels(
     rows = list(data.read_rows(source))
     labels = [each for each in (read_triple(row, dimension, named) for row in rows) if each.label is not None]
     if not labels:
-        there = ", ".join(map(repr, rows[0].values))
+        column = named.label(dimension)
+        there = "" if column in rows[0].values else f" {columns_there(rows[0].values, column, dimension.name)}"
         raise InvalidInput(
-            f"expected human labels in the column {named.label(dimension)!r}, got none in {len(rows):,} rows with "
-            f"the columns {there}. Name the column (--{dimension.name.replace('_', '-')}), or label some rows: about "
-            "150 give a useful interval."
+            f"expected human labels in the column {column!r}, got none in {len(rows):,} rows. Label some of them: "
+            f"about 150 give a useful interval.{there}"
         )
     for each in labels:
         if each.id is None and not each.query:

@@ -114,13 +114,16 @@ def _labelled(
         if kind == "none":
             raise InvalidInput(
                 f"expected labels in the column {column!r} of the {what} rows, got none in {len(read.triples):,} rows. "
-                "Name the column, or generate negatives (negatives='both')."
+                f"Name the column: {dimension.name}=... (--{dimension.name.replace('_', '-')} COLUMN), or generate "
+                "negatives: negatives='both' (--negatives both)."
             )
         return [replace(each, label=1) for each in read.triples]
     labels = Counter(each.label for each in labelled)
     if len(labels) == 1 and not (labels[1] and kind != "none"):
         (only,) = labels
-        remedy = "or generate negatives (negatives='both')" if only else "since a judge learns from both"
+        remedy = (
+            "or generate negatives: negatives='both' (--negatives both)" if only else "since a judge learns from both"
+        )
         raise InvalidInput(
             f"expected labels 0 and 1 in the column {column!r} of the {what} rows, got {only} in all {len(labelled):,} "
             f"labelled rows. Give rows of the other label, {remedy}."

@@ -7,7 +7,7 @@ Shapes: T packed tokens, H hidden, B sequences, K numbers of a vector.
 
 import math
 from collections.abc import Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from bothways.pretraining.courses import BatchWarmup, Course, Phase
 from bothways.pretraining.models import Student, masked_lm_head, shortened
 from bothways.pretraining.pretrainer import Pretrained
 from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options
-from bothways.storage import new_folder
+from bothways.storage import MODEL, new_folder
 from bothways.tasks.backend import USUAL_LENGTH, OpenOptions
 from bothways.tasks.embedding.embedder import AnsweringEmbedder
 from bothways.tasks.embedding.settings import EmbeddingSettings, reading_as_stored
@@ -340,6 +340,12 @@ class Distiller:
         """True if the student is a sentence embedder, as its teacher is."""
         return isinstance(self.teacher, EmbedderTeacher)
 
+    def _with_card(self, **entries: object) -> Self:
+        """Return a copy with more entries in the card of the student, as JSON values."""
+        made = copy(self)
+        made._card = {**self.fitted.card, **entries}
+        return made
+
     def facts(self) -> dict[str, object]:
         return self.student.facts(self.teacher.model)
 
@@ -350,10 +356,10 @@ class Distiller:
 
         Raises:
             NotFitted: The student is not trained yet.
-            OutputExists: The folder exists and ``overwrite`` is false.
+            OutputExists: The folder exists and ``overwrite`` is false, or it is not a model.
             OutOfDisk: The disk is full; nothing is left behind.
         """
         fitted = self.fitted
-        with new_folder(folder, overwrite=overwrite) as new:
+        with new_folder(folder, overwrite=overwrite, kind=MODEL) as new:
             self.teacher.write(fitted.model, new, fitted.card)
             self.teacher.write_golden(fitted.model, new, golden and "neutral")

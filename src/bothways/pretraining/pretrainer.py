@@ -44,7 +44,7 @@ from bothways.pretraining.recipes import (
     ScaledRecipe,
 )
 from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options, parameters
-from bothways.storage import new_folder
+from bothways.storage import MODEL, new_folder
 from bothways.text import TextTokenizer
 from bothways.training.options import TrainingArguments
 from bothways.training.stages import measured, stages_of
@@ -256,11 +256,11 @@ class Pretrainer:
 
         Raises:
             NotFitted: No model is pre-trained yet.
-            OutputExists: The folder exists and ``overwrite`` is false.
+            OutputExists: The folder exists and ``overwrite`` is false, or it is not a model.
             OutOfDisk: The disk is full; nothing is left behind.
         """
         fitted = self.fitted
-        with new_folder(folder, overwrite=overwrite) as new:
+        with new_folder(folder, overwrite=overwrite, kind=MODEL) as new:
             fitted.model.write(new, {"card": dict(fitted.card)})
             if fitted.generator is not None:
                 (new / GENERATOR).mkdir()

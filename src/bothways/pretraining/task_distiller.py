@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
@@ -153,6 +154,12 @@ class TaskDistiller:
     def fitted(self) -> TrainedHead:
         """The trained student's encoder, head and outputs."""
         return self.model.fitted
+
+    def _with_card(self, **entries: object) -> Self:
+        """Return a copy with more entries in the card of the student, as JSON values."""
+        made = copy(self)
+        made._trained = self.model._with_card(**entries)
+        return made
 
     def facts(self) -> dict[str, object]:
         return {**self.student.facts(self.teacher.model), **self.model.facts()}

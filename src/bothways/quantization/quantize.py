@@ -44,7 +44,7 @@ from bothways.packing import Packed
 from bothways.products import has_bfloat16_product
 from bothways.progress import phase, progress
 from bothways.quantization.rounding import Choice, RoundedLayer, Vectors, choose_layers, fitted, sampled
-from bothways.storage import check_folder_free, new_folder
+from bothways.storage import MODEL, check_folder_free, new_folder
 from bothways.tasks.backend import OpenOptions
 from bothways.tasks.readme import README
 from bothways.tasks.registry import write_golden_of
@@ -124,14 +124,14 @@ def quantize(
 
     Raises:
         InvalidInput: There are no texts, the model is int8 already, or no layer can be int8 at this ``cosine``.
-        OutputExists: The folder exists and ``overwrite`` is false.
+        OutputExists: The folder exists and ``overwrite`` is false, or it is not a model.
         OutOfDisk: The disk is full; nothing is left behind. Also raises everything that `bothways.load` raises.
     """
     if not 0 < cosine <= 1:
         raise InvalidInput(f"`cosine` must be above 0 and at most 1, got {cosine}.")
     if options.get("check"):
         raise InvalidInput("a model to quantize is not checked here: leave out check, and use bothways.compose.check.")
-    check_folder_free(folder, overwrite=overwrite)
+    check_folder_free(folder, overwrite=overwrite, kind=MODEL)
     chosen = _sample(texts, most_texts, seed)
     options["device"], options["dtype"] = "cpu", "float32"
     backend = TorchBackend.open(name_or_path, "", **options)
@@ -145,7 +145,7 @@ def quantize(
     choice, in_bfloat16 = _chosen(candidates, vectors, chosen, layers, cosine, show_progress)
     found = _described(choice, tuple(layers), vector, in_bfloat16=in_bfloat16, portable=pair == SMALL_PAIR)
     maps = {name: candidates[name].as_int8 for name in choice.names}
-    with new_folder(folder, overwrite=overwrite) as new:
+    with new_folder(folder, overwrite=overwrite, kind=MODEL) as new:
         write_int8_folder(new, backend.files, maps, found.to_dict())
         write_golden_of(new, backend.files.folder, golden)
     return found

@@ -157,8 +157,8 @@ class Page:
     footer: str = ""
 
 
-def write(page: Page, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-    """Render a page into a file, completely or not at all."""
+def write(page: Page, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Render a page into a file, completely or not at all; ``overwrite`` replaces an existing file."""
     document = render(page).encode()
     with new_file(path, overwrite=overwrite, binary=True) as stream:
         stream.write(document)

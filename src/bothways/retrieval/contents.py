@@ -15,6 +15,7 @@ import numpy as np
 from bothways.choices import SimilarityName
 from bothways.data import Row, class_label, text_at, value_at
 from bothways.data.columns import plain_scalar
+from bothways.data.formats import FileSettings
 from bothways.data.tables import DataFrameLike, items_of
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors, comparable_vectors
@@ -61,10 +62,14 @@ class SearchPrompts:
 
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
-    """The columns of the rows that an index was built from, for rows that are added."""
+    """The columns of the rows that an index was built from, for rows that are added.
+
+    ``files`` are the format and the encoding of their files, by the kind of file, where they are not the usual ones.
+    """
 
     text: tuple[str, ...]
     id: str | None  # None if the texts were numbered
+    files: Mapping[str, FileSettings] = field(default_factory=dict)
 
 
 # The similarities that an index can rank by; others are no inner product.

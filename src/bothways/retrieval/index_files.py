@@ -28,12 +28,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bothways.checkpoints.files import sha256_of
-from bothways.errors import CorruptCheckpoint, OutputExists, UnknownModel
+from bothways.errors import CorruptCheckpoint, UnknownModel
 from bothways.reading import did_you_mean_path, parse_json, read_bytes
 from bothways.retrieval.contents import INDEXED, EncoderIdentity, IndexContents, SourceColumns
 from bothways.retrieval.lexical import FILES, LexicalIndex, written_whole
 from bothways.retrieval.ranking import Scalar
-from bothways.storage import check_folder_free, held, new_file, new_folder, remove_leftovers
+from bothways.storage import FolderKind, already_there, check_folder_free, held, new_file, new_folder, remove_leftovers
 from bothways.tasks.embedding.representation import DenseVectors
 
 FORMAT = "bothways search index"
@@ -104,15 +104,9 @@ def check_index_free(folder: Path, *, overwrite: bool) -> None:
     if (folder / HEADER).is_file():
         # An index is updated in place, so its folder may be one that cannot be replaced, such as a mount point.
         if not overwrite:
-            raise OutputExists(
-                f"the search index {str(folder)!r} already exists. "
-                "Choose another path, or ask for it to be overwritten."
-            )
+            raise already_there(folder, "the search index")
         return
-    check_folder_free(folder, overwrite=overwrite)
-    if folder.is_dir() and any(folder.iterdir()):
-        # Replacing a folder deletes its contents, so only an earlier index is replaced.
-        raise OutputExists(f"{str(folder)!r} is not a search index, so it is not replaced. Choose another folder.")
+    check_folder_free(folder, overwrite=overwrite, kind=FolderKind("a search index", frozenset({HEADER})))
 
 
 def read_index(folder: Path) -> IndexContents[DenseVectors]:
@@ -199,8 +193,12 @@ def header_checksum(fields: Mapping[str, object]) -> str:
 
 
 def _header_text(header: Header) -> str:
-    # Earlier versions, which refuse unknown fields, read an index without this one.
-    fields = header.model_dump(mode="json", exclude={"source"} if header.source is None else None)
+    # Earlier versions, which refuse unknown fields, read an index without these.
+    fields = header.model_dump(mode="json")
+    if header.source is None:
+        del fields["source"]
+    elif not header.source.files:
+        del fields["source"]["files"]
     return json.dumps({**fields, "checksum": header_checksum(fields)}, ensure_ascii=False, indent=2) + "\n"
 
 

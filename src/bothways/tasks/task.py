@@ -24,7 +24,7 @@ from bothways.confidence.confidence import Confidence
 from bothways.errors import InvalidInput
 from bothways.lazy import imported
 from bothways.progress import progress
-from bothways.storage import new_folder
+from bothways.storage import MODEL, new_folder
 from bothways.tasks.backend import Backend, OpenOptions, check_requested
 from bothways.tasks.columns import column_names, inputs_of, parse, renamed
 from bothways.tasks.opening import OpenArguments, located_model, open_backend, with_weights
@@ -114,6 +114,9 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         made._fitted = fitted
         return made
 
+    def _replaced(self, **changes: object) -> Self:
+        return self._with(replace(self.fitted, **changes))  # type: ignore[type-var]
+
     # --- opening, fitting and saving ---
 
     @classmethod
@@ -196,13 +199,13 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
 
         Raises:
             NotFitted: The model was not trained for this task.
-            OutputExists: The folder exists and ``overwrite`` is false.
+            OutputExists: The folder exists and ``overwrite`` is false, or it is not a model.
             OutOfDisk: The disk is full.
         """
         from bothways.tasks.readme import write_readme
 
         with_weights(self.backend, "save")
-        with new_folder(folder, overwrite=overwrite) as new:
+        with new_folder(folder, overwrite=overwrite, kind=MODEL) as new:
             self.fitted.write(new)
             if golden == "validation":
                 self.fitted.known.write(new)
@@ -406,6 +409,10 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
         """The model card (data, training, metrics, limits) as JSON values; empty before a fit."""
         return {} if self._fitted is None else dict(self._fitted.card)
 
+    def _with_card(self, **entries: object) -> Self:
+        """Return a copy of the model with more entries in its card, as JSON values."""
+        return self._replaced(card={**self.card, **entries})
+
     def facts(self) -> dict[str, object]:
         """Return labels, calibration and other settings of the trained model, as JSON values."""
         return self.fitted.facts()
@@ -417,7 +424,7 @@ class Task(Generic[InputT, PredictionT, TrainedT]):
             UnreadColumn: The model has no column argument of this name.
         """
         columns, unknown = self._columns_of(self.fitted.columns, names)
-        return self._with(replace(self.fitted, columns=renamed(columns, unknown)))  # type: ignore[type-var]
+        return self._replaced(columns=renamed(columns, unknown))
 
     def __repr__(self) -> str:
         fitted = self._fitted

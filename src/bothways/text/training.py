@@ -15,8 +15,12 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from bothways.choices import TokenizerKind
 from bothways.errors import InvalidInput
-from bothways.text.files import write_tokenizer
+from bothways.storage import FolderKind
+from bothways.text.files import CONFIG_FILE, SPECIAL_MAP_FILE, TOKENIZER_FILE, write_tokenizer
 from bothways.text.recipes import TRAINED, Role
+
+_FILES = frozenset({TOKENIZER_FILE, CONFIG_FILE, SPECIAL_MAP_FILE})
+TOKENIZER = FolderKind("a tokenizer alone", _FILES, alone=True)
 
 # In ascending order of the ids.
 _SPECIAL: dict[Role, str] = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}

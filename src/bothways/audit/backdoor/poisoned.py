@@ -155,11 +155,6 @@ def audit_data(
 def _labelled(data: Iterable[Row], columns: TextColumns, unlabelled: Unlabelled) -> list[Example[str]]:
     """Return texts and labels with the position of each row, from 1."""
     rows = [replace(row, number=number) for number, row in enumerate(data, start=1)]
-    if columns.label not in rows[0].values:
-        raise InvalidInput(
-            f"{rows[0].where}: label column {columns.label!r} not found; the columns are {', '.join(rows[0].values)}. "
-            "Name the label column with label=... (--label)."
-        )
     examples = read_examples(rows, text=columns, label=columns.label, unlabelled=unlabelled)
     labels = {each.label for each in examples}
     if len(examples) < _MIN_ROWS or len(labels) < 2:

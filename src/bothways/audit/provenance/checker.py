@@ -21,7 +21,7 @@ from bothways.audit.provenance.settings import SHARD_LISTS, Json, check_claims, 
 from bothways.audit.provenance.weights import lineage, stored_tensors
 from bothways.errors import InvalidInput, MissingDependency
 from bothways.reading import MIB, read_bytes
-from bothways.storage import new_file
+from bothways.storage import check_file_free, new_file
 
 MANIFEST = "SHA256SUMS"
 SIGNATURE = "model.sig"
@@ -30,12 +30,17 @@ _MAX_MANIFEST = 16 * MIB
 _MAKE_KEY = "openssl ecparam -name prime256v1 -genkey -noout -out key.pem"
 
 
-def write_manifest(folder: Path) -> Path:
-    """Write the checksums of all files in a folder into its ``SHA256SUMS``, and return that file's path."""
-    digests = _digests(folder)
-    path = folder / MANIFEST
-    with new_file(path) as file:
-        file.write("".join(f"{digest}  {name}\n" for name, digest in digests.items()))
+def write_manifest(folder: Path, *, overwrite: bool = False) -> Path:
+    """Write the checksums of all files in a folder into its ``SHA256SUMS``, and return that file's path.
+
+    Raises:
+        OutputExists: The folder has other checksums, and ``overwrite`` is false.
+    """
+    path, digests = folder / MANIFEST, _digests(folder)
+    content = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+    if not (path.is_file() and path.read_bytes() == content.encode()):
+        with new_file(path, overwrite=overwrite) as file:
+            file.write(content)
     return path
 
 
@@ -81,8 +86,14 @@ def check_manifest(folder: Path, digests: Mapping[str, str | None]) -> Iterator[
         yield fault("manifest-holds", MANIFEST, f"all {len(listed)} files match {MANIFEST}", n=len(listed))
 
 
-def sign(folder: Path, private_key: Path) -> Path:
-    """Sign all files in a folder with an elliptic-curve key (PEM, no password); return the path of ``model.sig``."""
+def sign(folder: Path, private_key: Path, *, overwrite: bool = False) -> Path:
+    """Sign all files in a folder with an elliptic-curve key (PEM, no password); return the path of ``model.sig``.
+
+    Raises:
+        OutputExists: The folder is signed, and ``overwrite`` is false.
+        InvalidInput: The key or the folder cannot be used.
+    """
+    check_file_free(folder / SIGNATURE, overwrite=overwrite)
     library = _library()
     # The library ignores paths of the folder only if both are absolute.
     whole = folder.resolve()

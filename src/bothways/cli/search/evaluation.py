@@ -195,15 +195,15 @@ def mine(
         mining = retrieval.Mining(per_query, depth, share)
     show = progress_beside(output)
     search = searching.open_search(index, model, opening, prompting)
-    trained = search.embedder.columns
-    usual = trained if isinstance(trained, Pairs | Triplets) else Pairs()
+    usual = trained if isinstance(trained := search.embedder.columns, Pairs | Triplets) else Pairs()
     query, answer = anchor or usual.anchor, positive or usual.positive
     pairs = [
         (bothways.data.text_at(row, query, "anchor"), bothways.data.text_at(row, answer, "positive"))
         for row in inputs.file_rows(data, file)
     ]
     mined = retrieval.mine_negatives(search, pairs, mining, show_progress=show)
-    count = bothways.data.write_rows(output, _triplets(mined, per_query) if rows == "triplets" else _labelled(mined))
+    written = _triplets(mined, per_query) if rows == "triplets" else _labelled(mined)
+    count = bothways.data.write_rows(output, written, overwrite=True)
     if output != "-":
         note(f"{counted(count, 'row')} from {len(pairs):,} in {output}")
         if count:

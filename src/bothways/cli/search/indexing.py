@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,7 @@ def build(
         search = retrieval.SemanticSearch.build(
             embedder, texts, ids=ids, fields=fields, language=stemmer, prompt=prompt, query_prompt=asking
         )
-        search.index.source = source
+        search.index.source = replace(source, files=file.to_remember(data))
         search.save(output, overwrite=overwrite)
     if json:
         print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
@@ -224,8 +225,9 @@ def _columns(
     if source.id is None and first and _ID in first[0].values:
         source = replace(source, id=_ID)
     for_text, for_id, for_fields = itertools.tee(itertools.chain(first, rows), 3)
+    field = partial(bothways.data.value_at, parameter="field")
     # The index checks the values of fields.
-    kept: Iterator[Fields] = ({name: bothways.data.value_at(row, name) for name in fields} for row in for_fields)  # type: ignore[misc]
+    kept: Iterator[Fields] = ({name: field(row, name) for name in fields} for row in for_fields)  # type: ignore[misc]
     ids = None if source.id is None else _different_ids(for_id, source.id)
     return source, inputs.texts_of(for_text, source.text), ids, kept if fields else None
 

@@ -10,8 +10,8 @@ from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import print_json
 from bothways.cli.training.run import evaluate_next
-from bothways.errors import OutputExists, UnreadColumn
-from bothways.storage import check_folder_free
+from bothways.errors import UnreadColumn
+from bothways.storage import FolderKind, check_folder_free
 from bothways.tasks.spec import NamedLabelData
 
 if TYPE_CHECKING:
@@ -61,11 +61,9 @@ def ensemble(
         raise opt.usage_error(f"expected the folders of at least 2 models, got {len(models)}.")
     if method == "stacked" and calibrate is None:
         raise opt.usage_error("--method stacked is fitted on held-out rows: give some with --calibrate.")
-    check_folder_free(output, overwrite=overwrite)
-    files = (checkpoints.OURS, checkpoints.GOLDEN_FILE, "README.md")
-    if overwrite and output.is_dir() and any(path.name not in files for path in output.iterdir()):
-        # Replacing a folder deletes its content: do not delete a trained model or other files.
-        raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
+    # Replacing a folder deletes its content: do not delete a trained model or other files.
+    files = frozenset({checkpoints.OURS, checkpoints.GOLDEN_FILE, "README.md"})
+    check_folder_free(output, overwrite=overwrite, kind=FolderKind("an ensemble", files, alone=True))
     try:
         made = compose.Ensemble.of(
             models,
@@ -78,6 +76,7 @@ def ensemble(
     except UnreadColumn as error:
         raise opt.usage_error(str(error)) from error
     with opt.as_usage_error():
+        made = made._with_card(files=known) if (known := file.to_remember(calibrate)) else made
         made.save(output, overwrite=overwrite, golden=opt.golden_source(golden))
     if json:
         print_json({"output": str(output), **made.facts()})

@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -80,7 +79,8 @@ def adapt(
         columns = inputs.text_columns(text, inputs.trained_columns(model, opening))
         return task, task.fit(inputs.labelled_source(data, file), validation=held_out, text=columns, **options)
 
-    return runs.train_and_save(output, training, run, fit, runs.train_next(data, file))
+    files = file.to_remember(data, validation)
+    return runs.train_and_save(output, training, run, fit, runs.train_next(data, file), files)
 
 
 _DISTILL_EXAMPLE = f"""\
@@ -171,7 +171,8 @@ def distill(
         corpus = _corpus(data, output, tokenizer, text, file)
         return distiller, distiller.fit(corpus, batch_warmup=warmup, **options)
 
-    return runs.train_and_save(output, training, run, fit, partial(_after_distilling, data[0], file))
+    files, next_step = file.to_remember(*data, validation), partial(_after_distilling, data[0], file, names.get("text"))
+    return runs.train_and_save(output, training, run, fit, next_step, files)
 
 
 def _rows(data: opt.Names, file: opt.FileOptions) -> Source:
@@ -191,11 +192,13 @@ def _check_raw(teacher: str, columns: Mapping[str, object], validation: str | No
         )
 
 
-def _after_distilling(data: str, file: opt.FileOptions, distiller: "Distiller | TaskDistiller") -> str:
+def _after_distilling(
+    data: str, file: opt.FileOptions, text: Sequence[str] | None, distiller: "Distiller | TaskDistiller"
+) -> str:
     if not isinstance(distiller, pretraining.Distiller):
         return runs.evaluate_next(data, file)
     if distiller.embeds:
-        return f"bothways search build --model {{}} --data {shlex.quote(data)} --output runs/index"
+        return runs.build_next(data, file, text or ())
     return runs.train_next(data, file)
 
 
@@ -264,7 +267,7 @@ def pretrain(
         corpus = _corpus(data, output, opened, text, file)
         return pretrainer, pretrainer.fit(corpus, batch_warmup=warmup, **options)
 
-    return runs.train_and_save(output, training, run, fit, runs.train_next(data[0], file))
+    return runs.train_and_save(output, training, run, fit, runs.train_next(data[0], file, remembered=False))
 
 
 def _corpus(
@@ -281,13 +284,14 @@ def _corpus(
     if len(data) == 1 and (Path(data[0]) / MANIFEST).is_file():
         return TokenCorpus.open(data[0])
     files = [(str(each.absolute()), each.stat().st_size, each.stat().st_mtime_ns) for each in corpus_files(data)]
-    identity = files, text, file.format, file.encoding, tokenizer.encoding_digest
+    settings = inputs.file_settings(data[0], file)
+    identity = files, text, *settings.values(), tokenizer.encoding_digest
     key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
     folder = output.with_name(f"{output.name}.shards") / key
     workers = current_workers()
     if workers.rank == 0 and not (folder / MANIFEST).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        source = ShardSource(data, text=text, format=file.format, encoding=file.encoding)
+        source = ShardSource(data, text=text, **settings)
         manifest = write_shards(source, folder, tokenizer)
         note(f"{manifest.tokens:,} tokens of {counted(manifest.documents, 'document')} are in {folder}")
     workers.gather(workers.rank)  # the other processes wait here until the first has written

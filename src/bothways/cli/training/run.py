@@ -3,7 +3,7 @@
 import io
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,6 +17,7 @@ from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import FAILED, complain, interrupted_code, note, print_json
 from bothways.cli.training.folders import RunFolders
+from bothways.data.formats import FileSettings
 from bothways.progress import elapsed, figure, reporting, stage, stage_seconds, timed
 from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS
 from bothways.training.options import TrainingOptions
@@ -117,14 +118,32 @@ def evaluate_next(data: str | None, file: opt.FileOptions, more: str = "") -> st
     return f"bothways evaluate {{}}{more} --data {inputs.like('test', data, file)}  # your labelled test rows"
 
 
-def train_next(data: str | None, file: opt.FileOptions) -> str:
+def train_next(data: str | None, file: opt.FileOptions, *, remembered: bool = True) -> str:
     """Return the command to suggest after a training on raw text."""
-    return f"bothways train classification --model {{}} --train {inputs.like('train', data, file)} --output runs/new"
+    rows = inputs.like("train", data, file, remembered=remembered)
+    return f"bothways train classification --model {{}} --train {rows} --output runs/new"
+
+
+def build_next(data: str, file: opt.FileOptions, text: Iterable[str] = ()) -> str:
+    """Return the command to suggest after the training of an embedder on texts: a search index of these texts."""
+    texts = inputs.like("corpus", data, file) if opt.file_kind(data) is None else shlex.quote(data)
+    columns = "".join(f" --text {shlex.quote(each)}" for each in text)
+    return f"bothways search build --model {{}} --data {texts}{columns} --output runs/index"
 
 
 @timed()  # also the time in which torch is loaded
-def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", next_step: "NextStep") -> int:
-    """Train a model with ``fit``, save it, print a summary and return the exit code."""
+def train_and_save(
+    output: Path,
+    training: object,
+    run: RunOptions,
+    fit: "Fit",
+    next_step: "NextStep",
+    files: Mapping[str, FileSettings] | None = None,
+) -> int:
+    """Train a model with ``fit``, save it, print a summary and return the exit code.
+
+    ``files`` are the options that later commands read files with by default, see `FileOptions.to_remember`.
+    """
     from bothways.training import stages, workers
 
     def fitted(options: "TrainingArguments") -> "tuple[object, TrainingRecord]":
@@ -146,7 +165,7 @@ def train_and_save(output: Path, training: object, run: RunOptions, fit: "Fit", 
                 folder = folders.unfinished if checkpoints else None
                 _, record = fitted({**options, "checkpoints": folder, "log_to": None, "show_progress": False})
             return interrupted_code(record.signal) if record.interrupted else 0
-        return _run(options, folders, run, fitted, next_step, checkpoints=checkpoints)
+        return _run(options, folders, run, fitted, next_step, files, checkpoints=checkpoints)
 
 
 def _arguments(**given: Unpack["TrainingArguments"]) -> "TrainingArguments":
@@ -159,6 +178,7 @@ def _run(
     run: RunOptions,
     fit: "Fit",
     next_step: "NextStep",
+    files: Mapping[str, FileSettings] | None,
     *,
     checkpoints: bool,
 ) -> int:
@@ -171,6 +191,7 @@ def _run(
         try:
             options = {**options, "log": folders.log, "checkpoints": folders.unfinished if checkpoints else None}
             task, record = fit(options)
+            task = task._with_card(files=files) if files and not record.finished_no_epoch else task
             save = partial(task.save, golden=opt.golden_source(run.golden))
             return _conclude(task, record, folders, next_step, save, json=run.json)
         except KeyboardInterrupt:

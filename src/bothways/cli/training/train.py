@@ -1,8 +1,10 @@
 """``bothways train``: a command for each task, made from its declaration, and one for multi-task training."""
 
 import json
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -17,6 +19,7 @@ from bothways.cli.printing import note
 from bothways.cli.training import run as runs
 from bothways.confidence.confidence import ConfidenceOptions
 from bothways.data import Row, Source
+from bothways.errors import InvalidInput
 from bothways.tasks import embedding
 from bothways.tasks.columns import renamed
 from bothways.tasks.embedding.spec import NAMES, EmbeddingColumns, PlainTexts, kind_of
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from bothways.training.options import TrainingArguments
     from bothways.training.state import TrainingRecord
 
+_COLUMN = re.compile(r"\(--(text|tokens|label|tags) ((?:'[^']*'|[^()'])+)\)")  # the advised option of an error
 _LINE = 78  # columns of a line of an example
 _OTHER_ROWS = opt.Option(
     "out_of_domain",
@@ -109,10 +113,11 @@ def training_command(spec: TaskSpec, *, hidden: bool = False, name: str | None =
 
         def next_step(task: "AnyTask") -> str:
             if isinstance(task.columns, PlainTexts):  # without labels
-                return f"bothways search build --model {{}} --data {shlex.quote(train)} --output runs/index"
+                return runs.build_next(train, file)
             return runs.evaluate_next(train, file)
 
-        return runs.train_and_save(output, training, run, fit, next_step)
+        files = file.to_remember(train, validation, other_rows)
+        return runs.train_and_save(output, training, run, fit, next_step, files)
 
     train.__doc__ = _help(spec)
     made = opt.command(_example(spec), name=name or spec.name.replace("_", "-"), **_groups(spec))(train)
@@ -322,20 +327,40 @@ def multitask(
         with opt.as_usage_error():
             compose.check_names(words)
             sampler = _sampler(sampling, temperature)
-            shared = compose.MultiTask.from_pretrained(
-                model, merge=merge, **inputs.open_options(reading, opening.in_full)
-            )
+            opened = inputs.open_options(reading, opening.in_full)
+            shared = compose.MultiTask.from_pretrained(model, merge=merge, **opened)
         labelled = AlikeLabelData(unlabelled=unlabelled, normalise_labels=normalise_labels or None)
         data = {name: _task_data(each, held_out.get(name), file, labelled) for name, each in words.items()}
-        return shared, shared.fit(data, sampling=sampler, **options)
+        with _advising_columns(words):
+            return shared, shared.fit(data, sampling=sampler, **options)
 
-    return runs.train_and_save(output, training, run, fit, partial(_next_step, words, file))
+    settings = file.to_remember(*(each.file for each in words.values()), *held_out.values())
+    return runs.train_and_save(output, training, run, fit, partial(_next_step, words, file), settings)
 
 
 def _next_step(words: Mapping[str, _TaskWords], file: opt.FileOptions, model: "MultiTask") -> str:
     # Tasks that read the same column of labels cannot be evaluated on the same rows.
     (name, first), *_ = words.items()
     return runs.evaluate_next(first.file, file, "" if model.fitted.columns.has_own_label_columns else f" --task {name}")
+
+
+@contextmanager
+def _advising_columns(words: Mapping[str, _TaskWords]) -> Iterator[None]:
+    """Spell the advice in errors about a column as the option that names the columns of the task."""
+    try:
+        yield
+    except InvalidInput as error:
+        found = re.match("task '([^']+)': ", str(error))
+        own = None if found is None else words.get(found[1])
+        if found is None or own is None or f"of {own.file!r}" not in str(error):
+            raise
+
+        def option(advised: re.Match[str]) -> str:
+            column, target = shlex.split(advised[2])[0], "" if own.target == "single" else f":{own.target}"
+            named = f"{column}:{own.label}" if advised[1] in ("text", "tokens") else f"{own.text}:{column}"
+            return f"(--task {shlex.quote(f'{found[1]}={own.file}:{named}{target}')})"
+
+        raise type(error)(_COLUMN.sub(option, str(error))) from error
 
 
 def _split_name(word: str, option: str) -> tuple[str, str]:

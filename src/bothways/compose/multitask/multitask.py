@@ -169,6 +169,11 @@ class MultiTask(Task[str | tuple[str, str], MultiPrediction, TrainedTasks]):
             self._opened = opened
         return record
 
+    def _with_card(self, **entries: object) -> "MultiTask":
+        """Return a copy of the model with more entries in the card of each task, as JSON values."""
+        parts = {name: replace(each, card={**each.card, **entries}) for name, each in self.fitted.parts.items()}
+        return self._with(replace(self.fitted, parts=parts))
+
     def _report(  # type: ignore[override]
         self, rows: ScoredRows, calibrated: bool | None, resamples: int, seed: int
     ) -> MultiReport:

@@ -24,7 +24,7 @@ from bothways.data.corpus import corpus_files, read_documents
 from bothways.data.shards.corpus import MANIFEST, Manifest, ShardEntry, checksum
 from bothways.errors import InvalidInput
 from bothways.progress import progress
-from bothways.storage import check_folder_free, held, move_folder, new_file
+from bothways.storage import FolderKind, check_folder_free, held, move_folder, new_file
 from bothways.text import TextTokenizer
 from bothways.text.words import sentence_spans
 
@@ -73,10 +73,11 @@ def write_shards(
 
     Raises:
         InvalidInput: A file cannot be read, the corpus has no text, or an unfinished run has other settings.
-        OutputExists: The output exists, and ``overwrite`` is false.
+        OutputExists: The output exists, and ``overwrite`` is false or it holds no shards.
         OutOfDisk: The disk is full; the run can be continued.
     """
-    check_folder_free(output, overwrite=overwrite)
+    kind = FolderKind("a folder of token shards", frozenset({MANIFEST}))
+    check_folder_free(output, overwrite=overwrite, kind=kind)
     partial = output.with_name(f"{output.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
     with held(partial, f"another process is writing shards into {str(partial)!r}. Wait until it is done."):
@@ -95,7 +96,7 @@ def write_shards(
         run.manifest.write(partial / MANIFEST)
         for path in (partial / _STATE, *partial.glob(f"*{_KEYS}")):
             path.unlink(missing_ok=True)
-        move_folder(partial, output, overwrite=overwrite)
+        move_folder(partial, output, overwrite=overwrite, kind=kind)
     return run.manifest
 
 
