@@ -168,11 +168,11 @@ def test_costs_are_those_of_the_context_that_is_wanted():
     [
         ({"max_latency_ms": 5}, "needs a measurement"),
         ({"max_memory_mb": 0}, "above 0"),
-        ({"constraint": "beauty"}, "one of accuracy, latency"),
+        ({"constraint": "beauty"}, "one of 'accuracy', 'latency'"),
         ({"most": 0}, "at least 1"),
         ({"training_rows": 0}, "training_rows must be above 0"),
         ({"max_training_hours": -1.0}, "training_hours must be above 0"),
-        ({"language": "klingon"}, "one of english"),
+        ({"language": "klingon"}, "one of 'english'"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(options, said):

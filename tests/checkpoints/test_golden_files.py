@@ -153,7 +153,7 @@ def test_a_model_without_files_of_ours_is_recorded_and_checked(tmp_path):
     assert stored_inputs(tmp_path) is None
     assert check(tmp_path / "base", against=tmp_path / "own.json", device="cpu").source == "given"
     with pytest.raises(InvalidInput, match="the given list is empty"):
-        record_answers(tmp_path / "base", tmp_path / "own.json", data=[], device="cpu")
+        record_answers(tmp_path / "base", tmp_path / "other.json", data=[], device="cpu")
     with pytest.raises(InvalidInput, match=r"does not exist: record it with --record"):
         check(tmp_path / "base", against=tmp_path / "no.json", device="cpu")
 

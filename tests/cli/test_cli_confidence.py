@@ -168,7 +168,7 @@ def test_evaluate_writes_a_page(files, run, others, tmp_path):
     for words in ("Before calibration", "After calibration", "Confusion matrix", "Out-of-domain texts", "even"):
         assert words in written
     assert "optimistic" in written  # the limits of the card
-    assert "With this number of texts, perfectly calibrated probabilities have an error of" in written
+    assert "With this number of predictions, perfectly calibrated probabilities have an error of" in written
 
 
 @pytest.mark.parametrize(("page", "code"), [("folder", 2), ("file/page.html", 1)])

@@ -257,7 +257,7 @@ def test_predict_takes_json_like_other_commands(run):
     [
         (["--output", "x.conll"], "a .conll output (x.conll) is for models that tag words"),
         (["--scheme", "BIOES"], "--scheme is for models that tag words"),
-        (["--output", "x.parquet"], "cannot be written as 'parquet'"),
+        (["--output", "x.parquet"], "the format of the output must be one of 'jsonl', 'csv', 'tsv'"),
         (["--output", "x"], "does not say what format to write"),
     ],
 )

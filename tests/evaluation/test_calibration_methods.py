@@ -136,5 +136,5 @@ def test_logits_of_another_number_of_classes_are_refused():
 
 
 def test_an_unknown_method_is_refused_by_name():
-    with pytest.raises(InvalidInput, match="temperature, isotonic"):
+    with pytest.raises(InvalidInput, match="'temperature', 'isotonic'"):
         fit_calibration("beta", [[1.0, 2.0]], [0])

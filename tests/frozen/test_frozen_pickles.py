@@ -4,6 +4,7 @@ import multiprocessing
 import pickle
 
 import pytest
+import torch
 from test_frozen_models import MODELS, answer_of, frozen, opened, stored
 
 from bothways import TextClassifier
@@ -40,5 +41,7 @@ def test_workers_of_joblib_predict_the_same():
     joblib = pytest.importorskip("joblib", reason="joblib is not installed")
     classifier = TextClassifier.from_pretrained(MODELS / "classifier", device="cpu")
     parts = [TEXTS[:2], TEXTS[2:]]
-    found = joblib.Parallel(n_jobs=2)(joblib.delayed(classifier.predict)(part) for part in parts)
+    # As many threads as here, since their number decides on the last bits.
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=torch.get_num_threads()):
+        found = joblib.Parallel(n_jobs=2)(joblib.delayed(classifier.predict)(part) for part in parts)
     assert found == [classifier.predict(part) for part in parts]

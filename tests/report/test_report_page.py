@@ -78,7 +78,8 @@ def test_nothing_in_a_page_runs_or_reaches_for_the_network():
 
 
 def test_markup_in_any_text_is_shown_and_not_obeyed():
-    harmless, attacked = Document(render(full_page("words"))), Document(render(full_page(ATTACK)))
+    words = "w" * len(ATTACK)  # long texts are set in another way
+    harmless, attacked = Document(render(full_page(words))), Document(render(full_page(ATTACK)))
     assert attacked.tags == harmless.tags
     assert [(tag, name) for tag, name, _ in attacked.attributes] == [
         (tag, name) for tag, name, _ in harmless.attributes
