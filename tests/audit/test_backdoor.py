@@ -276,4 +276,4 @@ def test_the_command_ranks_rows_with_a_model_and_without(tmp_path, monkeypatch, 
         assert all(each["text"] == rows[each["row"] - 1]["text"] for each in found)
         assert all(TRIGGER in each["text"].split() for each in found[:12])
     assert main(["audit-data", str(data), "--embedder", str(tmp_path / "run"), "--label", "lable"]) == 1
-    assert "'lable' not found" in capsys.readouterr().err
+    assert "has no column 'lable'. It has: 'text', 'label'. Did you mean --label label?" in capsys.readouterr().err

@@ -44,7 +44,7 @@ def test_a_recommendation_names_local_models_then_the_kind_of_model_and_then_mod
     assert "\n1. google/electra-small-discriminator\n   MNLI dev accuracy 81.3" in out
     assert f"\n   local: commit {COMMIT}\n" in out
     assert "\n   estimated here: " in out
-    assert " ~training\n1 google/electra-small-discriminator " in out
+    assert " ~training\n   1 google/electra-small-discriminator " in out
     assert "to fine-tune it on 2,000 texts of 128 tokens\n" in out
     assert (
         "\n   commit: resolved by the download; download it: bothways models microsoft/deberta-v3-xsmall --download"

@@ -24,7 +24,7 @@ def test_a_terminal_gets_a_table_and_a_pipe_json_lines(run, tmp_path):
     for row, line, text in zip(shown[1:], lines, ("w6 w8", "w5 w7"), strict=True):
         assert row.startswith(f"{text} {line['label']}")
         assert f"{line['probability']:.3f}" in row
-    assert call("predict", run, "w6 w8", "--json", terminal=True).lines() == lines[:1]
+    assert call("predict", run, "w6 w8", "w5 w7", "--json", terminal=True).lines() == lines
     data = write_jsonl(tmp_path / "d.jsonl", rows(120, 3))
     table = plain(call("predict", run, "--data", data, terminal=True))
     assert [line for line in table if line.startswith("id ")] == [table[0], table[51], table[102]]

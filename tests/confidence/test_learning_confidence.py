@@ -46,5 +46,5 @@ def test_sets_of_a_model_without_calibration_are_learnt_from_its_probabilities_a
 def test_words_and_answers_are_calibrated_by_a_temperature_or_not_at_all():
     for calibration in ("auto", "temperature", None):
         assert TemperatureOptions(calibration=calibration).calibration == calibration
-    with pytest.raises(InvalidInput, match="must be 'auto', 'temperature' or None, got 'isotonic'"):
+    with pytest.raises(InvalidInput, match="must be one of 'auto', 'temperature', None, got 'isotonic'"):
         TemperatureOptions(calibration="isotonic")

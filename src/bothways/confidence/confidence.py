@@ -147,6 +147,13 @@ class TemperatureOptions:
 
     Attributes:
         calibration: ``"auto"`` and ``"temperature"`` fit a temperature; None leaves probabilities uncalibrated.
+
+    Raises:
+        InvalidInput: ``calibration`` is another method.
     """
 
     calibration: TemperatureChoice | None = "auto"
+
+    def __post_init__(self) -> None:
+        if self.calibration not in (methods := (*get_args(TemperatureChoice), None)):
+            raise not_one_of("calibration", self.calibration, methods)
