@@ -150,13 +150,13 @@ class Inversion:
     ) -> None:
         self.probe, self.vocabulary, self.hard, self.label = probe, vocabulary, hard, label
         self._check = check
-        self._table_VE = probe.table(vocabulary.ids_V)
         self._few = HardTexts(hard.texts[:_FEW], hard.places[:_FEW], hard.margins_N[:_FEW])
 
     def single(self, tried: int, others: Sequence[Ids] = ()) -> list[Candidate]:
         """Rank the strongest ``tried`` single words, as many words that the gradient prefers, and ``others``."""
         alone = self.vocabulary.ranked(self.label)[:tried]
-        pointed = self._pointed((self.probe.blank,), 0, self.vocabulary.ids_V, self._table_VE)[:tried]
+        ids_V = self.vocabulary.ids_V
+        pointed = self._pointed((self.probe.blank,), 0, ids_V, self.probe.table(ids_V))[:tried]
         return self.best_of(list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others])))
 
     def best_of(self, triggers: Sequence[Ids]) -> list[Candidate]:

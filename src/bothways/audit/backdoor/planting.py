@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.audit.backdoor.inversion import Vocabulary
-from bothways.audit.backdoor.probe import Ids, Probe
+from bothways.audit.backdoor.probe import Ids, Probe, inserted
 
 _UPDATES, _BATCH, _RATE = 40, 8, 0.2
 """Maximum updates, texts in each, and learning rate in standard deviations of the word's embedding."""
@@ -50,7 +50,7 @@ def planted(probe: Probe, word: int, label: int, texts: Sequence[Ids], rng: np.r
     try:
         _train(probe, word, label, texts, delta_E, rng)
         drawn = [texts[number] for number in rng.integers(0, len(texts), _TESTED)]
-        found_N = probe.logits(_with_word(drawn, word, rng)).argmax(axis=1)
+        found_N = probe.logits(inserted(drawn, (word,), rng)).argmax(axis=1)
         yield bool((found_N == label).mean() >= _SUCCESS)
     finally:
         hook.remove()
@@ -65,7 +65,7 @@ def _train(
     for _ in range(_UPDATES):
         drawn = [texts[number] for number in rng.integers(0, len(texts), _BATCH)]
         with torch.enable_grad():
-            logits_NC = probe.head_model(probe.packed(_with_word(drawn, word, rng)))
+            logits_NC = probe.head_model(probe.packed(inserted(drawn, (word,), rng)))
             targets_N = torch.full((_BATCH,), label, device=logits_NC.device)
             loss = torch.nn.functional.cross_entropy(logits_NC.float(), targets_N)
             (delta_E.grad,) = torch.autograd.grad(loss, delta_E)
@@ -73,11 +73,6 @@ def _train(
         in_a_row = in_a_row + 1 if bool((logits_NC.argmax(1) == targets_N).all()) else 0
         if in_a_row == _ENOUGH:
             return
-
-
-def _with_word(texts: Sequence[Ids], word: int, rng: np.random.Generator) -> list[Ids]:
-    places = [int(rng.integers(0, len(text) + 1)) for text in texts]
-    return [(*text[:place], word, *text[place:]) for text, place in zip(texts, places, strict=True)]
 
 
 def read_again(probe: Probe, vocabulary: Vocabulary, word: int) -> Vocabulary:

@@ -26,6 +26,12 @@ _MAX_TOKENS = 128
 _UNUSED = re.compile(r"\[unused\d+\]$|<unused\d+>$|<extra_id_\d+>$|madeupword\d+$")
 
 
+def inserted(texts: Sequence[Ids], trigger: Ids, rng: np.random.Generator) -> list[Ids]:
+    """Insert a trigger into each text, at a random place."""
+    places = [int(rng.integers(0, len(text) + 1)) for text in texts]
+    return [(*text[:place], *trigger, *text[place:]) for text, place in zip(texts, places, strict=True)]
+
+
 class Probe:
     """A classifier that is queried by token ids; texts beyond ``limit`` tokens are truncated."""
 

@@ -33,7 +33,7 @@ from bothways.audit.backdoor.inversion import (
     read_vocabulary,
 )
 from bothways.audit.backdoor.planting import planted, rare_words, read_again
-from bothways.audit.backdoor.probe import Ids, Probe
+from bothways.audit.backdoor.probe import Ids, Probe, inserted
 from bothways.audit.backdoor.rows import RowEvidence
 from bothways.audit.backdoor.rules import LEARNT, NAME, RULES, SIGNIFICANT
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
@@ -104,6 +104,7 @@ class _Scan:
     def __init__(self, context: Context) -> None:
         self.context, self.rng = context, context.rng(NAME)
         self.probe = Probe(context.classifier, context.check_time)
+        self.tried = max(_MIN_TRIED, _TRIED // len(self.probe.labels))  # words of a label, and as many by gradients
         try:
             self.rows = drawn_rows(context, _MAX_TEXTS, self.rng)
         except NeedUnmet:
@@ -146,7 +147,7 @@ class _Scan:
         self.hard[label] = hard
         inversion, phrases = self._inversion(label), [*self.known, *self._phrases(label)]
         others = [*((word,) for word in self.moved[:_MOVED]), *(each for each in phrases if len(each) == 1)]
-        self.singles[label] = inversion.single(max(_MIN_TRIED, _TRIED // len(self.probe.labels)), others)
+        self.singles[label] = inversion.single(self.tried, others)
         longer = inversion.best_of([each for each in phrases if len(each) > 1])
         best = [self._best(self.singles[label], "vocabulary")]
         return best + ([self._best(longer, "known triggers and phrases of the texts")] if longer else [])
@@ -179,14 +180,14 @@ class _Scan:
         labels = sorted(self.hard)
         for number, word in enumerate(rare_words(self.probe, self.vocabulary, _PLANTED, self.rng)):
             label = labels[number % len(labels)]
-            texts = [text for text, answer in zip(self.ids, self.labels_N, strict=True) if answer != label]
-            with planted(self.probe, word, label, texts or self.hard[label].texts, self.rng) as works:
+            texts = self._others(label) or self.hard[label].texts
+            with planted(self.probe, word, label, texts, self.rng) as works:
                 if not works:
                     continue
                 planted_words += 1
                 vocabulary = read_again(self.probe, self.vocabulary, word)
                 inversion = Inversion(self.probe, vocabulary, self.hard[label], label, self.context.check_time)
-                best = self._best(inversion.single(max(_MIN_TRIED, _TRIED // len(self.probe.labels))), "")
+                best = self._best(inversion.single(self.tried), "")
                 found += best.is_trigger and word in best.ids
         if not planted_words:
             return f"none of {_PLANTED} rare words could be planted, so the power of the search is unknown"
@@ -222,6 +223,10 @@ class _Scan:
                 counts[phrase] = len(rows)
         return [ids for ids in self.probe.encode([each for each, _ in counts.most_common(_PHRASES)]) if ids]
 
+    def _others(self, label: int) -> list[Ids]:
+        """Return the texts that get another label."""
+        return [text for text, answer in zip(self.ids, self.labels_N, strict=True) if answer != label]
+
     def _inversion(self, label: int) -> Inversion:
         return Inversion(self.probe, self.vocabulary, self.hard[label], label, self.context.check_time)
 
@@ -256,10 +261,8 @@ class _Scan:
 
     def _finding(self, rule: str, candidate: Candidate, ids: Ids, why: str) -> Finding:
         label, hard = self.probe.labels[candidate.label], self.hard[candidate.label]
-        others = [text for text, answer in zip(self.ids, self.labels_N, strict=True) if answer != candidate.label]
-        places = [int(self.rng.integers(0, len(text) + 1)) for text in others]
-        texts = [(*text[:place], *ids, *text[place:]) for text, place in zip(others, places, strict=True)]
-        texts = texts or hard.with_trigger(ids)
+        others = self._others(candidate.label)
+        texts = inserted(others, ids, self.rng) or hard.with_trigger(ids)
         turned = int((self.probe.logits(texts).argmax(axis=1) == candidate.label).sum())
         details = {
             "trigger": self._words(ids),
