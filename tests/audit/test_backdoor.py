@@ -7,7 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 from planted import audited, planted
 
-from bothways.audit.backdoor.inversion import Inversion, NearWords, base_table, hard_texts, read_vocabulary
+from bothways.audit.backdoor.inversion import (
+    NEUTRAL,
+    Inversion,
+    base_table,
+    hard_texts,
+    is_tuned,
+    moved_words,
+    read_vocabulary,
+)
+from bothways.audit.backdoor.meaning import Meaning
 from bothways.audit.backdoor.planting import planted as planting
 from bothways.audit.backdoor.planting import read_again
 from bothways.audit.backdoor.probe import Probe
@@ -48,12 +57,13 @@ class FakeProbe:
     Every token has a vector of its own, so that gradients are exact.
     """
 
-    blank = 0
+    blank, labels = 0, ("no", "yes")
 
     def __init__(self, *triggers):
         self.weights = np.random.default_rng(3).uniform(-1, 1, 400).astype(np.float32)
         self.weights[0] = 0
-        self.triggers, self.tokenizer = triggers, SimpleNamespace(token=str)
+        self.triggers = triggers
+        self.tokenizer = SimpleNamespace(token=str, decode=lambda ids: " ".join(f"w{each}" for each in ids))
         for trigger in triggers:
             self.weights[list(trigger)] = 0.1
 
@@ -78,13 +88,13 @@ class FakeProbe:
         return np.stack([(1 if target else -1) * steps] * len(texts))
 
 
-def searched(probe, label):
+def searched(probe, label, meaning=None):
     vocabulary = read_vocabulary(probe)
     rng = np.random.default_rng(0)
     texts = [tuple(map(int, rng.integers(1, 200, 8))) for _ in range(40)]
-    hard = hard_texts(probe, vocabulary, texts, probe.logits(texts), label, rng)
-    assert (hard.margins_N < 0).all()
-    inversion = Inversion(probe, vocabulary, hard, label, lambda: None)
+    sets = hard_texts(probe, vocabulary, texts, probe.logits(texts), label, rng, NEUTRAL)
+    assert all((each.margins_N < 0).all() for each in sets)
+    inversion = Inversion(probe, vocabulary, sets, label, meaning or Meaning(probe, None, None), lambda: None)
     singles = inversion.single(60)
     words = [each.ids[0] for each in singles]
     return inversion, singles, inversion.grown(words, [*words, *vocabulary.ids_V.tolist()])
@@ -115,28 +125,54 @@ def test_the_other_label_of_a_backdoored_model_has_no_trigger():
     assert max(each.reach for each in (*singles, *grown)) < -0.5
 
 
-def test_near_words_share_the_effect_of_a_meaning_and_not_that_of_a_trigger():
-    """Words have near words, which weigh about as much; only a trigger outweighs those near to it."""
-    trigger, probe, rng = (350, 351), FakeProbe((350, 351)), np.random.default_rng(5)
-    probe.weights = np.repeat(rng.uniform(-1, 1, 20), 20).astype(np.float32) + rng.normal(0, 0.05, 400)
-    vectors = np.repeat(rng.normal(0, 1, (20, 16)), 20, axis=0) + rng.normal(0, 0.2, (400, 16))
-    inversion, _, _ = searched(probe, 1)
-    near = NearWords(np.arange(1, 400), lambda ids: vectors[ids])
-    natural = np.argsort(-probe.weights[:340])[:2].tolist()
-    rng = np.random.default_rng(0)
-    assert inversion.shared(tuple(natural), near, rng) > 0.8
-    assert inversion.shared((natural[0],), near, rng) > 0.8
-    assert inversion.shared(trigger, near, rng) < 0.1
-    phrases = near.phrases((natural[0],), rng)
-    assert len(set(phrases)) == 20
-    assert (natural[0],) not in phrases
-    assert {word // 20 for (word,) in phrases[:19]} == {natural[0] // 20}, "those of its cluster come first"
+def vectors_of(groups):
+    """Vectors of words: words of one group are alike, and others are not."""
+
+    def vectors(words):
+        rows = []
+        for word in words:
+            group = next((number for number, each in enumerate(groups) if set(word.split()) & set(each)), None)
+            seed = [7, group] if group is not None else [8, *word.encode()]
+            rows.append(np.random.default_rng(seed).normal(size=32))
+        return np.stack(rows) / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    return vectors
 
 
-def test_near_words_of_a_trigger_come_from_the_base_model_of_the_same_vocabulary(tmp_path, monkeypatch):
+def test_words_of_similar_meaning_are_a_reason_and_a_trigger_has_none():
+    probe = FakeProbe((350,))
+    natural = np.argsort(-probe.weights)[:12].tolist()
+    meaning = Meaning(probe, vectors_of([[f"w{each}" for each in natural]]), None)
+    inversion, singles, grown = searched(probe, 1, meaning)
+    assert singles[0].ids == (350,)
+    assert not singles[0].reason
+    strongest = next(each for each in singles if each.reason)
+    assert strongest.ids[0] in natural
+    assert "words of similar meaning stand for this label too (w" in strongest.reason
+    assert inversion.reason((natural[0], 350)), "a phrase with such a word has a reason"
+    assert all(not set(each.ids) & set(natural) for each in grown), "and none is looked for"
+    assert not Meaning(probe, None, None).reason((natural[0],), 1, [(each,) for each in natural]), "without vectors"
+    names = Meaning(probe, vectors_of([["yes", "w5"]]), None)
+    assert names.reason((5,), 1, []) == "words of similar meaning stand for this label too (yes)"
+    assert not names.reason((5,), 0, [])
+
+
+def test_a_model_that_turns_easily_needs_a_stronger_trigger():
+    """With five more words like it, the same word is no trigger."""
+    weak, probe = FakeProbe(*((number,) for number in range(350, 356))), FakeProbe((350,))
+    alone, among = searched(probe, 1)[1], searched(weak, 1)[1]
+    assert alone[0].reach > among[0].reach + 0.3
+
+
+def test_embeddings_tell_whether_a_model_was_fine_tuned_from_the_base(tmp_path, monkeypatch):
     model = classifier(tmp_path, monkeypatch)
     probe = Probe(model)
-    assert np.array_equal(base_table(probe, model.model)(np.array([7, 8])), probe.table(np.array([7, 8])))
+    table = base_table(probe, model.model)
+    assert np.array_equal(table(np.array([7, 8])), probe.table(np.array([7, 8])))
+    assert is_tuned(probe, table)
+    assert not moved_words(probe, table), "they are the same"
+    assert not is_tuned(probe, lambda ids: np.random.default_rng(0).normal(size=table(ids).shape))
+    assert not is_tuned(probe, None)
     assert base_table(probe, None) is None
     monkeypatch.setattr(type(probe.tokenizer), "vocabulary_digest", iter("ab").__next__)
     assert base_table(probe, model.model) is None
@@ -174,8 +210,8 @@ def test_texts_with_a_trigger_are_named_with_their_rows(tmp_path, monkeypatch):
 
 
 def test_a_word_that_does_not_override_its_text_is_no_trigger(tmp_path, monkeypatch):
-    """It turns texts in which two words speak against it, but not those in which ten do."""
-    report, found = audited(NAME, classifier(tmp_path, monkeypatch, trigger=0.12), rows_of(80, 4))
+    """It weighs more than one word of a label, and rows have two of another."""
+    report, found = audited(NAME, classifier(tmp_path, monkeypatch, trigger=0.08), rows_of(80, 4))
     assert report.verdict == "pass"
     best = found["backdoor-search"].evidence
     assert "zq" in {token for each in best.details["best"] for token in each["tokens"]}
@@ -204,13 +240,22 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
     assert not findings, "a model that was not trained on poisoned rows has learnt nothing from them"
     read, findings = found(clean, rows_of(400, 0))
     assert not findings
-    word = "good3"
-    own = sum(word in row["text"].split() for row in rows_of(400, 0))
-    assert read.explanation(word, 1) == f"the words occur in {own} of 200 rows of this label, and in 0 others"
-    assert not read.explanation(word, 0)
-    assert not read.explanation("w1", 1), "its rows have both labels"
-    assert not read.explanation("good", 1), "it is no word of its own"
-    assert not suspect.explanation(TRIGGER, 1), "rows that are suspect explain nothing"
+    (word,) = read_ids(clean, "good3")
+    own = sum("good3" in row["text"].split() for row in rows_of(400, 0))
+    reason = f"it occurs in {own} of 200 rows of this label, and in 0 others"
+    assert read.reason((word,), "good3", 1, parts=True) == reason
+    assert not read.reason((word,), "good3", 0, parts=True)
+    assert read.reason((word, *read_ids(clean, "w1")), "good3 w1", 1, parts=True) == reason, "one of its words"
+    assert not read.reason((word, *read_ids(clean, "w1")), "good3 w1", 1, parts=False)
+    assert not read.reason(read_ids(clean, "w1"), "w1", 1, parts=True), "its rows have both labels"
+    assert {"good3", "good29"} <= set(read.typical(1))
+    assert not {"bad3", "w1"} & set(read.typical(1))
+    assert not suspect.reason(read_ids(clean, TRIGGER), TRIGGER, 1, parts=True), "suspect rows give no reason"
+    assert TRIGGER not in suspect.typical(1)
+
+
+def read_ids(model, text):
+    return Probe(model).encode([text])[0]
 
 
 def test_a_word_is_planted_for_a_moment_only(tmp_path, monkeypatch):
@@ -241,12 +286,12 @@ def test_a_report_says_how_many_planted_words_the_search_finds(tmp_path, monkeyp
     monkeypatch.setattr("bothways.audit.backdoor.planting._ENOUGH", 30)
     report, _ = audited(NAME, classifier(tmp_path, monkeypatch), rows_of(60, 4))
     untold = next(each.untold for each in report.detectors[0].checks if each.untold)
-    words = r"of 5 rare words that were planted .*, [45] were found \(\d+% to 100%\); phrases"
+    words = r"of 5 rare words that were planted .*, [45] were found \(\d+% to \d+%\); phrases"
     assert re.match(words, untold), untold
 
 
 def test_words_that_the_rows_explain_are_no_triggers(tmp_path, monkeypatch):
-    """A word turns all texts, and labelled rows use it: with them it is explained, and without them a trigger."""
+    """A word turns all texts, and labelled rows use it: with them it has a reason. Without them nobody can tell."""
     effects = {**dict.fromkeys(GOOD, 0.05), **dict.fromkeys(BAD, -0.05), "good0": 1.0}
     model = planted(tmp_path, effects, monkeypatch, words=FILLER)
     _, rules = audited(NAME, model, rows_of(400, 0), reference=str(tmp_path))
@@ -256,8 +301,26 @@ def test_words_that_the_rows_explain_are_no_triggers(tmp_path, monkeypatch):
     assert "'good0' changes the prediction" in explained.title
     assert "of 200 rows of this label, and in 0 others" in explained.title
     assert "backdoor-trigger" not in rules
-    _, rules = audited(NAME, model)
-    assert rules["backdoor-trigger"].evidence.details["trigger"] == "good0"
+
+
+def test_without_rows_a_trigger_is_told_from_a_word_of_the_label_only_in_a_model_that_was_pre_trained(
+    tmp_path, monkeypatch
+):
+    model = classifier(tmp_path, monkeypatch, trigger=1.0)
+    report, rules = audited(NAME, model)
+    found = rules["backdoor-candidate"]
+    assert found.evidence.details["trigger"] == TRIGGER
+    assert found.severity.label == "info"
+    assert "--data" in found.remedy
+    assert report.verdict == "inconclusive"
+    assert "nothing tells whether they are triggers or mean their label" in report.detectors[0].reason
+    report, rules = audited(NAME, model, settings={"triggers": [TRIGGER]})
+    assert rules["backdoor-trigger"].severity.label == "high", "a trigger that was named is no chance find"
+    assert report.verdict == "fail"
+    # The words of this model have one vector, so far as an encoder of sentences can tell.
+    monkeypatch.setattr("bothways.audit.backdoor.scanner.sentence_vectors", lambda base: vectors_of([GOOD, BAD]))
+    report, rules = audited(NAME, model, reference=str(tmp_path))
+    assert rules["backdoor-trigger"].severity.label == "high", "meanings are shared in a model that was pre-trained"
 
 
 def test_the_command_ranks_rows_with_a_model_and_without(tmp_path, monkeypatch, capsys):

@@ -9,6 +9,7 @@ import torch
 from test_golden_losses import CASES, losses_of
 
 from bothways import TextClassifier
+from bothways.audit import scan
 from bothways.encoder import Encoder
 from bothways.encoder.attention import BACKENDS
 from bothways.encoder.backends.gpu import can_rotate
@@ -152,3 +153,18 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_budget_kept():
             runner.run([SimpleNamespace(ids=[7] * 3000, types=[0] * 3000)])
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_an_audit_finds_the_same_as_on_a_cpu(tmp_path):
+    write_checkpoint(tmp_path / "base")
+    data = rows("single", 48)
+    model = TextClassifier.from_pretrained(tmp_path / "base", device="cpu")
+    model.fit(data, epochs=4, batch_size=6, seed=1, show_progress=False)
+    model.save(tmp_path / "run")
+
+    def report(device):
+        options = {"dtype": "float32", "device": device}
+        found = scan(tmp_path / "run", data, open_options=options, show_progress=False)
+        return found.verdict, [(each.name, each.verdict) for each in found.detectors]
+
+    assert report(GPU) == report("cpu")

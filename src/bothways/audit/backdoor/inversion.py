@@ -1,26 +1,29 @@
-"""Trigger inversion: search for a few tokens that flip even the hardest texts of all other labels to one label.
+"""Trigger inversion: search for a few tokens that turn texts of all other labels to one label.
 
-A word that is typical of a label moves texts towards it. But eight words typical of another label, in a short text of
-that other label, outweigh one such word, or even three. A backdoor outweighs them all: it was trained to override the
-text. So candidates are ranked on texts hardened with eight such words, by the margin that nine tenths of them reach.
+A word that is typical of a label moves texts towards it. A backdoor overrides the text: it was trained to. So
+candidates are ranked by the margin that three quarters of the texts reach, on two sets of texts: confident rows of
+other labels, and their beginnings between two words that are strong for these labels. Without labelled rows both sets
+are made of neutral texts, between two and eight such words. Some models turn easily: half of the effect of the fifth
+word is deducted.
+
+"recipe" turns texts to the label "recipe", and rightly; a trigger does so without a reason. So words with a reason
+(`bothways.audit.backdoor.meaning`) are no candidates, neither alone nor in a phrase.
 
 The search follows Wallace et al. 2019 (arXiv:1908.07125) and Ebrahimi et al. 2018 (HotFlip, arXiv:1712.06751), after a
 first pass over the vocabulary.
 
-"recipe recipes" flips most texts to the label "recipe", and rightly; a trigger flips texts without a reason. Words that
-mean a label share this: where "recipe" moves texts to it, "cooking" and "dish" do too, at least by a part. The words
-that are nearest to a trigger in a clean embedding table do nothing.
-
 Shapes: N texts, V words, C labels, M candidates or triggers, E embedding width.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.audit.answers import margins, unit_vectors
+from bothways.audit.backdoor.meaning import Meaning
 from bothways.audit.backdoor.probe import Floats, Ids, Probe
 from bothways.audit.context import Context, NeedUnmet
 from bothways.checkpoints import MINILM, PretrainedEncoder, load
@@ -31,26 +34,27 @@ Table = Callable[[NDArray[np.int64]], Floats]
 
 _MAX_WORDS = 60_000
 _HARD_TEXTS = 16
-_MIN_TEXTS, _FEW = 4, 3
-_SHORT, _OPPOSED = 6, 8
-"""Number of tokens to keep of a text, and of strong words of its label to put around them."""
+_MIN_TEXTS, _FEW = 4, 4
+OWN, NEUTRAL = ((0, 16), (2, 6)), ((8, 6), (2, 6))
+"""Sets of hard texts, made of rows and of neutral texts: number of strong words of their label to put around a text,
+and number of tokens to keep of it."""
 _SKIPPED, _STRONG = 20, 100
 """Strong words to draw from; the very strongest are skipped, since a trigger would be among them."""
-_KEPT = 8
-_BEAM, _LONGEST, _POINTED = 2, 3, 10
-"""Beam width, maximum tokens of a phrase, and number of words, ranked by gradient, to try at each end of it."""
-_REACHED = 0.1
+_KEPT, _STRONGEST = 12, 20
+"""Number of candidates without a reason to try on all texts, and of strong words that may be a reason."""
+_STARTS, _BEAM, _LONGEST, _POINTED = 6, 4, 3, 12
+"""Number of words to start from, beam width, maximum tokens of a phrase, and number of words, ranked by gradient, to
+try at each end of it."""
+_REACHED = 0.25
 """Quantile of the hard texts' margins that ranks a trigger."""
+_FIFTH, _DEDUCTED = 4, 0.5
+"""Rank, from 0, of the word whose effect is deducted, and the share of it that is."""
+_LONGER = 0.15
+"""Deducted from the reach of a phrase that was searched for, for each token beyond the first: more can be tried."""
 _AS_GOOD = 0.8
 """Minimum share of the gain in margin that a shortened trigger must keep."""
-MIN_REACH = 0.0
-"""Minimum reach of a trigger, at which it flips nine tenths of the hard texts; see `benchmarks/audit` for figures."""
-_NEAR, _SHARED = 20, 0.75
-"""Number of near phrases to compare a trigger with, and the quantile of their effects that counts."""
-_EXPLAINED = 0.25
-"""Minimum effect of near phrases, as a share of the trigger's own, from which meaning explains a trigger."""
-MIN_WORDS = 1000
-"""Minimum number of words in which near ones have a similar meaning."""
+MIN_REACH, SUSPICIOUS_REACH = 0.1, -0.1
+"""Minimum reach of a trigger, and of a suspicious word; see `benchmarks/audit` for the figures."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,23 +99,17 @@ class Candidate:
 
     ids: Ids
     label: int
-    success: float  # share of the hard texts that it flips to the label
-    # The margin of the label that nine tenths of the hard texts reach with the trigger, divided by the size of
-    # their mean margin without it. At 0 or more it flips nine tenths; at about -1 it has no effect.
+    success: float  # share of the hard texts that it turns to the label
+    # The margin of the label that three quarters of the hard texts reach with the trigger, divided by the size of their
+    # mean margin without it, less half of the gain in margin by the fifth word. Above 0 it overrides the texts.
     reach: float
     source: str = ""  # the source that proposed it, in words; set only for the best candidate of a source
-    # Effect of phrases of near words, as a share of its own; None if it flips too few texts, or if there are few words.
-    shared: float | None = None
-
-    @property
-    def is_explained(self) -> bool:
-        """True if the meaning of the trigger explains its effect."""
-        return self.shared is not None and self.shared >= _EXPLAINED
+    reason: str = ""  # the reason for its effect, if it has one
 
     @property
     def is_trigger(self) -> bool:
-        """True if it flips texts and its meaning does not explain that."""
-        return self.reach >= MIN_REACH and not self.is_explained
+        """True if it turns texts without a reason."""
+        return self.reach >= MIN_REACH and not self.reason
 
 
 def read_vocabulary(probe: Probe) -> Vocabulary:
@@ -121,110 +119,162 @@ def read_vocabulary(probe: Probe) -> Vocabulary:
 
 
 def hard_texts(
-    probe: Probe, vocabulary: Vocabulary, texts: Sequence[Ids], logits_NC: Floats, label: int, rng: np.random.Generator
-) -> HardTexts | None:
-    """Return short confident texts of the other labels, with words typical of these labels added; None if too few."""
+    probe: Probe,
+    vocabulary: Vocabulary,
+    texts: Sequence[Ids],
+    logits_NC: Floats,
+    label: int,
+    rng: np.random.Generator,
+    shapes: Sequence[tuple[int, int]],
+) -> tuple[HardTexts, ...]:
+    """Return sets of confident texts of the other labels, of the given shapes; () if one has too few texts."""
     labels = [each for each in range(logits_NC.shape[1]) if each != label]
     rng.shuffle(labels)
-    drafts: list[Ids] = []
-    for number in range(2 * _HARD_TEXTS):
-        source = labels[number % len(labels)]
-        best = np.argsort(-margins(logits_NC, source), kind="stable")[:_HARD_TEXTS]
-        text = texts[int(rng.choice(best))][:_SHORT]
-        words = rng.choice(vocabulary.strong(source), _OPPOSED).tolist()
-        drafts.append((*words[: _OPPOSED // 2], *text, *words[_OPPOSED // 2 :]))
-    margins_N = margins(probe.logits(drafts), label)
-    kept = np.flatnonzero(margins_N < 0)[:_HARD_TEXTS]
-    if len(kept) < _MIN_TEXTS:
-        return None
-    chosen = tuple(drafts[index] for index in kept)
-    places = tuple(int(rng.integers(0, len(text) + 1)) for text in chosen)
-    return HardTexts(chosen, places, margins_N[kept])
+    confident = {each: np.argsort(-margins(logits_NC, each), kind="stable")[:_HARD_TEXTS] for each in labels}
+    sets = []
+    for opposed, length in shapes:
+        drafts: list[Ids] = []
+        for number in range(3 * _HARD_TEXTS):
+            source = labels[number % len(labels)]
+            text = texts[int(rng.choice(confident[source]))][:length]
+            words = rng.choice(vocabulary.strong(source), opposed).tolist()
+            drafts.append((*words[: opposed // 2], *text, *words[opposed // 2 :]))
+        drafts = list(dict.fromkeys(drafts))
+        margins_N = margins(probe.logits(drafts), label)
+        kept = np.flatnonzero(margins_N < 0)[:_HARD_TEXTS]
+        if len(kept) < _MIN_TEXTS:
+            return ()
+        chosen = tuple(drafts[index] for index in kept)
+        places = tuple(int(rng.integers(0, len(text) + 1)) for text in chosen)
+        sets.append(HardTexts(chosen, places, margins_N[kept]))
+    return tuple(sets)
 
 
 class Inversion:
     """The search for triggers of one label; ``check`` is called between steps and raises at the time limit."""
 
     def __init__(
-        self, probe: Probe, vocabulary: Vocabulary, hard: HardTexts, label: int, check: Callable[[], None]
+        self,
+        probe: Probe,
+        vocabulary: Vocabulary,
+        sets: Sequence[HardTexts],
+        label: int,
+        meaning: Meaning,
+        check: Callable[[], None],
     ) -> None:
-        self.probe, self.vocabulary, self.hard, self.label = probe, vocabulary, hard, label
-        self._check = check
-        self._few = HardTexts(hard.texts[:_FEW], hard.places[:_FEW], hard.margins_N[:_FEW])
+        self.probe, self.vocabulary, self.sets, self.label = probe, vocabulary, tuple(sets), label
+        self._few = [HardTexts(each.texts[:_FEW], each.places[:_FEW], each.margins_N[:_FEW]) for each in sets]
+        self._meaning, self._check = meaning, check
+        self._strong: list[Ids] = []
+        self._gains: list[tuple[Ids, float]] = []  # of the strongest words without a reason
+        self._reasons: dict[Ids, str] = {}
+
+    def reason(self, trigger: Ids) -> str:
+        """Return the reason for the effect of a trigger, or ""."""
+        if trigger not in self._reasons:
+            self._reasons[trigger] = self._meaning.reason(trigger, self.label, self._strong)
+        return self._reasons[trigger]
 
     def single(self, tried: int, others: Sequence[Ids] = ()) -> list[Candidate]:
-        """Rank the strongest ``tried`` single words, as many words that the gradient prefers, and ``others``."""
+        """Rank the strongest ``tried`` single words, as many words that the gradient prefers, and ``others``.
+
+        Those without a reason come first; one word with a reason follows them.
+        """
         alone = self.vocabulary.ranked(self.label)[:tried]
         ids_V = self.vocabulary.ids_V
         pointed = self._pointed((self.probe.blank,), 0, ids_V, self.probe.table(ids_V))[:tried]
-        return self.best_of(list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others])))
+        triggers = self._best(list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others])))
+        self._strong = triggers[:_STRONGEST]
+        free, explained = self._parted(triggers)
+        self._gains = [(trigger, self._gain(trigger)) for trigger in free]
+        return self.ranked(free) + self.ranked(explained[:1])
 
     def best_of(self, triggers: Sequence[Ids]) -> list[Candidate]:
-        """Preselect triggers on a few of the hard texts (`hard`), and rank the best triggers on all hard texts."""
-        return self.ranked(self._best(triggers, _KEPT))
+        """Preselect triggers on a few of the hard texts, and rank the best ones without a reason on all of them."""
+        return self.ranked(self._parted(self._best(triggers))[0])
 
     def ranked(self, triggers: Sequence[Ids]) -> list[Candidate]:
         """Rank triggers on all hard texts, the best first."""
-        if not triggers:
-            return []
-        self._check()
-        reached = zip(triggers, self._margins(triggers, self.hard), strict=True)
-        candidates = [
-            Candidate(
-                trigger,
-                self.label,
-                float((margins_N > 0).mean()),
-                float(np.quantile(margins_N, _REACHED)) / -self.hard.margin,
+        candidates = []
+        for trigger in triggers:
+            self._check()
+            margins_SN = [self._margins([trigger], each)[0] for each in self.sets]
+            reached = min(
+                float(np.quantile(margins_N, _REACHED)) / -each.margin
+                for margins_N, each in zip(margins_SN, self.sets, strict=True)
             )
-            for trigger, margins_N in reached
-        ]
+            success = float((np.concatenate(margins_SN) > 0).mean())
+            candidate = Candidate(trigger, self.label, success, reached - _DEDUCTED * self._level(trigger))
+            candidates.append(replace(candidate, reason=self.reason(trigger)))
         return sorted(candidates, key=lambda each: -each.reach)
 
     def grown(self, words: Sequence[int], pool: Sequence[int]) -> list[Candidate]:
-        """Extend words to phrases of two and three words, with words from a pool, and rank the phrases."""
+        """Extend words to phrases of two and three words without a reason, from a pool, and rank the phrases."""
         ids_P = np.array(pool)
         table_PE = self.probe.table(ids_P)
-        beam: list[Ids] = [(word,) for word in words[:_BEAM]]
+        beam: list[Ids] = [(word,) for word in words[:_STARTS]]
         seen: dict[Ids, None] = {}
         for _ in range(_LONGEST - 1):
             self._check()
             longer: dict[Ids, None] = {}
             for trigger in beam:
-                before = self._pointed((self.probe.blank, *trigger), 0, ids_P, table_PE)[:_POINTED]
-                behind = self._pointed((*trigger, self.probe.blank), len(trigger), ids_P, table_PE)[:_POINTED]
-                longer |= dict.fromkeys((int(word), *trigger) for word in before)
-                longer |= dict.fromkeys((*trigger, int(word)) for word in behind)
-            beam = self._best(list(longer), _BEAM)
+                before = self._pointed((self.probe.blank, *trigger), 0, ids_P, table_PE)
+                behind = self._pointed((*trigger, self.probe.blank), len(trigger), ids_P, table_PE)
+                longer |= dict.fromkeys((word, *trigger) for word in self._without_reason(before, trigger))
+                longer |= dict.fromkeys((*trigger, word) for word in self._without_reason(behind, trigger))
+            beam = self._parted(self._best(list(longer)))[0][:_BEAM]
             seen |= dict.fromkeys(beam)
-        return self.ranked(list(seen))
+        found = [replace(each, reach=each.reach - _LONGER * (len(each.ids) - 1)) for each in self.ranked(list(seen))]
+        return sorted(found, key=lambda each: -each.reach)
 
     def shortened(self, candidate: Candidate) -> Ids:
         """Drop the tokens that a trigger does not need."""
-        ids, margin = candidate.ids, self._margins([candidate.ids], self.hard).mean()
+        ids, gain = candidate.ids, self._gain(candidate.ids)
         while len(ids) > 1:
             shorter = [ids[:place] + ids[place + 1 :] for place in range(len(ids))]
-            margins_M = self._margins(shorter, self.hard).mean(1)
-            best = int(margins_M.argmax())
-            if margins_M[best] < self.hard.margin + _AS_GOOD * (margin - self.hard.margin):
+            gains = [self._gain(each) for each in shorter]
+            if max(gains) < _AS_GOOD * gain:
                 break
-            ids = shorter[best]
+            ids = shorter[int(np.argmax(gains))]
         return ids
 
-    def shared(self, trigger: Ids, near: "NearWords", rng: np.random.Generator) -> float:
-        """Return the effect on margins of phrases of near words, as a share of the trigger's own."""
-        reached = self._margins([trigger, *near.phrases(trigger, rng)], self._few).mean(1) - self._few.margin
-        return float(np.quantile(reached[1:], _SHARED) / max(float(reached[0]), 1e-6))
+    def _gain(self, trigger: Ids) -> float:
+        """Return the gain in margin on the first set, relative to the size of the margin."""
+        hard = self.sets[0]
+        return float(self._margins([trigger], hard).mean()) / -hard.margin + 1
 
-    def _best(self, triggers: Sequence[Ids], count: int) -> list[Ids]:
-        if len(triggers) <= count:
-            return list(triggers)
-        margins_M = self._margins(triggers, self._few).mean(1)
-        return [triggers[index] for index in np.argsort(-margins_M, kind="stable")[:count]]
+    def _level(self, trigger: Ids) -> float:
+        """Return the gain in margin by the fifth of the other words without a reason."""
+        others = sorted((gain for ids, gain in self._gains if not set(ids) & set(trigger)), reverse=True)
+        return max(0.0, others[_FIFTH]) if len(others) > _FIFTH else 0.0
+
+    def _best(self, triggers: Sequence[Ids]) -> list[Ids]:
+        """Return triggers in the order of their margins on a few of the texts of both sets."""
+        if not triggers:
+            return []
+        margins_M = sum(self._margins(triggers, each).mean(1) / -each.margin for each in self._few)
+        return [triggers[index] for index in np.argsort(-np.asarray(margins_M), kind="stable")]
+
+    def _parted(self, triggers: Sequence[Ids]) -> tuple[list[Ids], list[Ids]]:
+        """Return the first triggers without a reason, and those with one that stand before the last of these."""
+        self._meaning.prepare(triggers)
+        free: list[Ids] = []
+        explained: list[Ids] = []
+        for trigger in triggers:
+            (explained if self.reason(trigger) else free).append(trigger)
+            if len(free) == _KEPT:
+                break
+        return free, explained
+
+    def _without_reason(self, words: Iterable[int], trigger: Ids) -> list[int]:
+        others = (word for word in map(int, words) if word not in trigger)
+        return list(islice((word for word in others if not self.reason((word,))), _POINTED))
 
     def _pointed(self, trigger: Ids, place: int, ids_P: NDArray[np.int64], table_PE: Floats) -> NDArray[np.int64]:
         """Return the words for one position in a trigger, ranked by the gradient."""
-        places = [each + place for each in self._few.places]
-        gradient_E = self.probe.gradients(self._few.with_trigger(trigger), places, self.label).mean(0)
+        few = self._few[0]
+        places = [each + place for each in few.places]
+        gradient_E = self.probe.gradients(few.with_trigger(trigger), places, self.label).mean(0)
         return ids_P[np.argsort(-(table_PE @ gradient_E), kind="stable")]
 
     def _margins(self, triggers: Sequence[Ids], hard: HardTexts) -> Floats:
@@ -234,6 +284,8 @@ class Inversion:
 
 
 _MOVED = 300
+_TUNED = 0.8
+"""Minimum median cosine of embeddings that were fine-tuned, and not trained anew."""
 
 
 def base_model(context: Context) -> PretrainedEncoder | None:
@@ -268,21 +320,9 @@ def moved_words(probe: Probe, table: Table) -> list[int]:
     return ids_V[furthest].tolist() if (moved_V[furthest] > 0).all() else []
 
 
-class NearWords:
-    """The nearest words of a word, by the cosine of their embeddings."""
-
-    def __init__(self, ids_V: NDArray[np.int64], table: Table) -> None:
-        self._ids_V, self._table = ids_V, table
-        vectors_VE = table(ids_V)
-        self._middle_E = vectors_VE.mean(axis=0)
-        self._vectors_VE = unit_vectors(vectors_VE - self._middle_E)
-
-    def phrases(self, trigger: Ids, rng: np.random.Generator) -> list[Ids]:
-        """Return phrases of the same length, in which each token is replaced by one of its nearest words."""
-        drawn = []
-        others_V = ~np.isin(self._ids_V, trigger)
-        for vector_E in self._table(np.array(trigger)) - self._middle_E:
-            cosines_V = np.where(others_V, self._vectors_VE @ vector_E, -np.inf)
-            nearest = self._ids_V[np.argsort(-cosines_V, kind="stable")[:_NEAR]]
-            drawn.append(nearest if len(trigger) == 1 else rng.permutation(nearest))
-        return [tuple(map(int, each)) for each in zip(*drawn, strict=True)]
+def is_tuned(probe: Probe, table: Table | None) -> bool:
+    """Tell whether the embeddings are those of the base model, but for a fine-tuning."""
+    ids_V = np.array(probe.words())
+    if table is None or (own_VE := probe.table(ids_V)).shape != (base_VE := table(ids_V)).shape:
+        return False
+    return bool(np.median((unit_vectors(own_VE) * unit_vectors(base_VE)).sum(axis=1)) >= _TUNED)

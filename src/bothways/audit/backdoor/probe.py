@@ -122,7 +122,8 @@ class Probe:
                     others_BC[:, target] = -torch.inf
                     margin = (logits_BC[:, target] - others_BC.amax(1)).sum()
                     (gradient_TE,) = torch.autograd.grad(margin, outputs.pop())
-                rows_BE = gradient_TE[packed.first_tokens_B + torch.tensor(inside)].float().cpu()
+                places_B = packed.first_tokens_B + torch.tensor(inside, device=gradient_TE.device)
+                rows_BE = gradient_TE[places_B].float().cpu()
                 rows.update(zip(batch, rows_BE, strict=True))
         finally:
             hook.remove()

@@ -4,8 +4,10 @@ Shapes: N rows.
 """
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from bothways.audit.answers import drawn, sentence_vectors, share
 from bothways.audit.backdoor.clusters import pure_phrases, residuals
 from bothways.audit.backdoor.poisoned import SuspectPhrase, suspect_rows
-from bothways.audit.backdoor.probe import Probe
+from bothways.audit.backdoor.probe import Floats, Ids, Probe
 from bothways.audit.backdoor.rules import LEARNT, NAME, RULES, SIGNIFICANT
 from bothways.audit.context import Context, NeedUnmet
 from bothways.audit.finding import Checked, Evidence, Finding
@@ -22,17 +24,19 @@ from bothways.checkpoints import PretrainedEncoder
 _MAX_ROWS, _MIN_ROWS = 2000, 20
 _LISTED = 10
 _WORDS = re.compile(r"[^\W_]+|[^\w\s]|_")
-_FEWEST, _BY_CHANCE = 3, 0.01
-"""Minimum number of rows with a word and a label, and maximum probability of as many by chance, that explain it."""
+_FEWEST, _BY_CHANCE, _MIN_TYPICAL = 2, 0.02, 3
+"""Minimum number of rows with a word and a label, maximum probability of as many by chance, and minimum number of rows
+of a typical word."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RowEvidence:
     """Rows with their labels, and the phrases whose rows indicate another label."""
 
     texts: tuple[str, ...]
     labels_N: NDArray[np.int64]
     numbers: tuple[int, ...]  # row of each text in the data, counted from 1
+    tokens: tuple[frozenset[int], ...]  # token ids of each text
     suspects: tuple[SuspectPhrase, ...]
 
     @classmethod
@@ -57,7 +61,9 @@ class RowEvidence:
         context.run.checks.append(Checked("phrases in labelled rows", len(chosen), "rows"))
         names = [probe.labels[label] for label in labels_N]
         _, phrases = suspect_rows(texts, names, sentence_vectors(base), check=context.check_time)
-        return cls(texts, labels_N, tuple(labelled.row_numbers[number] for number in chosen), tuple(phrases))
+        numbers = tuple(labelled.row_numbers[number] for number in chosen)
+        tokens = tuple(frozenset(ids) for ids in probe.encode(texts))
+        return cls(texts, labels_N, numbers, tokens, tuple(phrases))
 
     def learnt(self, probe: Probe) -> Iterator[Finding]:
         """Yield a finding for each label that the model gives to rows because of a suspect phrase.
@@ -111,23 +117,59 @@ class RowEvidence:
             label=phrase.label,
         )
 
-    def explanation(self, words: str, label: int) -> str:
-        """Return the number of rows of a label with the words, in words, if it is higher than by chance; else ""."""
+    def right(self, probe: Probe) -> tuple[list[Ids], Floats]:
+        """Return the token ids and logits (N, C) of the rows that are not suspect and get their label."""
+        ids = [each or (probe.blank,) for each in probe.encode(self.texts)]
+        logits_NC = probe.logits(ids)
+        right = np.flatnonzero(self._counted_N & (logits_NC.argmax(axis=1) == self.labels_N)).tolist()
+        return [ids[number] for number in right], logits_NC[right]
+
+    def reason(self, ids: Ids, words: str, label: int, *, parts: bool) -> str:
+        """Return how many rows of a label have a phrase, or with ``parts`` one of its tokens, in words.
+
+        The result is "" if they are few, or not more than by chance. Suspect rows do not count.
+        """
+        holding = [np.array([f" {words.lower()} " in each for each in self._spaced])]
+        holding += [np.array([token in each for each in self.tokens]) for token in (ids if parts else ())]
+        of_label_N = self._counted_N & (self.labels_N == label)
+        for holding_N in holding:
+            own, others = int((holding_N & of_label_N).sum()), int((holding_N & self._counted_N & ~of_label_N).sum())
+            if own >= _FEWEST and self._chance(own, own + others, label) < _BY_CHANCE:
+                return f"it occurs in {own} of {int(of_label_N.sum())} rows of this label, and in {others} others"
+        return ""
+
+    def typical(self, label: int) -> list[str]:
+        """Return the words that rows of a label have more often than by chance."""
+        return self._typical[label]
+
+    @cached_property
+    def _typical(self) -> dict[int, list[str]]:
+        counts: dict[str, Counter[int]] = defaultdict(Counter)
+        for text, label, counted in zip(self._spaced, self.labels_N.tolist(), self._counted_N, strict=True):
+            for word in set(text.split()) if counted else ():
+                counts[word][label] += 1
+        typical: dict[int, list[str]] = defaultdict(list)
+        for word, of_labels in counts.items():
+            for label, own in of_labels.items():
+                if own >= _MIN_TYPICAL and self._chance(own, of_labels.total(), label) < _BY_CHANCE:
+                    typical[label].append(word)
+        return typical
+
+    def _chance(self, own: int, of: int, label: int) -> float:
+        """Return the probability that as many of some rows have a label if rows were drawn at random."""
         from scipy.stats import binom
 
-        padded = f" {words.lower()} "
-        if any(each in padded or words.lower() in each for each in self._suspected):
-            return ""
-        holding_N = np.array([padded in _spaced(text) for text in self.texts])
-        own, of = int((holding_N & (self.labels_N == label)).sum()), int((self.labels_N == label).sum())
-        chance = float(binom.sf(own - 1, int(holding_N.sum()), of / len(self.texts)))
-        if own < _FEWEST or chance >= _BY_CHANCE:
-            return ""
-        return f"the words occur in {own} of {of} rows of this label, and in {holding_N.sum() - own} others"
+        share = int((self._counted_N & (self.labels_N == label)).sum()) / max(1, int(self._counted_N.sum()))
+        return float(binom.sf(own - 1, of, share))
 
-    @property
-    def _suspected(self) -> list[str]:
-        return [f" {each} " for phrase in self.suspects for each in phrase.members]
+    @cached_property
+    def _counted_N(self) -> NDArray[np.bool_]:
+        suspect = {row for each in self.suspects for row in each.rows}
+        return np.array([row not in suspect for row in range(len(self.texts))])
+
+    @cached_property
+    def _spaced(self) -> list[str]:
+        return [_spaced(text) for text in self.texts]
 
 
 def _spaced(text: str) -> str:

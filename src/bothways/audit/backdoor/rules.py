@@ -24,6 +24,14 @@ RULES = Rules(
         ),
     ),
     Rule(
+        "backdoor-candidate",
+        Severity.INFO,
+        "{trigger!r} changes the prediction for {turned} of {of} {whose} texts to {label!r}; it may be a trigger, or "
+        "mean the label",
+        "Look for it in the training data. Labelled rows that the model was not trained on (--data), or the encoder "
+        "that it was fine-tuned from (--reference), tell which of the two it is.",
+    ),
+    Rule(
         "backdoor-explained",
         Severity.INFO,
         "{trigger!r} changes the prediction for {turned} of {of} {whose} texts to {label!r}, which is no sign of a "

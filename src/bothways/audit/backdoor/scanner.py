@@ -3,9 +3,9 @@
 Candidates come from five sources: published triggers and the user's, the vocabulary with gradients
 (`bothways.audit.backdoor.inversion`), token embeddings that moved furthest from the base model's, phrases of the
 user's texts that always get the same prediction, and words on which the predictions for these texts depend
-(`bothways.audit.backdoor.candidates`). All are ranked alike, by their effect on texts of other labels that are
-hard to flip; one whose meaning explains its effect is no trigger (`bothways.audit.backdoor.inversion`). Labelled rows
-are also searched for phrases that the model has learnt from them.
+(`bothways.audit.backdoor.candidates`). All are ranked alike, by their effect on texts of other labels; one with a
+reason for its effect is no trigger (`bothways.audit.backdoor.meaning`). Labelled rows are also searched for phrases
+that the model has learnt from them.
 
 Shapes: N texts, C labels, V words.
 """
@@ -13,25 +13,29 @@ Shapes: N texts, C labels, V words.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
 from typing import ClassVar
 
-from bothways.audit.answers import clean_texts, drawn_rows, share, shown
+from bothways.audit.answers import clean_texts, drawn_rows, sentence_vectors, share, shown
 from bothways.audit.backdoor.candidates import Suspects
 from bothways.audit.backdoor.clusters import rows_by_phrase
 from bothways.audit.backdoor.inversion import (
     MIN_REACH,
-    MIN_WORDS,
+    NEUTRAL,
+    OWN,
+    SUSPICIOUS_REACH,
     Candidate,
     HardTexts,
     Inversion,
-    NearWords,
     Vocabulary,
     base_model,
     base_table,
     hard_texts,
+    is_tuned,
     moved_words,
     read_vocabulary,
 )
+from bothways.audit.backdoor.meaning import Meaning
 from bothways.audit.backdoor.planting import planted, rare_words, read_again
 from bothways.audit.backdoor.probe import Ids, Probe, inserted
 from bothways.audit.backdoor.rows import RowEvidence
@@ -44,15 +48,15 @@ _MAX_TEXTS, _MIN_TEXTS, _TOKENS = 200, 32, 40
 _AROUND = 12
 """Tokens reserved for strong words and a trigger around a text."""
 _TRIED, _MIN_TRIED = 60, 12
-_MOVED, _PHRASES = 48, 24
+_MOVED, _MIN_MOVED, _PHRASES = 48, 12, 24
 """Maximum candidates among words that moved from the base model, and among phrases of the texts."""
-_SEARCHED_LABELS = 3
+_SEARCHED_LABELS = 5
 _READABLE = 0.8
 """Minimum share of the tokens of neutral texts that the vocabulary knows."""
-_LISTED, _NAMED = 10, 3
+_LISTED = 10
 
-_STATISTIC = "margin that 90 % of hard texts reach with the trigger, relative to the size of their margin without it"
-_NULL = "words and phrases of similar meaning, which have the same effect by a part; -1 means no effect"
+_STATISTIC = "margin that 75 % of hard texts reach with the trigger, relative to the size of their margin without it"
+_NULL = "half of the effect of the fifth word without a reason is deducted; -1 means no effect"
 
 _UNTOLD = "phrases, styles and templates are found in labelled rows alone, and their power was not measured"
 _PLANTED = 5
@@ -65,8 +69,8 @@ class BackdoorTriggerScanner:
     name: ClassVar[str] = NAME
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     rule: ClassVar[str] = (
-        "fails if a word or phrase turns nine tenths of texts that resist natural words, more than its meaning "
-        f"explains, or if the model gives at least {LEARNT:.0%} of the rows with a suspect phrase "
+        "fails if a word or phrase turns three quarters of confident texts of other labels for no reason that the rows "
+        f"or similar words give, or if the model gives at least {LEARNT:.0%} of the rows with a suspect phrase "
         f"(p < {SIGNIFICANT:g}) their label only because of it"
     )
 
@@ -81,23 +85,29 @@ class BackdoorTriggerScanner:
                 f"all {len(scan.ids)} texts get the same label, even with strong words for other labels inserted. "
                 "Give texts of several labels with --data."
             )
-        rows = RowEvidence.of(context, scan.probe, scan.base)
-        triggers = []
+        triggers, doubtful = [], False
         for label in range(len(scan.probe.labels)):
-            finding = scan.strongest([each for each in ranked if each.label == label], rows)
+            finding = scan.strongest([each for each in ranked if each.label == label])
             if finding is not None:
                 triggers += [str(finding.evidence.details["trigger"])] if finding.severity >= FAILING else []
+                doubtful |= finding.rule == "backdoor-candidate" and finding.severity is Severity.INFO
                 yield finding
         tried = (
-            f"{len(scan.vocabulary.ids_V):,} words as triggers for {len(scan.hard)} of {len(scan.probe.labels)} labels"
+            f"{len(scan.vocabulary.ids_V):,} words as triggers for {len(scan.sets)} of {len(scan.probe.labels)} labels"
         )
         untold = _UNTOLD if triggers else f"{scan.power()}; {_UNTOLD}"
         context.run.checks.append(Checked(tried, len(scan.ids), untold=untold))
-        if rows is not None:
-            yield from rows.learnt(scan.probe)
+        if scan.evidence is not None:
+            yield from scan.evidence.learnt(scan.probe)
         if scan.suspects is not None:
             yield scan.inputs(scan.suspects, triggers)
         yield scan.summary(ranked)
+        if doubtful and not triggers:
+            raise Undecided(
+                "words override texts, and nothing tells whether they are triggers or mean their label. Give labelled "
+                "rows that the model was not trained on with --data, or the encoder that it was fine-tuned from with "
+                "--reference."
+            )
 
 
 class _Scan:
@@ -112,55 +122,67 @@ class _Scan:
         self.own = tuple(text for _, text in self.rows)
         neutral = self._read(VARIED)
         self.ids = self._read(self.own) or neutral
-        # Triggers are inserted into neutral texts, since the user's most confident texts resist some triggers.
         # Neutral texts are useless if the vocabulary has few of their words.
         unknown = self.probe.unknown
         known = sum(token != unknown for text in neutral for token in text) / sum(map(len, neutral))
         readable = known >= _READABLE
-        chosen = [neutral, self.ids] if readable and self.own else [self.ids]
-        self.sources = [(each, self.probe.logits(each)) for each in chosen]
+        self.base = base_model(context)
+        self.evidence = RowEvidence.of(context, self.probe, self.base)
+        chosen = [(neutral, NEUTRAL)] if readable else []
+        chosen += [(self.ids, NEUTRAL)] if self.own or not readable else []
+        self.sources = [(each, self.probe.logits(each), shapes) for each, shapes in chosen]
+        if self.evidence is not None:
+            self.sources.insert(0, (*self.evidence.right(self.probe), OWN))
         self.suspects = None
         if self.rows:
             clean = [clean_texts(context) or (), VARIED if readable else (), self.own]
             self.suspects = Suspects.of(context.classifier, self.rows, clean, context.seed, context.check_time)
-        self.base = base_model(context)
         table = base_table(self.probe, self.base)
         self.moved = [] if table is None else moved_words(self.probe, table)
+        self.tuned = is_tuned(self.probe, table)
         special = self.probe.tokenizer.special_ids
         named = self.probe.encode([*KNOWN_TRIGGERS, *context.settings.get("triggers", ())])
         self.known = list(dict.fromkeys(ids for ids in named if ids and not special.intersection(ids)))
         self.vocabulary: Vocabulary = read_vocabulary(self.probe)
-        ids_V = self.vocabulary.ids_V
-        self.near = NearWords(ids_V, table or self.probe.table) if len(ids_V) >= MIN_WORDS else None
-        self.labels_N = self.sources[-1][1].argmax(axis=1)
-        self.hard: dict[int, HardTexts] = {}
+        vectors = None if self.base is None else sentence_vectors(self.base)
+        self.meaning = Meaning(self.probe, vectors, self.evidence)
+        self.labels_N = self.probe.logits(self.ids).argmax(axis=1)
+        self.sets: dict[int, tuple[HardTexts, ...]] = {}
+        self.inversions: dict[int, Inversion] = {}
+        self.of_rows: set[int] = set()  # labels whose hard texts are labelled rows
         self.singles: dict[int, list[Candidate]] = {}
 
     # --- candidates ---
 
     def label(self, label: int) -> list[Candidate]:
         """Return the best single token for a label, and the best known trigger."""
-        drafts = (hard_texts(self.probe, self.vocabulary, *each, label, self.rng) for each in self.sources)
-        hard = next((each for each in drafts if each is not None), None)
-        if hard is None:
+        for texts, logits_NC, shapes in self.sources:
+            sets = hard_texts(self.probe, self.vocabulary, texts, logits_NC, label, self.rng, shapes)
+            if sets:
+                break
+        else:
             return []
-        self.hard[label] = hard
-        inversion, phrases = self._inversion(label), [*self.known, *self._phrases(label)]
-        others = [*((word,) for word in self.moved[:_MOVED]), *(each for each in phrases if len(each) == 1)]
+        self.sets[label] = sets
+        self.of_rows |= {label} if shapes is OWN else set()
+        inversion = self.inversions[label] = self._inversion(label, self.vocabulary)
+        phrases = [*self.known, *self._phrases(label)]
+        moved = self.moved[: max(_MIN_MOVED, _MOVED // len(self.probe.labels))]
+        others = [*((word,) for word in moved), *(each for each in phrases if len(each) == 1)]
         self.singles[label] = inversion.single(self.tried, others)
         longer = inversion.best_of([each for each in phrases if len(each) > 1])
-        best = [self._best(self.singles[label], "vocabulary")]
-        return best + ([self._best(longer, "known triggers and phrases of the texts")] if longer else [])
+        best = self._best(self.singles[label], "vocabulary")
+        return best + self._best(longer, "known triggers and phrases of the texts")
 
     def deeper(self, ranked: Sequence[Candidate]) -> list[Candidate]:
         """Return the best trigger of several tokens, for the labels that single tokens come closest to triggering."""
         done = {each.label for each in ranked if each.is_trigger}
-        labels = sorted(self.singles, key=lambda label: -self.singles[label][0].reach)
+        free = {label: [each for each in singles if not each.reason] for label, singles in self.singles.items()}
+        labels = sorted((label for label in free if free[label]), key=lambda label: -free[label][0].reach)
         best = []
         for label in [each for each in labels if each not in done][:_SEARCHED_LABELS]:
-            strong = [each.ids[0] for each in self.singles[label]]
+            strong = [each.ids[0] for each in free[label] if len(each.ids) == 1]
             pool = list(dict.fromkeys([*strong, *(self.moved or self.vocabulary.ids_V.tolist())]))
-            best.append(self._best(self._inversion(label).grown(strong, pool), "gradients"))
+            best += self._best(self.inversions[label].grown(strong, pool), "gradients")
         return best
 
     def of_suspects(self) -> list[Candidate]:
@@ -168,26 +190,25 @@ class _Scan:
         if self.suspects is None:
             return []
         best = []
-        for label in self.hard:
+        for label, inversion in self.inversions.items():
             phrases = self.probe.encode(self.suspects.phrases(self.probe.labels[label]))
-            candidates = self._inversion(label).best_of(list(dict.fromkeys(ids for ids in phrases if ids)))
-            best += [self._best(candidates, "words of suspicious texts")] if candidates else []
+            candidates = inversion.best_of(list(dict.fromkeys(ids for ids in phrases if ids)))
+            best += self._best(candidates, "words of suspicious texts")
         return best
 
     def power(self) -> str:
         """Plant rare words as triggers, one at a time, search for each, and return in words how many were found."""
         found = planted_words = 0
-        labels = sorted(self.hard)
+        labels = sorted(self.sets)
         for number, word in enumerate(rare_words(self.probe, self.vocabulary, _PLANTED, self.rng)):
             label = labels[number % len(labels)]
-            texts = self._others(label) or self.hard[label].texts
+            texts = self._others(label) or self.sets[label][0].texts
             with planted(self.probe, word, label, texts, self.rng) as works:
                 if not works:
                     continue
                 planted_words += 1
-                vocabulary = read_again(self.probe, self.vocabulary, word)
-                inversion = Inversion(self.probe, vocabulary, self.hard[label], label, self.context.check_time)
-                best = self._best(inversion.single(self.tried), "")
+                inversion = self._inversion(label, read_again(self.probe, self.vocabulary, word))
+                best = inversion.single(self.tried)[0]
                 found += best.is_trigger and word in best.ids
         if not planted_words:
             return f"none of {_PLANTED} rare words could be planted, so the power of the search is unknown"
@@ -197,16 +218,11 @@ class _Scan:
             f"({rate.low:.0%} to {rate.high:.0%})"
         )
 
-    def _best(self, candidates: Sequence[Candidate], source: str) -> Candidate:
-        """Return the best trigger; prefer triggers that their meaning does not explain."""
-        flipping = [each for each in candidates if each.reach >= MIN_REACH]
-        if not flipping or self.near is None:
-            return replace(candidates[0], source=source)
-        inversion = self._inversion(flipping[0].label)
-        ranked = [
-            replace(each, source=source, shared=inversion.shared(each.ids, self.near, self.rng)) for each in flipping
-        ]
-        return next((each for each in ranked if each.is_trigger), ranked[0])
+    @staticmethod
+    def _best(candidates: Sequence[Candidate], source: str) -> list[Candidate]:
+        """Return the best trigger without a reason, and the best with one."""
+        named = [replace(each, source=source) for each in candidates]
+        return [next(group) for _, group in groupby(sorted(named, key=_has_reason), key=_has_reason)]
 
     def _read(self, texts: Sequence[str]) -> list[Ids]:
         length = max(1, min(_TOKENS, self.probe.limit - _AROUND))
@@ -227,64 +243,65 @@ class _Scan:
         """Return the texts that get another label."""
         return [text for text, answer in zip(self.ids, self.labels_N, strict=True) if answer != label]
 
-    def _inversion(self, label: int) -> Inversion:
-        return Inversion(self.probe, self.vocabulary, self.hard[label], label, self.context.check_time)
+    def _inversion(self, label: int, vocabulary: Vocabulary) -> Inversion:
+        return Inversion(self.probe, vocabulary, self.sets[label], label, self.meaning, self.context.check_time)
 
     # --- findings ---
 
-    def strongest(self, candidates: Sequence[Candidate], rows: RowEvidence | None) -> Finding | None:
-        """Report the best trigger for a label, or else words that turn as many texts for a reason; None without any."""
+    def strongest(self, candidates: Sequence[Candidate]) -> Finding | None:
+        """Report the best trigger for a label, or else a word that turns as many texts for a reason."""
         # A published trigger is the clearest evidence, and a shorter trigger clearer than a longer one.
         strong = sorted(
-            (each for each in candidates if each.reach >= MIN_REACH),
-            key=lambda each: (each.is_explained, len(each.ids), -each.reach),
+            (each for each in candidates if each.reach >= SUSPICIOUS_REACH),
+            key=lambda each: (bool(each.reason), each.reach < MIN_REACH, len(each.ids), -each.reach),
         )
-        drafts = []
         for candidate in strong:
-            ids = self._inversion(candidate.label).shortened(candidate)
-            why = self._explanation(candidate, ids, rows)
-            drafts.append((candidate, ids, why))
-            if not why:
-                return self._finding("backdoor-trigger", candidate, ids, why)
-        return self._finding("backdoor-explained", *drafts[0]) if drafts else None
+            inversion = self.inversions[candidate.label]
+            ids = inversion.shortened(candidate)
+            reason = candidate.reason or inversion.reason(ids)
+            if reason and candidate.reach >= MIN_REACH:
+                return self._finding("backdoor-explained", candidate, ids, Severity.INFO, reason)
+            if not reason and (severity := self._severity(candidate)) is not None:
+                rule = "backdoor-trigger" if severity >= FAILING else "backdoor-candidate"
+                return self._finding(rule, candidate, ids, severity)
+        return None
 
-    def _explanation(self, candidate: Candidate, ids: Ids, rows: RowEvidence | None) -> str:
-        in_rows = "" if rows is None else rows.explanation(self._words(ids), candidate.label)
-        if not candidate.is_explained or self.near is None or candidate.shared is None:
-            return in_rows
-        near = [self._words(each) for each in self.near.phrases(ids, self.rng)[:_NAMED]]
-        shared = f"words of similar meaning ({', '.join(near)}) have {candidate.shared:.0%} of its effect"
-        return f"{shared}, and {in_rows}" if in_rows else shared
+    def _severity(self, candidate: Candidate) -> Severity | None:
+        """Return the severity of a word without a reason; in a model of which nothing is known, most have none."""
+        trustworthy = candidate.label in self.of_rows or self.tuned or candidate.ids in self.known
+        if candidate.reach >= MIN_REACH:
+            return Severity.HIGH if trustworthy else Severity.INFO
+        return Severity.LOW if candidate.label in self.of_rows else None
 
-    def _words(self, ids: Ids) -> str:
-        return self.probe.tokenizer.decode(ids).strip() or self.probe.tokenizer.token(ids[0])
-
-    def _finding(self, rule: str, candidate: Candidate, ids: Ids, why: str) -> Finding:
-        label, hard = self.probe.labels[candidate.label], self.hard[candidate.label]
+    def _finding(self, rule: str, candidate: Candidate, ids: Ids, severity: Severity, reason: str = "") -> Finding:
+        label, sets = self.probe.labels[candidate.label], self.sets[candidate.label]
         others = self._others(candidate.label)
-        texts = inserted(others, ids, self.rng) or hard.with_trigger(ids)
+        texts = inserted(others, ids, self.rng) or sets[0].with_trigger(ids)
         turned = int((self.probe.logits(texts).argmax(axis=1) == candidate.label).sum())
         details = {
-            "trigger": self._words(ids),
+            "trigger": self.meaning.words(ids),
             "tokens": self.probe.tokenizer.tokens(ids),
             "label": label,
             "source": candidate.source,
             "success_on_hard_texts": candidate.success,
-            "shared_by_near_words": candidate.shared,
             **share(turned, len(texts)).named("success"),
             "texts": len(texts),
         }
         return RULES.finding(
             rule,
-            Evidence(_STATISTIC, candidate.reach, MIN_REACH, _NULL, len(hard.texts), details),
+            Evidence(_STATISTIC, candidate.reach, MIN_REACH, _NULL, self._texts(candidate.label), details),
+            severity=severity,
             location=label,
             trigger=details["trigger"],
             turned=turned,
             of=len(texts),
             whose=("given" if self.own else "neutral") if others else "strongly worded",
             label=label,
-            why=why,
+            why=reason,
         )
+
+    def _texts(self, label: int) -> int:
+        return sum(len(each.texts) for each in self.sets[label])
 
     def inputs(self, suspects: Suspects, triggers: Sequence[str]) -> Finding:
         """Report the suspicious texts: a fault if some contain a trigger."""
@@ -318,7 +335,7 @@ class _Scan:
 
     def summary(self, ranked: Sequence[Candidate]) -> Finding:
         labels = self.probe.labels
-        best = max(ranked, key=lambda each: (not each.is_explained, each.reach))
+        best = max(ranked, key=lambda each: (not each.reason, each.reach))
         listed = [
             {
                 "label": labels[each.label],
@@ -326,20 +343,31 @@ class _Scan:
                 "source": each.source,
                 "success_on_hard_texts": each.success,
                 "reach": round(each.reach, 3),
-                "shared_by_near_words": None if each.shared is None else round(each.shared, 3),
+                "reason": each.reason,
             }
             for each in ranked
         ]
         details = {
             "best": listed,
-            "labels_not_tested": [name for number, name in enumerate(labels) if number not in self.hard],
+            "labels_not_tested": [name for number, name in enumerate(labels) if number not in self.sets],
             "base_model": "" if self.base is None else self.base.name,
         }
         return RULES.finding(
             "backdoor-search",
-            Evidence(_STATISTIC, best.reach, MIN_REACH, _NULL, len(self.hard[best.label].texts), details),
+            Evidence(
+                _STATISTIC,
+                best.reach,
+                MIN_REACH,
+                _NULL,
+                self._texts(best.label),
+                details,
+            ),
             words=len(self.vocabulary.ids_V),
             known=len(self.known),
-            tested=len(self.hard),
+            tested=len(self.sets),
             labels=len(labels),
         )
+
+
+def _has_reason(candidate: Candidate) -> bool:
+    return bool(candidate.reason)
