@@ -115,6 +115,10 @@ class UnreadColumn(InvalidInput):
     """A column was named for an input or label that the task does not have."""
 
 
+class NoWeights(InvalidInput):
+    """Work that needs a model's weights was asked of an ONNX export, which has none."""
+
+
 class UnknownModel(BothwaysError):
     """No folder, bundled model, hub model or model type has this name, or a file of the model is missing."""
 

@@ -318,7 +318,7 @@ def test_without_rows_a_trigger_is_told_from_a_word_of_the_label_only_in_a_model
     assert rules["backdoor-trigger"].severity.label == "high", "a trigger that was named is no chance find"
     assert report.verdict == "fail"
     # The words of this model have one vector, so far as an encoder of sentences can tell.
-    monkeypatch.setattr("bothways.audit.backdoor.scanner.sentence_vectors", lambda base: vectors_of([GOOD, BAD]))
+    monkeypatch.setattr("bothways.audit.backdoor.scanner.sentence_vectors", lambda _: vectors_of([GOOD, BAD]))
     report, rules = audited(NAME, model, reference=str(tmp_path))
     assert rules["backdoor-trigger"].severity.label == "high", "meanings are shared in a model that was pre-trained"
 

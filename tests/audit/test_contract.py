@@ -22,6 +22,8 @@ from bothways.audit.context import Context, Need
 from bothways.audit.finding import Verdict
 from bothways.audit.formats import as_sarif, as_text
 from bothways.audit.scanning import detector_named
+from bothways.export import export
+from bothways.quantization import quantize
 
 MODEL = Path(__file__).parents[1] / "frozen" / "models" / "classifier"
 COLUMNS = {"text": "text", "label": "label"}
@@ -33,6 +35,8 @@ LATE = 5.0
 CASES = {
     "no data": None,
     "one row": ROWS[:1],
+    "ten rows": ROWS[:10],
+    "another language": [{"text": f"der hund {at} läuft über die straße", "label": LABELS[at % 3]} for at in range(24)],
     "one class": [row for row in ROWS if row["label"] == "ant"],
     "unknown labels": [{**row, "label": "dragon"} for row in ROWS],
     "no labels": [{"text": row["text"]} for row in ROWS],
@@ -101,11 +105,33 @@ def test_whatever_the_data_there_is_a_report_and_no_crash(name, case):
         assert ("--data" if needs & {"texts", "labels"} else "--reference") in result.reason
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Folders of models of every kind, also those that cannot be searched for triggers or have no weights."""
+    folder = tmp_path_factory.mktemp("models")
+    quantize(MODEL, folder / "int8", [row["text"] for row in ROWS], cosine=0.9, show_progress=False)
+    export(MODEL, folder / "onnx", format="onnx", head="sequence")
+    constant = TextClassifier.from_pretrained(MODEL, device="cpu")
+    with torch.no_grad():
+        for each in constant.fitted.backend.head_model.head.parameters():
+            each.zero_()
+    constant.save(folder / "constant", golden=None)
+    return folder
+
+
+KINDS = ("embedder", "masked_lm", "tagger", "pairs", "regression", "multi_label", "multitask", "ensemble_vote")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "int8", "onnx", "constant"])
 @pytest.mark.parametrize("name", DETECTORS)
-def test_a_model_without_labels_is_no_crash(name):
-    for folder in ("embedder", "masked_lm", "ensemble_vote"):
-        result = checked(audited(MODEL.parent / folder, ROWS, name), name)
-        assert result.verdict != "error", (folder, result.reason)
+def test_whatever_the_model_there_is_a_report_that_says_what_was_not_checked(name, kind, models):
+    folder = models / kind if (models / kind).exists() else MODEL.parent / kind
+    result = checked(audited(folder, ROWS, name), name)
+    assert result.verdict != "error", result.reason
+    assert result.ran or result.reason, "why it did not run"
+    if kind == "constant" and name == "BackdoorTriggerScanner":
+        assert result.verdict == "inconclusive"
+        assert "get the same label" in result.reason
 
 
 def test_an_opened_model_without_its_head_still_has_an_encoder():

@@ -12,7 +12,7 @@ from bothways.audit.context import INPUTS, AuditSettings, Context, DetectorRun, 
 from bothways.audit.finding import FAILING, AuditReport, DetectorResult, Finding, Verdict, printable, worst_first
 from bothways.choices import Unlabelled
 from bothways.data import Source, read_rows
-from bothways.errors import InvalidInput, nearest
+from bothways.errors import InvalidInput, NoWeights, nearest
 from bothways.progress import progress, reporting, stage
 
 if TYPE_CHECKING:
@@ -168,6 +168,9 @@ def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[
         for finding in detector.analyze(context):
             findings.append(finding)
             context.check_time()
+    except NoWeights as error:
+        reason = f"not run: {error}"
+        return DetectorResult(detector.name, "inconclusive", reason, ran=False, counts=named, rule=detector.rule), []
     except NeedUnmet as error:
         reason, counts = f"not run: needs {error}", named or error.given
         return DetectorResult(detector.name, "inconclusive", reason, ran=False, counts=counts, rule=detector.rule), []

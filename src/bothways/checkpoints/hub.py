@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bothways.checkpoints.files import FULL_WEIGHTS, PICKLED, SHARD_INDEX, WEIGHTS, read_json, verify_checksums
 from bothways.checkpoints.sentence_transformers import tokenizer_of
-from bothways.errors import CorruptCheckpoint, InvalidInput, OfflineError, OutOfDisk, UnknownModel, nearest
+from bothways.errors import CorruptCheckpoint, InvalidInput, NoWeights, OfflineError, OutOfDisk, UnknownModel, nearest
 from bothways.families import FAMILIES, family_in
 from bothways.progress import phase
 from bothways.reading import did_you_mean_path, read_bytes
@@ -229,9 +229,9 @@ def has_weights(folder: Path, *, allow_pickle: bool = False) -> bool:
     return any((folder / name).is_file() for name in names)
 
 
-def no_weights(name: str, verb: str) -> InvalidInput:
+def no_weights(name: str, verb: str) -> NoWeights:
     """Return the error for an exported model where weights are needed; ``verb`` names what they are needed for."""
-    return InvalidInput(
+    return NoWeights(
         f"expected a model with weights to {verb}, got {name!r}, which is an ONNX export for inference only: "
         "open the model that was exported."
     )

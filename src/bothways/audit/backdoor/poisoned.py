@@ -208,7 +208,10 @@ def suspect_rows(
         margins_N = np.asarray(trained.margins(rest, labels_N), dtype=np.float64)
         doubt_N = (doubt_N + margins_N / max(-float(np.median(margins_N)), _MIN_MARGIN)) / 2
         weak_N = np.maximum(_ranks(doubt_N), _ranks(spectral_scores(trained.states_NH, labels_N)))
-        clusters += state_clusters(trained.states_NH, labels_N)
+        # A model gives poisoned rows their label if it has learnt them; rows that it gets wrong look like other labels.
+        right = np.flatnonzero(np.asarray(trained.margins(texts, labels_N)) < 0)
+        found = state_clusters(trained.states_NH[right], labels_N[right])
+        clusters += [replace(each, rows=right[each.rows]) for each in found]
     doubts = Doubts(doubt_N, labels_N)
     tests = []
     for number, cluster in enumerate(clusters):
