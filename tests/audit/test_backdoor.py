@@ -248,10 +248,10 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
     assert read.reason((word, *read_ids(clean, "w1")), "good3 w1", 1, parts=True) == reason, "one of its words"
     assert not read.reason((word, *read_ids(clean, "w1")), "good3 w1", 1, parts=False)
     assert not read.reason(read_ids(clean, "w1"), "w1", 1, parts=True), "its rows have both labels"
-    assert {"good3", "good29"} <= set(read.typical(1))
-    assert not {"bad3", "w1"} & set(read.typical(1))
+    assert {"good3", "good29"} <= set(read.typical[1])
+    assert not {"bad3", "w1"} & set(read.typical[1])
     assert not suspect.reason(read_ids(clean, TRIGGER), TRIGGER, 1, parts=True), "suspect rows give no reason"
-    assert TRIGGER not in suspect.typical(1)
+    assert TRIGGER not in suspect.typical[1]
 
 
 def read_ids(model, text):

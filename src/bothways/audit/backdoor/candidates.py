@@ -8,8 +8,6 @@ Two signs make up the score of a text:
 - Mixing: the whole text follows a clean text of another label (STRIP, Gao et al. 2019, arXiv:1902.06531, for texts).
   With a trigger, the prediction stays.
 
-A third sign, from the embedding table alone, is reported too: how much a word differs from the rest of its text.
-
 Shapes: N texts, C labels, K clean texts, W words of a text, S spans of words, E embedding width.
 """
 
@@ -52,7 +50,6 @@ class SuspiciousInput:
         transfer: Mean probability of ``label`` when these words are inserted into clean texts with other predictions.
         kept: Mean probability of ``label`` when the whole text follows such a clean text.
         entropy: Mean entropy of the predictions for the latter mixtures, in nats.
-        outlier: Cosine distance between the embedding of the text's most unusual word and the mean of its other words.
     """
 
     row: int
@@ -62,7 +59,6 @@ class SuspiciousInput:
     transfer: float
     kept: float
     entropy: float
-    outlier: float
 
 
 def suspicious_inputs(
@@ -147,7 +143,7 @@ class _Search:
                 mixtures.append(f"{self.clean[place]} {text}")
         logits = iter(self._logits(mixtures))
         signs = []
-        for row, label, tried, each in zip(rows, labels, spans, words, strict=True):
+        for row, label, tried in zip(rows, labels, spans, strict=True):
             mixed = [[next(logits) for _ in range(len(tried) + 1)] for _ in self._others(label)]
             probabilities_KSC = softmax(np.array(mixed))
             means_S = probabilities_KSC[:, :, label].mean(axis=0)
@@ -155,10 +151,8 @@ class _Search:
             mixed_KC = probabilities_KSC[:, -1]
             entropy = float(-(mixed_KC * np.log(np.maximum(mixed_KC, 1e-12))).sum(axis=1).mean())
             transfer, kept = float(means_S[best]), float(means_S[-1])
-            name, outlier = self.probe.labels[label], self._outlier(each)
-            signs.append(
-                SuspiciousInput(row, (transfer + kept) / 2, name, tried[best], transfer, kept, entropy, outlier)
-            )
+            name, score = self.probe.labels[label], (transfer + kept) / 2
+            signs.append(SuspiciousInput(row, score, name, tried[best], transfer, kept, entropy))
         return signs
 
     def _others(self, label: int) -> list[int]:
@@ -183,15 +177,6 @@ class _Search:
                 best[" ".join(each[place : place + length])] = None
             spans.append(list(best))
         return spans
-
-    def _outlier(self, words: Sequence[str]) -> float:
-        ids = [list(each) for each in self.probe.encode(words) if each]
-        if len(ids) < 2:
-            return 0.0
-        vectors_WE = np.stack([self.probe.table(np.array(each)).mean(axis=0) for each in ids])
-        rest_WE = vectors_WE.sum(axis=0) - vectors_WE
-        lengths = np.linalg.norm(vectors_WE, axis=1) * np.linalg.norm(rest_WE, axis=1)
-        return float((1 - (vectors_WE * rest_WE).sum(axis=1) / np.maximum(lengths, 1e-12)).max())
 
 
 @dataclass(frozen=True, slots=True)

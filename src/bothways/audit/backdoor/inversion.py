@@ -33,7 +33,7 @@ Table = Callable[[NDArray[np.int64]], Floats]
 """Returns the embeddings (V, E) of tokens."""
 
 _MAX_WORDS = 60_000
-_HARD_TEXTS = 16
+HARD_TEXTS = 16
 _MIN_TEXTS, _FEW = 4, 4
 OWN, NEUTRAL = ((0, 16), (2, 6)), ((8, 6), (2, 6))
 """Sets of hard texts, made of rows and of neutral texts: number of strong words of their label to put around a text,
@@ -130,18 +130,18 @@ def hard_texts(
     """Return sets of confident texts of the other labels, of the given shapes; () if one has too few texts."""
     labels = [each for each in range(logits_NC.shape[1]) if each != label]
     rng.shuffle(labels)
-    confident = {each: np.argsort(-margins(logits_NC, each), kind="stable")[:_HARD_TEXTS] for each in labels}
+    confident = {each: np.argsort(-margins(logits_NC, each), kind="stable")[:HARD_TEXTS] for each in labels}
     sets = []
     for opposed, length in shapes:
         drafts: list[Ids] = []
-        for number in range(3 * _HARD_TEXTS):
+        for number in range(3 * HARD_TEXTS):
             source = labels[number % len(labels)]
             text = texts[int(rng.choice(confident[source]))][:length]
             words = rng.choice(vocabulary.strong(source), opposed).tolist()
             drafts.append((*words[: opposed // 2], *text, *words[opposed // 2 :]))
         drafts = list(dict.fromkeys(drafts))
         margins_N = margins(probe.logits(drafts), label)
-        kept = np.flatnonzero(margins_N < 0)[:_HARD_TEXTS]
+        kept = np.flatnonzero(margins_N < 0)[:HARD_TEXTS]
         if len(kept) < _MIN_TEXTS:
             return ()
         chosen = tuple(drafts[index] for index in kept)
@@ -204,8 +204,8 @@ class Inversion:
                 for margins_N, each in zip(margins_SN, self.sets, strict=True)
             )
             success = float((np.concatenate(margins_SN) > 0).mean())
-            candidate = Candidate(trigger, self.label, success, reached - _DEDUCTED * self._level(trigger))
-            candidates.append(replace(candidate, reason=self.reason(trigger)))
+            reach = reached - _DEDUCTED * self._level(trigger)
+            candidates.append(Candidate(trigger, self.label, success, reach, reason=self.reason(trigger)))
         return sorted(candidates, key=lambda each: -each.reach)
 
     def grown(self, words: Sequence[int], pool: Sequence[int]) -> list[Candidate]:
@@ -272,9 +272,8 @@ class Inversion:
 
     def _pointed(self, trigger: Ids, place: int, ids_P: NDArray[np.int64], table_PE: Floats) -> NDArray[np.int64]:
         """Return the words for one position in a trigger, ranked by the gradient."""
-        few = self._few[0]
-        places = [each + place for each in few.places]
-        gradient_E = self.probe.gradients(few.with_trigger(trigger), places, self.label).mean(0)
+        places = [each + place for each in self._few[0].places]
+        gradient_E = self.probe.gradients(self._few[0].with_trigger(trigger), places, self.label).mean(0)
         return ids_P[np.argsort(-(table_PE @ gradient_E), kind="stable")]
 
     def _margins(self, triggers: Sequence[Ids], hard: HardTexts) -> Floats:

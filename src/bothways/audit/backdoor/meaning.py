@@ -39,7 +39,7 @@ class Meaning:
             return reason
         others = [self.words(each) for each in strong if not set(each) & set(ids)]
         groups = [others, [self._probe.labels[label].replace("_", " ")]]
-        groups += [] if self.rows is None else [self.rows.typical(label)]
+        groups += [] if self.rows is None else [self.rows.typical[label]]
         for part in dict.fromkeys([words, *(words.split() if short else [])]):
             for group in groups:
                 if near := self._similar(part, [each for each in group if each != part]):

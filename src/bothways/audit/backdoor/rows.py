@@ -125,7 +125,7 @@ class RowEvidence:
         return [ids[number] for number in right], logits_NC[right]
 
     def reason(self, ids: Ids, words: str, label: int, *, parts: bool) -> str:
-        """Return how many rows of a label have a phrase, or with ``parts`` one of its tokens, in words.
+        """Say in words that many rows of a label have a phrase, or with ``parts`` one of its tokens.
 
         The result is "" if they are few, or not more than by chance. Suspect rows do not count.
         """
@@ -138,12 +138,9 @@ class RowEvidence:
                 return f"it occurs in {own} of {int(of_label_N.sum())} rows of this label, and in {others} others"
         return ""
 
-    def typical(self, label: int) -> list[str]:
-        """Return the words that rows of a label have more often than by chance."""
-        return self._typical[label]
-
     @cached_property
-    def _typical(self) -> dict[int, list[str]]:
+    def typical(self) -> dict[int, list[str]]:
+        """The words that rows of each label have more often than by chance."""
         counts: dict[str, Counter[int]] = defaultdict(Counter)
         for text, label, counted in zip(self._spaced, self.labels_N.tolist(), self._counted_N, strict=True):
             for word in set(text.split()) if counted else ():

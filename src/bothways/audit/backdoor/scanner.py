@@ -1,25 +1,22 @@
 """`BackdoorTriggerScanner`: search for triggers that override the text and determine a classifier's prediction.
 
-Candidates come from five sources: published triggers and the user's, the vocabulary with gradients
-(`bothways.audit.backdoor.inversion`), token embeddings that moved furthest from the base model's, phrases of the
-user's texts that always get the same prediction, and words on which the predictions for these texts depend
-(`bothways.audit.backdoor.candidates`). All are ranked alike, by their effect on texts of other labels; one with a
-reason for its effect is no trigger (`bothways.audit.backdoor.meaning`). Labelled rows are also searched for phrases
-that the model has learnt from them.
+Candidates come from four sources: published triggers and the user's, the vocabulary with gradients
+(`bothways.audit.backdoor.inversion`), token embeddings that moved furthest from the base model's, and words on which
+the predictions for the user's texts depend (`bothways.audit.backdoor.candidates`). All are ranked alike, by their
+effect on texts of other labels; one with a reason for its effect is no trigger (`bothways.audit.backdoor.meaning`).
+Labelled rows are also searched for phrases that the model has learnt from them.
 
 Shapes: N texts, C labels, V words.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
 from typing import ClassVar
 
 from bothways.audit.answers import clean_texts, drawn_rows, sentence_vectors, share, shown
 from bothways.audit.backdoor.candidates import Suspects
-from bothways.audit.backdoor.clusters import rows_by_phrase
 from bothways.audit.backdoor.inversion import (
+    HARD_TEXTS,
     MIN_REACH,
     NEUTRAL,
     OWN,
@@ -44,12 +41,12 @@ from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import FAILING, Checked, Evidence, Finding, Severity
 from bothways.audit.texts import KNOWN_TRIGGERS, VARIED
 
-_MAX_TEXTS, _MIN_TEXTS, _TOKENS = 200, 32, 40
+_MAX_TEXTS, _TOKENS = 200, 40
 _AROUND = 12
 """Tokens reserved for strong words and a trigger around a text."""
 _TRIED, _MIN_TRIED = 60, 12
-_MOVED, _MIN_MOVED, _PHRASES = 48, 12, 24
-"""Maximum candidates among words that moved from the base model, and among phrases of the texts."""
+_MOVED, _MIN_MOVED = 48, 12
+"""Maximum candidates among words that moved from the base model, divided by the number of labels, and minimum."""
 _SEARCHED_LABELS = 5
 _READABLE = 0.8
 """Minimum share of the tokens of neutral texts that the vocabulary knows."""
@@ -92,13 +89,11 @@ class BackdoorTriggerScanner:
                 triggers += [str(finding.evidence.details["trigger"])] if finding.severity >= FAILING else []
                 doubtful |= finding.rule == "backdoor-candidate" and finding.severity is Severity.INFO
                 yield finding
-        tried = (
-            f"{len(scan.vocabulary.ids_V):,} words as triggers for {len(scan.sets)} of {len(scan.probe.labels)} labels"
-        )
+        words, of = f"{len(scan.vocabulary.ids_V):,} words as triggers", f"{len(scan.probe.labels)} labels"
         untold = _UNTOLD if triggers else f"{scan.power()}; {_UNTOLD}"
-        context.run.checks.append(Checked(tried, len(scan.ids), untold=untold))
-        if scan.evidence is not None:
-            yield from scan.evidence.learnt(scan.probe)
+        context.run.checks.append(Checked(f"{words} for {len(scan.inversions)} of {of}", len(scan.ids), untold=untold))
+        if scan.meaning.rows is not None:
+            yield from scan.meaning.rows.learnt(scan.probe)
         if scan.suspects is not None:
             yield scan.inputs(scan.suspects, triggers)
         yield scan.summary(ranked)
@@ -119,23 +114,21 @@ class _Scan:
             self.rows = drawn_rows(context, _MAX_TEXTS, self.rng)
         except NeedUnmet:
             self.rows = []
-        self.own = tuple(text for _, text in self.rows)
-        neutral = self._read(VARIED)
-        self.ids = self._read(self.own) or neutral
+        own, neutral = [text for _, text in self.rows], self._read(VARIED)
+        self.ids = self._read(own) or neutral
         # Neutral texts are useless if the vocabulary has few of their words.
-        unknown = self.probe.unknown
-        known = sum(token != unknown for text in neutral for token in text) / sum(map(len, neutral))
-        readable = known >= _READABLE
+        unknown = sum(text.count(self.probe.unknown) for text in neutral) / sum(map(len, neutral))
+        readable = unknown <= 1 - _READABLE
         self.base = base_model(context)
-        self.evidence = RowEvidence.of(context, self.probe, self.base)
+        evidence = RowEvidence.of(context, self.probe, self.base)
         chosen = [(neutral, NEUTRAL)] if readable else []
-        chosen += [(self.ids, NEUTRAL)] if self.own or not readable else []
+        chosen += [(self.ids, NEUTRAL)] if own or not readable else []
         self.sources = [(each, self.probe.logits(each), shapes) for each, shapes in chosen]
-        if self.evidence is not None:
-            self.sources.insert(0, (*self.evidence.right(self.probe), OWN))
+        if evidence is not None:
+            self.sources.insert(0, (*evidence.right(self.probe), OWN))
         self.suspects = None
         if self.rows:
-            clean = [clean_texts(context) or (), VARIED if readable else (), self.own]
+            clean = [clean_texts(context) or (), VARIED if readable else (), own]
             self.suspects = Suspects.of(context.classifier, self.rows, clean, context.seed, context.check_time)
         table = base_table(self.probe, self.base)
         self.moved = [] if table is None else moved_words(self.probe, table)
@@ -145,9 +138,8 @@ class _Scan:
         self.known = list(dict.fromkeys(ids for ids in named if ids and not special.intersection(ids)))
         self.vocabulary: Vocabulary = read_vocabulary(self.probe)
         vectors = None if self.base is None else sentence_vectors(self.base)
-        self.meaning = Meaning(self.probe, vectors, self.evidence)
+        self.meaning = Meaning(self.probe, vectors, evidence)
         self.labels_N = self.probe.logits(self.ids).argmax(axis=1)
-        self.sets: dict[int, tuple[HardTexts, ...]] = {}
         self.inversions: dict[int, Inversion] = {}
         self.of_rows: set[int] = set()  # labels whose hard texts are labelled rows
         self.singles: dict[int, list[Candidate]] = {}
@@ -162,16 +154,14 @@ class _Scan:
                 break
         else:
             return []
-        self.sets[label] = sets
         self.of_rows |= {label} if shapes is OWN else set()
-        inversion = self.inversions[label] = self._inversion(label, self.vocabulary)
-        phrases = [*self.known, *self._phrases(label)]
+        inversion = self.inversions[label] = self._inversion(label, sets, self.vocabulary)
         moved = self.moved[: max(_MIN_MOVED, _MOVED // len(self.probe.labels))]
-        others = [*((word,) for word in moved), *(each for each in phrases if len(each) == 1)]
+        others = [*((word,) for word in moved), *(each for each in self.known if len(each) == 1)]
         self.singles[label] = inversion.single(self.tried, others)
-        longer = inversion.best_of([each for each in phrases if len(each) > 1])
+        longer = inversion.best_of([each for each in self.known if len(each) > 1])
         best = self._best(self.singles[label], "vocabulary")
-        return best + self._best(longer, "known triggers and phrases of the texts")
+        return best + self._best(longer, "known triggers")
 
     def deeper(self, ranked: Sequence[Candidate]) -> list[Candidate]:
         """Return the best trigger of several tokens, for the labels that single tokens come closest to triggering."""
@@ -199,15 +189,16 @@ class _Scan:
     def power(self) -> str:
         """Plant rare words as triggers, one at a time, search for each, and return in words how many were found."""
         found = planted_words = 0
-        labels = sorted(self.sets)
+        labels = sorted(self.inversions)
         for number, word in enumerate(rare_words(self.probe, self.vocabulary, _PLANTED, self.rng)):
             label = labels[number % len(labels)]
-            texts = self._others(label) or self.sets[label][0].texts
+            sets = self.inversions[label].sets
+            texts = self._others(label) or sets[0].texts
             with planted(self.probe, word, label, texts, self.rng) as works:
                 if not works:
                     continue
                 planted_words += 1
-                inversion = self._inversion(label, read_again(self.probe, self.vocabulary, word))
+                inversion = self._inversion(label, sets, read_again(self.probe, self.vocabulary, word))
                 best = inversion.single(self.tried)[0]
                 found += best.is_trigger and word in best.ids
         if not planted_words:
@@ -221,30 +212,19 @@ class _Scan:
     @staticmethod
     def _best(candidates: Sequence[Candidate], source: str) -> list[Candidate]:
         """Return the best trigger without a reason, and the best with one."""
-        named = [replace(each, source=source) for each in candidates]
-        return [next(group) for _, group in groupby(sorted(named, key=_has_reason), key=_has_reason)]
+        best = {bool(each.reason): replace(each, source=source) for each in reversed(candidates)}
+        return [best[has_reason] for has_reason in sorted(best)]
 
     def _read(self, texts: Sequence[str]) -> list[Ids]:
         length = max(1, min(_TOKENS, self.probe.limit - _AROUND))
         return [ids[:length] or (self.probe.blank,) for ids in self.probe.encode(texts)]
 
-    def _phrases(self, label: int) -> list[Ids]:
-        """Return the phrases of the user's texts that always get this prediction, the most frequent first."""
-        if len(self.own) < _MIN_TEXTS:
-            return []
-        counts: Counter[str] = Counter()
-        usual = float((self.labels_N == label).mean())
-        for phrase, rows in rows_by_phrase(self.own, 3).items():
-            if (self.labels_N[rows] == label).all() and usual ** len(rows) < 0.01:
-                counts[phrase] = len(rows)
-        return [ids for ids in self.probe.encode([each for each, _ in counts.most_common(_PHRASES)]) if ids]
-
     def _others(self, label: int) -> list[Ids]:
         """Return the texts that get another label."""
         return [text for text, answer in zip(self.ids, self.labels_N, strict=True) if answer != label]
 
-    def _inversion(self, label: int, vocabulary: Vocabulary) -> Inversion:
-        return Inversion(self.probe, vocabulary, self.sets[label], label, self.meaning, self.context.check_time)
+    def _inversion(self, label: int, sets: Sequence[HardTexts], vocabulary: Vocabulary) -> Inversion:
+        return Inversion(self.probe, vocabulary, sets, label, self.meaning, self.context.check_time)
 
     # --- findings ---
 
@@ -268,13 +248,13 @@ class _Scan:
 
     def _severity(self, candidate: Candidate) -> Severity | None:
         """Return the severity of a word without a reason; in a model of which nothing is known, most have none."""
-        trustworthy = candidate.label in self.of_rows or self.tuned or candidate.ids in self.known
+        proves = candidate.label in self.of_rows or self.tuned or candidate.ids in self.known
         if candidate.reach >= MIN_REACH:
-            return Severity.HIGH if trustworthy else Severity.INFO
+            return Severity.HIGH if proves else Severity.INFO
         return Severity.LOW if candidate.label in self.of_rows else None
 
     def _finding(self, rule: str, candidate: Candidate, ids: Ids, severity: Severity, reason: str = "") -> Finding:
-        label, sets = self.probe.labels[candidate.label], self.sets[candidate.label]
+        label, sets = self.probe.labels[candidate.label], self.inversions[candidate.label].sets
         others = self._others(candidate.label)
         texts = inserted(others, ids, self.rng) or sets[0].with_trigger(ids)
         turned = int((self.probe.logits(texts).argmax(axis=1) == candidate.label).sum())
@@ -289,19 +269,16 @@ class _Scan:
         }
         return RULES.finding(
             rule,
-            Evidence(_STATISTIC, candidate.reach, MIN_REACH, _NULL, self._texts(candidate.label), details),
+            Evidence(_STATISTIC, candidate.reach, MIN_REACH, _NULL, sum(len(each.texts) for each in sets), details),
             severity=severity,
             location=label,
             trigger=details["trigger"],
             turned=turned,
             of=len(texts),
-            whose=("given" if self.own else "neutral") if others else "strongly worded",
+            whose=("given" if self.rows else "neutral") if others else "strongly worded",
             label=label,
             why=reason,
         )
-
-    def _texts(self, label: int) -> int:
-        return sum(len(each.texts) for each in self.sets[label])
 
     def inputs(self, suspects: Suspects, triggers: Sequence[str]) -> Finding:
         """Report the suspicious texts: a fault if some contain a trigger."""
@@ -313,7 +290,7 @@ class _Scan:
         listed = []
         for each in suspects.signs[:_LISTED]:
             number, text = self.rows[each.row]
-            signs = {key: round(asdict(each)[key], 4) for key in ("score", "transfer", "kept", "outlier")}
+            signs = {key: round(asdict(each)[key], 4) for key in ("score", "transfer", "kept")}
             listed.append({"row": number, "text": shown(text), "words": each.words, "label": each.label, **signs})
         evidence = Evidence(
             "mean probability of the predicted label, when the words or the whole text are mixed with clean texts",
@@ -349,25 +326,14 @@ class _Scan:
         ]
         details = {
             "best": listed,
-            "labels_not_tested": [name for number, name in enumerate(labels) if number not in self.sets],
+            "labels_not_tested": [name for number, name in enumerate(labels) if number not in self.inversions],
             "base_model": "" if self.base is None else self.base.name,
         }
         return RULES.finding(
             "backdoor-search",
-            Evidence(
-                _STATISTIC,
-                best.reach,
-                MIN_REACH,
-                _NULL,
-                self._texts(best.label),
-                details,
-            ),
+            Evidence(_STATISTIC, best.reach, MIN_REACH, _NULL, 2 * HARD_TEXTS, details),
             words=len(self.vocabulary.ids_V),
             known=len(self.known),
-            tested=len(self.sets),
+            tested=len(self.inversions),
             labels=len(labels),
         )
-
-
-def _has_reason(candidate: Candidate) -> bool:
-    return bool(candidate.reason)
