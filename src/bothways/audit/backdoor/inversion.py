@@ -139,8 +139,7 @@ def hard_texts(
             text = texts[int(rng.choice(confident[source]))][:length]
             words = rng.choice(vocabulary.strong(source), opposed).tolist()
             drafts.append((*words[: opposed // 2], *text, *words[opposed // 2 :]))
-        drafts = list(dict.fromkeys(drafts))
-        margins_N = margins(probe.logits(drafts), label)
+        margins_N = margins(probe.logits(drafts := list(dict.fromkeys(drafts))), label)
         kept = np.flatnonzero(margins_N < 0)[:HARD_TEXTS]
         if len(kept) < _MIN_TEXTS:
             return ()
@@ -180,14 +179,15 @@ class Inversion:
 
         Those without a reason come first; one word with a reason follows them.
         """
-        alone = self.vocabulary.ranked(self.label)[:tried]
-        ids_V = self.vocabulary.ids_V
-        pointed = self._pointed((self.probe.blank,), 0, ids_V, self.probe.table(ids_V))[:tried]
-        triggers = self._best(list(dict.fromkeys([*((int(word),) for word in (*alone, *pointed)), *others])))
+        triggers = self._best(list(dict.fromkeys([*self._proposed(tried, self.vocabulary), *others])))
         self._strong = triggers[:_STRONGEST]
         free, explained = self._parted(triggers)
         self._gains = [(trigger, self._gain(trigger)) for trigger in free]
         return self.ranked(free) + self.ranked(explained[:1])
+
+    def finds(self, word: int, tried: int, vocabulary: Vocabulary) -> bool:
+        """Tell whether `single` proposes a word, given its vocabulary, and ranks it as a trigger."""
+        return (word,) in self._proposed(tried, vocabulary) and self.ranked([(word,)])[0].is_trigger
 
     def best_of(self, triggers: Sequence[Ids]) -> list[Candidate]:
         """Preselect triggers on a few of the hard texts, and rank the best ones without a reason on all of them."""
@@ -203,9 +203,8 @@ class Inversion:
                 float(np.quantile(margins_N, _REACHED)) / -each.margin
                 for margins_N, each in zip(margins_SN, self.sets, strict=True)
             )
-            success = float((np.concatenate(margins_SN) > 0).mean())
-            reach = reached - _DEDUCTED * self._level(trigger)
-            candidates.append(Candidate(trigger, self.label, success, reach, reason=self.reason(trigger)))
+            success, reach = (np.concatenate(margins_SN) > 0).mean(), reached - _DEDUCTED * self._level(trigger)
+            candidates.append(Candidate(trigger, self.label, float(success), reach, reason=self.reason(trigger)))
         return sorted(candidates, key=lambda each: -each.reach)
 
     def grown(self, words: Sequence[int], pool: Sequence[int]) -> list[Candidate]:
@@ -238,6 +237,11 @@ class Inversion:
             ids = shorter[int(np.argmax(gains))]
         return ids
 
+    def _proposed(self, tried: int, vocabulary: Vocabulary) -> list[Ids]:
+        ids_V, alone = vocabulary.ids_V, vocabulary.ranked(self.label)[:tried]
+        pointed = self._pointed((self.probe.blank,), 0, ids_V, self.probe.table(ids_V))[:tried]
+        return [(int(word),) for word in (*alone, *pointed)]
+
     def _gain(self, trigger: Ids) -> float:
         """Return the gain in margin on the first set, relative to the size of the margin."""
         hard = self.sets[0]
@@ -267,7 +271,8 @@ class Inversion:
         return free, explained
 
     def _without_reason(self, words: Iterable[int], trigger: Ids) -> list[int]:
-        others = (word for word in map(int, words) if word not in trigger)
+        others = [word for word in map(int, words) if word not in trigger]
+        self._meaning.prepare([(word,) for word in others[: 4 * _POINTED]])
         return list(islice((word for word in others if not self.reason((word,))), _POINTED))
 
     def _pointed(self, trigger: Ids, place: int, ids_P: NDArray[np.int64], table_PE: Floats) -> NDArray[np.int64]:

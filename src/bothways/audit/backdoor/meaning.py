@@ -66,8 +66,8 @@ class Meaning:
     def _read(self, words: Sequence[str]) -> list[NDArray[np.float64]]:
         new = [each for each in dict.fromkeys(words) if each not in self._known]
         if new and self._vectors is not None:
-            vectors = self._vectors([each if _readable(each) else "." for each in new])
-            self._known.update(zip(new, vectors, strict=True))
+            readable = (each if _readable(each) else "." for each in new)
+            self._known.update(zip(new, self._vectors(list(readable)), strict=True))
         return [self._known[each] for each in words if each in self._known]
 
 

@@ -22,7 +22,6 @@ from bothways.audit.backdoor.inversion import (
     OWN,
     SUSPICIOUS_REACH,
     Candidate,
-    HardTexts,
     Inversion,
     Vocabulary,
     base_model,
@@ -155,7 +154,8 @@ class _Scan:
         else:
             return []
         self.of_rows |= {label} if shapes is OWN else set()
-        inversion = self.inversions[label] = self._inversion(label, sets, self.vocabulary)
+        inversion = Inversion(self.probe, self.vocabulary, sets, label, self.meaning, self.context.check_time)
+        self.inversions[label] = inversion
         moved = self.moved[: max(_MIN_MOVED, _MOVED // len(self.probe.labels))]
         others = [*((word,) for word in moved), *(each for each in self.known if len(each) == 1)]
         self.singles[label] = inversion.single(self.tried, others)
@@ -192,15 +192,13 @@ class _Scan:
         labels = sorted(self.inversions)
         for number, word in enumerate(rare_words(self.probe, self.vocabulary, _PLANTED, self.rng)):
             label = labels[number % len(labels)]
-            sets = self.inversions[label].sets
-            texts = self._others(label) or sets[0].texts
+            inversion = self.inversions[label]
+            texts = self._others(label) or inversion.sets[0].texts
             with planted(self.probe, word, label, texts, self.rng) as works:
                 if not works:
                     continue
                 planted_words += 1
-                inversion = self._inversion(label, sets, read_again(self.probe, self.vocabulary, word))
-                best = inversion.single(self.tried)[0]
-                found += best.is_trigger and word in best.ids
+                found += inversion.finds(word, self.tried, read_again(self.probe, self.vocabulary, word))
         if not planted_words:
             return f"none of {_PLANTED} rare words could be planted, so the power of the search is unknown"
         rate = share(found, planted_words)
@@ -222,9 +220,6 @@ class _Scan:
     def _others(self, label: int) -> list[Ids]:
         """Return the texts that get another label."""
         return [text for text, answer in zip(self.ids, self.labels_N, strict=True) if answer != label]
-
-    def _inversion(self, label: int, sets: Sequence[HardTexts], vocabulary: Vocabulary) -> Inversion:
-        return Inversion(self.probe, vocabulary, sets, label, self.meaning, self.context.check_time)
 
     # --- findings ---
 
