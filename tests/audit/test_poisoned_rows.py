@@ -145,12 +145,19 @@ def test_a_cluster_of_states_is_suspected_if_the_rows_speak_for_another_label():
     texts, labels, changed = rows_of(poisoned=20)
     states_NH = states(400, np.flatnonzero(changed), 12.0)
     scores = embed(texts) @ np.r_[np.zeros(40), np.ones(30), -np.ones(30), 0.0]
-    trained_on = TrainingObservations(states_NH, lambda _texts, labels_N: np.where(labels_N == 1, -scores, scores))
+
+    def margins(given, labels_N):
+        learnt = given is texts  # the model gives the texts their labels, but not without the phrases of a label
+        return np.full(len(given), -1.0) if learnt else np.where(labels_N == 1, -scores, scores)
+
+    trained_on = TrainingObservations(states_NH, margins)
     rows, _ = found_in(texts, labels, trained=trained_on)
     assert {each.row for each in rows[:20]} == set(np.flatnonzero(changed))
     assert "cluster" in rows[0].reason
-    agreeing = TrainingObservations(states(400, np.arange(1, 41, 2), 12.0), trained_on.margins)
+    agreeing = TrainingObservations(states(400, np.arange(1, 41, 2), 12.0), margins)
     assert not found_in(*rows_of()[:2], trained=agreeing)[1]
+    wrong = TrainingObservations(states_NH, lambda given, labels_N: margins(list(given), labels_N))
+    assert not found_in(texts, labels, trained=wrong)[1], "rows that the model gets wrong were not learnt"
 
 
 class BagOfWords:
