@@ -49,7 +49,6 @@ class SuspiciousInput:
         words: The words that were inserted into clean texts.
         transfer: Mean probability of ``label`` when these words are inserted into clean texts with other predictions.
         kept: Mean probability of ``label`` when the whole text follows such a clean text.
-        entropy: Mean entropy of the predictions for the latter mixtures, in nats.
     """
 
     row: int
@@ -58,7 +57,6 @@ class SuspiciousInput:
     words: str
     transfer: float
     kept: float
-    entropy: float
 
 
 def suspicious_inputs(
@@ -148,11 +146,9 @@ class _Search:
             probabilities_KSC = softmax(np.array(mixed))
             means_S = probabilities_KSC[:, :, label].mean(axis=0)
             best = int(means_S[:-1].argmax())
-            mixed_KC = probabilities_KSC[:, -1]
-            entropy = float(-(mixed_KC * np.log(np.maximum(mixed_KC, 1e-12))).sum(axis=1).mean())
             transfer, kept = float(means_S[best]), float(means_S[-1])
             name, score = self.probe.labels[label], (transfer + kept) / 2
-            signs.append(SuspiciousInput(row, score, name, tried[best], transfer, kept, entropy))
+            signs.append(SuspiciousInput(row, score, name, tried[best], transfer, kept))
         return signs
 
     def _others(self, label: int) -> list[int]:
