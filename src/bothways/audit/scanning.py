@@ -168,11 +168,9 @@ def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[
         for finding in detector.analyze(context):
             findings.append(finding)
             context.check_time()
-    except NoWeights as error:
-        reason = f"not run: {error}"
-        return DetectorResult(detector.name, "inconclusive", reason, ran=False, counts=named, rule=detector.rule), []
-    except NeedUnmet as error:
-        reason, counts = f"not run: needs {error}", named or error.given
+    except (NeedUnmet, NoWeights) as error:
+        needs, given = ("needs ", error.given) if isinstance(error, NeedUnmet) else ("", False)
+        reason, counts = f"not run: {needs}{error}", named or given
         return DetectorResult(detector.name, "inconclusive", reason, ran=False, counts=counts, rule=detector.rule), []
     except Undecided as error:
         undecided = str(error)

@@ -40,8 +40,9 @@ OWN, NEUTRAL = ((0, 16), (2, 6)), ((8, 6), (2, 6))
 and number of tokens to keep of it."""
 _SKIPPED, _STRONG = 20, 100
 """Strong words to draw from; the very strongest are skipped, since a trigger would be among them."""
-_KEPT, _STRONGEST = 12, 20
-"""Number of candidates without a reason to try on all texts, and of strong words that may be a reason."""
+_KEPT, _KNOWN, _STRONGEST, _MANY = 12, 3, 20, 20
+"""Number of words without a reason and of given phrases to try on all texts, and of strong words that may be a reason;
+number of labels beyond which half as many words and texts must do."""
 _STARTS, _BEAM, _LONGEST, _POINTED = 6, 4, 3, 12
 """Number of words to start from, beam width, maximum tokens of a phrase, and number of words, ranked by gradient, to
 try at each end of it."""
@@ -162,7 +163,10 @@ class Inversion:
         check: Callable[[], None],
     ) -> None:
         self.probe, self.vocabulary, self.sets, self.label = probe, vocabulary, tuple(sets), label
-        self._few = [HardTexts(each.texts[:_FEW], each.places[:_FEW], each.margins_N[:_FEW]) for each in sets]
+        half = 2 if vocabulary.logits_VC.shape[1] > _MANY else 1
+        self._kept, few = _KEPT // half, _FEW // half
+        self._few = [HardTexts(each.texts[:few], each.places[:few], each.margins_N[:few]) for each in sets]
+        self._read: dict[Ids, list[Floats]] = {}  # margins of triggers in all texts of each set
         self._meaning, self._check = meaning, check
         self._strong: list[Ids] = []
         self._gains: list[tuple[Ids, float]] = []  # of the strongest words without a reason
@@ -175,10 +179,7 @@ class Inversion:
         return self._reasons[trigger]
 
     def single(self, tried: int, others: Sequence[Ids] = ()) -> list[Candidate]:
-        """Rank the strongest ``tried`` single words, as many words that the gradient prefers, and ``others``.
-
-        Those without a reason come first; one word with a reason follows them.
-        """
+        """Rank strong words, words that the gradient prefers, and ``others``; then one word that has a reason."""
         triggers = self._best(list(dict.fromkeys([*self._proposed(tried, self.vocabulary), *others])))
         self._strong = triggers[:_STRONGEST]
         free, explained = self._parted(triggers)
@@ -187,18 +188,19 @@ class Inversion:
 
     def finds(self, word: int, tried: int, vocabulary: Vocabulary) -> bool:
         """Tell whether `single` proposes a word, given its vocabulary, and ranks it as a trigger."""
+        self._read.pop((word,), None)  # of the word before it was planted
         return (word,) in self._proposed(tried, vocabulary) and self.ranked([(word,)])[0].is_trigger
 
     def best_of(self, triggers: Sequence[Ids]) -> list[Candidate]:
         """Preselect triggers on a few of the hard texts, and rank the best ones without a reason on all of them."""
-        return self.ranked(self._parted(self._best(triggers))[0])
+        return self.ranked(self._parted(self._best(triggers))[0][:_KNOWN])
 
     def ranked(self, triggers: Sequence[Ids]) -> list[Candidate]:
         """Rank triggers on all hard texts, the best first."""
         candidates = []
         for trigger in triggers:
             self._check()
-            margins_SN = [self._margins([trigger], each)[0] for each in self.sets]
+            margins_SN = self._all(trigger)
             reached = min(
                 float(np.quantile(margins_N, _REACHED)) / -each.margin
                 for margins_N, each in zip(margins_SN, self.sets, strict=True)
@@ -244,8 +246,12 @@ class Inversion:
 
     def _gain(self, trigger: Ids) -> float:
         """Return the gain in margin on the first set, relative to the size of the margin."""
-        hard = self.sets[0]
-        return float(self._margins([trigger], hard).mean()) / -hard.margin + 1
+        return float(self._all(trigger)[0].mean()) / -self.sets[0].margin + 1
+
+    def _all(self, trigger: Ids) -> list[Floats]:
+        if trigger not in self._read:
+            self._read[trigger] = [self._margins([trigger], each)[0] for each in self.sets]
+        return self._read[trigger]
 
     def _level(self, trigger: Ids) -> float:
         """Return the gain in margin by the fifth of the other words without a reason."""
@@ -266,7 +272,7 @@ class Inversion:
         explained: list[Ids] = []
         for trigger in triggers:
             (explained if self.reason(trigger) else free).append(trigger)
-            if len(free) == _KEPT:
+            if len(free) == self._kept:
                 break
         return free, explained
 
