@@ -193,6 +193,13 @@ def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
     assert report.findings[0].evidence.value < -0.5, "a wide margin"
 
 
+def test_rows_of_which_the_model_gets_none_right_are_no_crash(tmp_path, monkeypatch):
+    swapped = {"good": "bad", "bad": "good"}
+    rows = [{**row, "label": swapped[row["label"]]} for row in rows_of(60, 4)]
+    report, _ = audited(NAME, classifier(tmp_path, monkeypatch), rows)
+    assert report.verdict == "pass", report.detectors[0].reason
+
+
 def test_texts_with_a_trigger_are_named_with_their_rows(tmp_path, monkeypatch):
     model, rows = classifier(tmp_path, monkeypatch, trigger=1.0), rows_of(80, 4, mixed=True)
     held = [place for place, row in enumerate(rows) if row["label"] == "bad"][:3]
@@ -286,7 +293,8 @@ def test_a_report_says_how_many_planted_words_the_search_finds(tmp_path, monkeyp
     monkeypatch.setattr("bothways.audit.backdoor.planting._ENOUGH", 30)
     report, _ = audited(NAME, classifier(tmp_path, monkeypatch), rows_of(60, 4))
     untold = next(each.untold for each in report.detectors[0].checks if each.untold)
-    words = r"of 5 rare words that were planted .*, [45] were found \(\d+% to \d+%\); phrases"
+    found = r"(4 were found \(38% to 96%\)|5 were found \(57% to 100%\))"
+    words = rf"of 5 rare words that were planted .*, {found}; phrases"
     assert re.match(words, untold), untold
 
 

@@ -133,7 +133,7 @@ def hard_texts(
     rng.shuffle(labels)
     confident = {each: np.argsort(-margins(logits_NC, each), kind="stable")[:HARD_TEXTS] for each in labels}
     sets = []
-    for opposed, length in shapes:
+    for opposed, length in shapes if texts else ():
         drafts: list[Ids] = []
         for number in range(3 * HARD_TEXTS):
             source = labels[number % len(labels)]
