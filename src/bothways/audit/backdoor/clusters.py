@@ -53,7 +53,7 @@ def phrases_of(text: str) -> set[str]:
     return characters.union(word_runs(text.lower().split(), _LONGEST))
 
 
-def rows_by_phrase(texts: Sequence[str], min_rows: int) -> Mapping[str, Rows]:
+def rows_by_phrase(texts: Sequence[str]) -> Mapping[str, Rows]:
     """Map phrases to the rows that contain them; of phrases with the same rows, keep only the longest."""
     rows: defaultdict[str, list[int]] = defaultdict(list)
     for number, text in enumerate(texts):
@@ -61,7 +61,7 @@ def rows_by_phrase(texts: Sequence[str], min_rows: int) -> Mapping[str, Rows]:
             rows[phrase].append(number)
     by_rows: dict[tuple[int, ...], str] = {}
     for phrase in sorted(rows, key=lambda each: (len(each), each)):
-        if len(rows[phrase]) >= min_rows:
+        if len(rows[phrase]) >= MIN_ROWS:
             by_rows[tuple(rows[phrase])] = phrase
     return {phrase: np.array(numbers) for numbers, phrase in by_rows.items()}
 
@@ -72,7 +72,7 @@ def pure_phrases(texts: Sequence[str], labels_N: NDArray[np.int64], labels: int)
 
     usual_C = np.bincount(labels_N, minlength=labels) / len(labels_N)
     pure = []
-    for phrase, rows in rows_by_phrase(texts, MIN_ROWS).items():
+    for phrase, rows in rows_by_phrase(texts).items():
         counts_C = np.bincount(labels_N[rows], minlength=labels)
         label = int(counts_C.argmax())
         if counts_C[label] >= max(MIN_ROWS, _PURE * len(rows)):

@@ -138,7 +138,7 @@ class _Scan:
         self.vocabulary: Vocabulary = read_vocabulary(self.probe)
         vectors = None if self.base is None else sentence_vectors(self.base)
         self.meaning = Meaning(self.probe, vectors, evidence)
-        self.labels_N = self.probe.logits(self.ids).argmax(axis=1)
+        self.labels_N = self.sources[-1][1].argmax(axis=1)
         self.inversions: dict[int, Inversion] = {}
         self.of_rows: set[int] = set()  # labels whose hard texts are labelled rows
         self.singles: dict[int, list[Candidate]] = {}
