@@ -33,6 +33,7 @@ def test_a_wheel_has_every_file_of_the_package(wheel):
     "name",
     [
         "advice/published.toml",
+        "audit/texts.toml",
         "demo/data/news.train.jsonl",
         "demo/story.txt",
         "explain/pronouns.jsonl",
