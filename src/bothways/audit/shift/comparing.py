@@ -18,7 +18,7 @@ import numpy as np
 
 from bothways.audit.answers import Numbers, States, answers, sentence_shifts, shared_tokens, states_of, token_shifts
 from bothways.audit.context import Context, NeedUnmet
-from bothways.audit.texts import BENIGN_EDITS, GENERAL, as_seen
+from bothways.audit.texts import BENIGN_EDITS, GENERAL, PARAPHRASES, as_seen
 from bothways.checkpoints import PretrainedEncoder
 from bothways.errors import InvalidInput, TextTooLong
 from bothways.explain import attribute
@@ -108,6 +108,7 @@ class BenignEdits:
 
     scores_N: Numbers  # scores of the edits, ascending
     meanings_N: Numbers  # changes of meaning, ascending
+    paraphrases_M: Numbers  # scores of the package's paraphrases, ascending
 
     @classmethod
     def fit(cls, encoders: TextEncoders, texts: Sequence[str], rng: np.random.Generator) -> "BenignEdits":
@@ -125,12 +126,15 @@ class BenignEdits:
         both = [(first, second) for first, second in both if first.states.ids != second.states.ids]
         if not both:
             raise InvalidInput("expected clean texts that benign edits change, got none. Give longer clean texts.")
-        return cls(np.sort([score(*pair) for pair in both]), np.sort([meaning_shift(*pair) for pair in both]))
+        said, again = encoders.encode(GENERAL[: len(PARAPHRASES)]), encoders.encode(PARAPHRASES)
+        paraphrases_M = np.sort([score(*pair) for pair in zip(said, again, strict=True)])
+        scores_N, meanings_N = (np.sort([measure(*pair) for pair in both]) for measure in (score, meaning_shift))
+        return cls(scores_N, meanings_N, paraphrases_M)
 
     @property
     def threshold(self) -> float:
-        """The score that 95 % of benign edits stay below."""
-        return float(np.quantile(self.scores_N, LEVEL))
+        """The score that 95 % of benign edits and 95 % of paraphrases stay below."""
+        return max(float(np.quantile(each, LEVEL)) for each in (self.scores_N, self.paraphrases_M))
 
     @property
     def meaning_threshold(self) -> float:
@@ -196,7 +200,7 @@ class TextComparison:
             stays, but the predicted label changes. ``"moved"``: both stay, but the last layer moves further than in
             benign edits. ``"kept"`` otherwise.
         score: The last layer's shift per unit of change in meaning.
-        threshold: The score that 95 % of benign edits stay below.
+        threshold: The score that 95 % of benign edits and 95 % of paraphrases stay below.
         meaning: Change of meaning, as ``1 - cosine``.
         meaning_threshold: The change that 95 % of benign edits stay below.
         layers: ``1 - cosine`` between the mean states, from the embedding to the last layer.
