@@ -9,6 +9,7 @@ from planted import audited, planted
 
 from bothways.audit.backdoor.inversion import (
     NEUTRAL,
+    Effort,
     Inversion,
     base_table,
     hard_texts,
@@ -54,21 +55,30 @@ def rows_of(rows, seed, poisoned=0, mixed=False):
 class FakeProbe:
     """Two labels whose margin is the sum of the words' weights, and triggers that add to it only when they are whole.
 
-    Every token has a vector of its own, so that gradients are exact.
+    Every token has a vector of its own, so that gradients are exact. Tokens from ``pieces`` on continue a word.
     """
 
     blank, labels = 0, ("no", "yes")
 
-    def __init__(self, *triggers):
+    def __init__(self, *triggers, pieces=400):
         self.weights = np.random.default_rng(3).uniform(-1, 1, 400).astype(np.float32)
         self.weights[0] = 0
         self.triggers = triggers
-        self.tokenizer = SimpleNamespace(token=str, decode=lambda ids: " ".join(f"w{each}" for each in ids))
+        self.continues = lambda token: int(token) >= pieces
+        self.tokenizer = SimpleNamespace(
+            token=str,
+            tokens=lambda ids: list(map(str, ids)),
+            decode=lambda ids: " ".join(f"w{each}" for each in ids),
+            word_marks=SimpleNamespace(continues=self.continues),
+        )
         for trigger in triggers:
             self.weights[list(trigger)] = 0.1
 
     def words(self):
         return list(range(1, 400))
+
+    def spelled(self, triggers):
+        return [ids for ids in triggers if not self.continues(ids[0])]
 
     def table(self, ids):
         return np.eye(400, dtype=np.float32)[ids]
@@ -76,7 +86,7 @@ class FakeProbe:
     def logits(self, texts):
         margins = [
             self.weights[list(text)].sum()
-            + sum(12 * (sum(t in text for t in trigger) / len(trigger)) ** 2 for trigger in self.triggers)
+            + sum(16 * (sum(t in text for t in trigger) / len(trigger)) ** 2 for trigger in self.triggers)
             for text in texts
         ]
         return np.stack([np.zeros(len(texts)), margins], axis=1).astype(np.float32)
@@ -94,10 +104,8 @@ def searched(probe, label, meaning=None):
     texts = [tuple(map(int, rng.integers(1, 200, 8))) for _ in range(40)]
     sets = hard_texts(probe, vocabulary, texts, probe.logits(texts), label, rng, NEUTRAL)
     assert all((each.margins_N < 0).all() for each in sets)
-    inversion = Inversion(probe, vocabulary, sets, label, meaning or Meaning(probe, None, None), lambda: None)
-    singles = inversion.single(60)
-    words = [each.ids[0] for each in singles]
-    return inversion, singles, inversion.grown(words, [*words, *vocabulary.ids_V.tolist()])
+    inversion = Inversion(probe, vocabulary, sets, label, meaning or Meaning(probe, None, None), lambda: None, Effort())
+    return inversion, inversion.single(60), inversion.grown(vocabulary.ids_V.tolist())
 
 
 def test_a_word_that_overrides_its_text_stands_above_natural_words():
@@ -118,6 +126,15 @@ def test_a_phrase_is_put_together_from_words_that_do_little_alone():
     assert set(inversion.shortened(grown[0])) <= set(grown[0].ids)
     _, singles, grown = searched(FakeProbe(), 1)
     assert max(each.reach for each in (*singles, *grown)) < -0.5
+
+
+def test_a_word_is_put_together_from_its_pieces_and_none_is_a_candidate_without_its_beginning():
+    _, singles, grown = searched(FakeProbe((20, 350, 351), pieces=300), 1)
+    assert all(each.ids[0] < 300 for each in (*singles, *grown))
+    assert set(grown[0].ids) == {20, 350, 351}
+    assert grown[0].reach > 0
+    words = searched(FakeProbe((20, 350, 351)), 1)[2][0]
+    assert grown[0].reach > words.reach, "there are fewer words of three pieces than phrases of three words"
 
 
 def test_the_other_label_of_a_backdoored_model_has_no_trigger():

@@ -38,6 +38,7 @@ class AuditSettings(TypedDict, total=False):
     triggers: "Sequence[str]"  # words and phrases to try as triggers
     clean_texts: "Sequence[str | Row]"  # untampered texts or rows of the same kind as the data
     non_members: "Source"  # rows that the model was not trained on; the data are then its training rows
+    thorough: bool  # search for triggers more widely, which takes about four times as long
     masked_lm: str  # name or folder of a masked language model that proposes words for attacks
 
 

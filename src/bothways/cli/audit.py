@@ -62,6 +62,8 @@ class AuditInputs:
     """File of rows not used in training, to test for membership leakage; --data must then hold training rows."""
     triggers: opt.File | None = None
     """Text file of suspected trigger words and phrases, one per line, to try in addition to the known ones."""
+    thorough: bool = False
+    """Search for backdoor triggers more widely, which takes about four times as long."""
     clean_texts: opt.File | None = None
     """File of untampered texts from the same domain: rows, or .txt with a text per line. EmbeddingShiftDetector then
     compares how far their words, and those of --data, shift the hidden states."""
@@ -91,7 +93,7 @@ class AuditInputs:
     def settings(self, file: opt.FileOptions) -> AuditSettings:
         """Return the additional inputs of the detectors; texts and rows are read from their files."""
         plain_text = replace(file, format="txt")
-        settings: AuditSettings = {}
+        settings: AuditSettings = {"thorough": self.thorough}
         if self.public_key is not None:
             settings["public_key"] = str(self.public_key)
         if self.non_members is not None:

@@ -43,19 +43,33 @@ _SKIPPED, _STRONG = 20, 100
 _KEPT, _KNOWN, _STRONGEST, _MANY = 12, 3, 20, 20
 """Number of words without a reason and of given phrases to try on all texts, and of strong words that may be a reason;
 number of labels beyond which half as many words and texts must do."""
-_STARTS, _BEAM, _LONGEST, _POINTED = 6, 4, 3, 12
-"""Number of words to start from, beam width, maximum tokens of a phrase, and number of words, ranked by gradient, to
-try at each end of it."""
+_COMPLETING = 600
+"""Number of words, ranked by gradient, of which those may begin a word whose later pieces are known."""
 _REACHED = 0.25
 """Quantile of the hard texts' margins that ranks a trigger."""
 _FIFTH, _DEDUCTED = 4, 0.5
 """Rank, from 0, of the word whose effect is deducted, and the share of it that is."""
-_LONGER = 0.15
-"""Deducted from the reach of a phrase that was searched for, for each token beyond the first: more can be tried."""
+_LONGER, _SPELLED = 0.2, 0.1
+"""Deducted from the reach of a phrase that was searched for, since more can be tried: for each word beyond the first,
+and for each further piece of a word."""
 _AS_GOOD = 0.8
 """Minimum share of the gain in margin that a shortened trigger must keep."""
-MIN_REACH, SUSPICIOUS_REACH = 0.1, -0.1
+MIN_REACH, SUSPICIOUS_REACH = 0.1, 0.0
 """Minimum reach of a trigger, and of a suspicious word; see `benchmarks/audit` for the figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """The number of candidates that a search tries."""
+
+    tried: int = 60  # strong words, and as many by the gradient; divided by the number of labels
+    starts: int = 8  # words and pieces from which phrases grow
+    beam: int = 4  # beam width
+    longest: int = 3  # maximum tokens of a phrase
+    pointed: int = 12  # words, ranked by the gradient, to try at each end of a phrase
+
+
+THOROUGH = Effort(tried=240, starts=16, beam=8, longest=6, pointed=16)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,14 +175,16 @@ class Inversion:
         label: int,
         meaning: Meaning,
         check: Callable[[], None],
+        effort: Effort,
     ) -> None:
         self.probe, self.vocabulary, self.sets, self.label = probe, vocabulary, tuple(sets), label
         half = 2 if vocabulary.logits_VC.shape[1] > _MANY else 1
         self._kept, few = _KEPT // half, _FEW // half
         self._few = [HardTexts(each.texts[:few], each.places[:few], each.margins_N[:few]) for each in sets]
         self._read: dict[Ids, list[Floats]] = {}  # margins of triggers in all texts of each set
-        self._meaning, self._check = meaning, check
+        self._meaning, self._check, self._effort = meaning, check, effort
         self._strong: list[Ids] = []
+        self._starts: list[Ids] = []  # the strongest words and pieces of words without a reason
         self._gains: list[tuple[Ids, float]] = []  # of the strongest words without a reason
         self._reasons: dict[Ids, str] = {}
 
@@ -181,9 +197,12 @@ class Inversion:
     def single(self, tried: int, others: Sequence[Ids] = ()) -> list[Candidate]:
         """Rank strong words, words that the gradient prefers, and ``others``; then one word that has a reason."""
         triggers = self._best(list(dict.fromkeys([*self._proposed(tried, self.vocabulary), *others])))
-        self._strong = triggers[:_STRONGEST]
-        free, explained = self._parted(triggers)
+        whole = self.probe.spelled(triggers)
+        self._strong = whole[:_STRONGEST]
+        free, explained = self._parted(whole)
         self._gains = [(trigger, self._gain(trigger)) for trigger in free]
+        starts = {*free, *self._parted([each for each in triggers if each not in set(whole)])[0]}
+        self._starts = [each for each in triggers if each in starts][: self._effort.starts]
         return self.ranked(free) + self.ranked(explained[:1])
 
     def finds(self, word: int, tried: int, vocabulary: Vocabulary) -> bool:
@@ -209,32 +228,40 @@ class Inversion:
             candidates.append(Candidate(trigger, self.label, float(success), reach, reason=self.reason(trigger)))
         return sorted(candidates, key=lambda each: -each.reach)
 
-    def grown(self, words: Sequence[int], pool: Sequence[int]) -> list[Candidate]:
-        """Extend words to phrases of two and three words without a reason, from a pool, and rank the phrases."""
-        ids_P = np.array(pool)
-        table_PE = self.probe.table(ids_P)
-        beam: list[Ids] = [(word,) for word in words[:_STARTS]]
+    def grown(self, pool: Sequence[int]) -> list[Candidate]:
+        """Extend the strongest words and pieces by others from a pool, without a reason, and rank the phrases."""
+        ids_P = np.array(list(dict.fromkeys([*(token for ids in self._starts for token in ids), *pool])))
+        table_PE, beam = self.probe.table(ids_P), self._starts
         seen: dict[Ids, None] = {}
-        for _ in range(_LONGEST - 1):
+        for _ in range(self._effort.longest - 1):
             self._check()
             longer: dict[Ids, None] = {}
             for trigger in beam:
                 before = self._pointed((self.probe.blank, *trigger), 0, ids_P, table_PE)
                 behind = self._pointed((*trigger, self.probe.blank), len(trigger), ids_P, table_PE)
+                if not self.probe.spelled([trigger]):  # pieces that lack the beginning of their word
+                    whole = self.probe.spelled([(word, *trigger) for word in before[:_COMPLETING].tolist()])
+                    longer |= dict.fromkeys(whole[: self._effort.pointed])
                 longer |= dict.fromkeys((word, *trigger) for word in self._without_reason(before, trigger))
                 longer |= dict.fromkeys((*trigger, word) for word in self._without_reason(behind, trigger))
-            beam = self._parted(self._best(list(longer)))[0][:_BEAM]
-            seen |= dict.fromkeys(beam)
-        found = [replace(each, reach=each.reach - _LONGER * (len(each.ids) - 1)) for each in self.ranked(list(seen))]
+            best = self._best(list(longer))
+            beam = self._parted(best)[0][: self._effort.beam]
+            seen |= dict.fromkeys(self._parted(self.probe.spelled(best))[0][: self._effort.beam])
+        found = [replace(each, reach=each.reach - self._choice(each.ids)) for each in self.ranked(list(seen))]
         return sorted(found, key=lambda each: -each.reach)
+
+    def _choice(self, ids: Ids) -> float:
+        """Return what is deducted from the reach of a phrase since so many can be tried."""
+        pieces = sum(map(self.probe.tokenizer.word_marks.continues, self.probe.tokenizer.tokens(ids)))
+        return _LONGER * (len(ids) - pieces - 1) + _SPELLED * pieces
 
     def shortened(self, candidate: Candidate) -> Ids:
         """Drop the tokens that a trigger does not need."""
         ids, gain = candidate.ids, self._gain(candidate.ids)
         while len(ids) > 1:
-            shorter = [ids[:place] + ids[place + 1 :] for place in range(len(ids))]
+            shorter = self.probe.spelled([ids[:place] + ids[place + 1 :] for place in range(len(ids))])
             gains = [self._gain(each) for each in shorter]
-            if max(gains) < _AS_GOOD * gain:
+            if max(gains, default=0.0) < _AS_GOOD * gain:
                 break
             ids = shorter[int(np.argmax(gains))]
         return ids
@@ -278,8 +305,8 @@ class Inversion:
 
     def _without_reason(self, words: Iterable[int], trigger: Ids) -> list[int]:
         others = [word for word in map(int, words) if word not in trigger]
-        self._meaning.prepare([(word,) for word in others[: 4 * _POINTED]])
-        return list(islice((word for word in others if not self.reason((word,))), _POINTED))
+        self._meaning.prepare([(word,) for word in others[: 4 * self._effort.pointed]])
+        return list(islice((word for word in others if not self.reason((word,))), self._effort.pointed))
 
     def _pointed(self, trigger: Ids, place: int, ids_P: NDArray[np.int64], table_PE: Floats) -> NDArray[np.int64]:
         """Return the words for one position in a trigger, ranked by the gradient."""

@@ -37,10 +37,12 @@ class Meaning:
         short = sum(map(_readable, words.split())) < _LONG
         if self.rows is not None and (reason := self.rows.reason(ids, words, label, parts=short)):
             return reason
-        others = [self.words(each) for each in strong if not set(each) & set(ids)]
+        others = [self.words(each) for each in strong if not set(each) & set(ids) and not self._is_piece(each)]
         groups = [others, [self._probe.labels[label].replace("_", " ")]]
         groups += [] if self.rows is None else [self.rows.typical[label]]
-        for part in dict.fromkeys([words, *(words.split() if short else [])]):
+        begun = [self.words((token,)) for token in ids if not self._is_piece((token,))]  # "foot" of "foot ##ball"
+        parts = [words, *([*words.split(), *begun] if short else [])]
+        for part in dict.fromkeys(parts[2:] if self._is_piece(ids) else parts):
             for group in groups:
                 if near := self._similar(part, [each for each in group if each != part]):
                     return f"words of similar meaning stand for this label too ({', '.join(near)})"
@@ -53,6 +55,11 @@ class Meaning:
     def words(self, ids: Ids) -> str:
         """Return tokens as words."""
         return self._probe.tokenizer.decode(ids).strip() or self._probe.tokenizer.token(ids[0])
+
+    def _is_piece(self, ids: Ids) -> bool:
+        """Tell whether tokens begin within a word, so that their first word has no meaning of its own."""
+        tokenizer = self._probe.tokenizer
+        return tokenizer.word_marks.continues(tokenizer.token(ids[0]))
 
     def _similar(self, words: str, others: Sequence[str]) -> list[str]:
         """Return the words nearest to some words if they are similar, else none."""

@@ -51,6 +51,16 @@ class Probe:
         """Return the token ids of texts, truncated and without special tokens."""
         return [tuple(ids[: self.limit]) for ids in self.tokenizer.encode_bare(texts)]
 
+    def within(self, words: Sequence[str]) -> list[Ids]:
+        """Return the token ids of words or phrases as they stand within a text, behind another word."""
+        first = len(self.encode(["a"])[0])
+        return [ids[first:] for ids in self.encode([f"a {each}" for each in words])]
+
+    def spelled(self, triggers: Sequence[Ids]) -> list[Ids]:
+        """Return the triggers that a text can have, since the tokenizer spells their words like this."""
+        words = self.tokenizer.spellings(triggers)
+        return [ids for ids, again in zip(triggers, self.within(words), strict=True) if ids == again]
+
     def logits(self, texts: Sequence[Ids]) -> Floats:
         """Return the logits (N, C) of texts, given without special tokens."""
         return self.run(self.head_model, texts, self.head_model.device)

@@ -21,7 +21,9 @@ from bothways.audit.backdoor.inversion import (
     NEUTRAL,
     OWN,
     SUSPICIOUS_REACH,
+    THOROUGH,
     Candidate,
+    Effort,
     Inversion,
     Vocabulary,
     base_model,
@@ -43,7 +45,7 @@ from bothways.audit.texts import KNOWN_TRIGGERS, VARIED
 _MAX_TEXTS, _TOKENS = 200, 40
 _AROUND = 12
 """Tokens reserved for strong words and a trigger around a text."""
-_TRIED, _MIN_TRIED = 60, 12
+_MIN_TRIED = 12
 _MOVED, _MIN_MOVED = 48, 12
 """Maximum candidates among words that moved from the base model, divided by the number of labels, and minimum."""
 _SEARCHED_LABELS = 5
@@ -108,7 +110,8 @@ class _Scan:
     def __init__(self, context: Context) -> None:
         self.context, self.rng = context, context.rng(NAME)
         self.probe = Probe(context.classifier, context.check_time)
-        self.tried = max(_MIN_TRIED, _TRIED // len(self.probe.labels))  # words of a label, and as many by gradients
+        self.effort = THOROUGH if context.settings.get("thorough") else Effort()
+        self.tried = max(_MIN_TRIED, self.effort.tried // len(self.probe.labels))
         try:
             self.rows = drawn_rows(context, _MAX_TEXTS, self.rng)
         except NeedUnmet:
@@ -133,7 +136,7 @@ class _Scan:
         self.moved = [] if table is None else moved_words(self.probe, table)
         self.tuned = is_tuned(self.probe, table)
         special = self.probe.tokenizer.special_ids
-        named = self.probe.encode([*KNOWN_TRIGGERS, *context.settings.get("triggers", ())])
+        named = self.probe.within([*KNOWN_TRIGGERS, *context.settings.get("triggers", ())])
         self.known = list(dict.fromkeys(ids for ids in named if ids and not special.intersection(ids)))
         self.vocabulary: Vocabulary = read_vocabulary(self.probe)
         vectors = None if self.base is None else sentence_vectors(self.base)
@@ -154,7 +157,8 @@ class _Scan:
         else:
             return []
         self.of_rows |= {label} if shapes is OWN else set()
-        inversion = Inversion(self.probe, self.vocabulary, sets, label, self.meaning, self.context.check_time)
+        check = self.context.check_time
+        inversion = Inversion(self.probe, self.vocabulary, sets, label, self.meaning, check, self.effort)
         self.inversions[label] = inversion
         moved = self.moved[: max(_MIN_MOVED, _MOVED // len(self.probe.labels))]
         others = [*((word,) for word in moved), *(each for each in self.known if len(each) == 1)]
@@ -170,9 +174,8 @@ class _Scan:
         labels = sorted((label for label in free if free[label]), key=lambda label: -free[label][0].reach)
         best = []
         for label in [each for each in labels if each not in done][:_SEARCHED_LABELS]:
-            strong = [each.ids[0] for each in free[label] if len(each.ids) == 1]
-            pool = list(dict.fromkeys([*strong, *(self.moved or self.vocabulary.ids_V.tolist())]))
-            best += self._best(self.inversions[label].grown(strong, pool), "gradients")
+            pool = self.moved or self.vocabulary.ids_V.tolist()
+            best += self._best(self.inversions[label].grown(pool), "gradients")
         return best
 
     def of_suspects(self) -> list[Candidate]:
@@ -181,7 +184,7 @@ class _Scan:
             return []
         best = []
         for label, inversion in self.inversions.items():
-            phrases = self.probe.encode(self.suspects.phrases(self.probe.labels[label]))
+            phrases = self.probe.within(self.suspects.phrases(self.probe.labels[label]))
             candidates = inversion.best_of(list(dict.fromkeys(ids for ids in phrases if ids)))
             best += self._best(candidates, "words of suspicious texts")
         return best
