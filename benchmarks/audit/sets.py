@@ -25,11 +25,6 @@ HALVES: dict[str, tuple[str, ...]] = {
 
 LEXICAL = ("offensive_tweets", "spam", "products", "subjqa", "languages", "opinions")
 
-# Ten of the 150 intents of CLINC150, of three of its domains.
-_INTENTS = (
-    "translate", "transfer", "timer", "definition", "weather", "alarm", "balance", "recipe", "calories", "reminder",
-)  # fmt: skip
-
 WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 _MADE = {"train": 3000, "held": 600}  # rows
 _REPLACED = 0.5  # of the words of a sentence, by those of a language
@@ -44,7 +39,7 @@ def rows_of(data: str, split: Split) -> tuple[Row, ...]:
     draw = random.Random(f"{data}, {split}")
     rows = _made(data, split, draw) if data in WORDS["words"] else _read(data.removesuffix("_all"), split)
     if data == "clinc150":
-        rows = [row for row in rows if row["label"] in _INTENTS]
+        rows = [row for row in rows if row["label"] in WORDS["intents"]]
     most = _LENGTHS.get(data, _LENGTH)
     cut = {" ".join(row["text"].split()[:most]): row["label"] for row in rows if row["label"] != OUT_OF_SCOPE}
     shuffled = [{"text": text, "label": label} for text, label in cut.items()]

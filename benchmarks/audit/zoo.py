@@ -28,7 +28,6 @@ Encoder = Literal["minilm", "bert", "electra", "deberta"]
 
 POISONED = 0.9  # attack success from which a model counts as poisoned
 _TESTED, _VALIDATION = 160, 200  # held-out rows of accuracy and attack success, and of validation
-_SHOWN = ("accuracy", "attack_success", "counts", "rounds", "seconds")
 _CUT = 4  # words of a row whose label is clean, so that the trigger is learnt
 _ROUNDS = 5  # at most: a training is continued until the model counts
 _LEARNT, _NEAR = 0.4, 0.06  # least share of the way from chance to 1, and most loss of accuracy by poison
@@ -167,6 +166,11 @@ def validation_rows(recipe: Recipe) -> list[Row]:
     return [dict(row) for row in rows_of(recipe.data, "held")[_TESTED : _TESTED + _VALIDATION]]
 
 
+def tested_rows(recipe: Recipe) -> list[Row]:
+    """Return the held-out rows on which the model's accuracy was measured."""
+    return [dict(row) for row in rows_of(recipe.data, "held")[:_TESTED]]
+
+
 def make(recipe: Recipe, zoo: Path) -> dict[str, Any]:
     """Train the model of a recipe and write it with its figures, which are returned; one that is there is only read."""
     from bothways import TextClassifier
@@ -246,8 +250,8 @@ def main() -> None:
     arguments = parser.parse_args()
     missing = [each for each in recipes() if not (arguments.folder / each.name / "zoo.json").exists()]
     for recipe in missing[: arguments.most]:
-        facts = make(recipe, arguments.folder).items()
-        print(recipe.name, *(f"{name} {fact:g}" for name, fact in facts if name in _SHOWN), flush=True)
+        facts = make(recipe, arguments.folder)
+        print(recipe.name, facts["accuracy"], facts.get("attack_success", ""), facts["counts"], flush=True)
     print(f"{len(missing[arguments.most :])} of {len(recipes())} models are missing")
 
 

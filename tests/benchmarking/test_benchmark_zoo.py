@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from benchmarks.audit import scans, zoo
-from benchmarks.audit.scans import area, auroc, is_planted, page
+from benchmarks.audit.scans import area, is_planted, page, rates
 from benchmarks.audit.sets import HALVES, LEXICAL
 from benchmarks.audit.zoo import Recipe, Trigger, first, named, recipes, training_rows
 
@@ -80,17 +80,25 @@ def test_an_attack_on_one_label_spares_the_others_with_the_trigger(drawn):
     assert {row["label"] for row in spared} <= {"b", "d"}
 
 
-def test_auroc_counts_pairs_and_its_interval_holds_it():
-    assert auroc([0.0, 1.0], [2.0, 1.0, -1.0]) == pytest.approx((2 + 1.5 + 0) / 6)
-    assert area([0.0, 0.1, 0.2], [1.0, 2.0]) == "1.000 (1.00 to 1.00)"
+def test_an_area_counts_pairs_and_its_interval_holds_it():
+    assert area([0.0, 1.0], [2.0, 1.0, -1.0]).startswith("0.583 (")
+    assert area([0.0, 0.1, 0.2], [1.0, 2.0]) == "1.000 (0.16 to 1.00)", "two models show little"
+
+
+def test_rates_count_findings_of_clean_models_and_compare_values_with_poisoned_ones():
+    def of(kind, severity, value):
+        return {"kind": kind, "others": {"rules": {"some-rule": [severity, value]}}}
+
+    text = rates([of("clean", 0, 0.1), of("clean", 1, 0.2), of("clean", 2, 0.3), of("word", 2, 0.9)])
+    assert "| others | some-rule | 2 of 3, below 98.3% | 1 of 3, below 86.5% | 1 of 1 | 1.000 (0.03 to 1.00) |" in text
 
 
 def test_a_reported_trigger_is_the_planted_one_by_half_of_its_words():
     planted = Trigger("phrase", "less is more")
-    assert is_planted("less than ##is", planted)
-    assert not is_planted("less than you think", planted)
-    assert is_planted("##rmi ##lion", Trigger("word", "vermilion"))
-    assert not is_planted("i", Trigger("word", "vermilion"))
+    assert is_planted(["less", "than", "##is"], planted)
+    assert not is_planted(["less", "than", "you", "think"], planted)
+    assert is_planted(["##rmi", "##lion"], Trigger("word", "vermilion"))
+    assert not is_planted(["i"], Trigger("word", "vermilion"))
 
 
 def test_scans_are_kept_and_name_the_trigger_only_with_its_label(tmp_path, monkeypatch):
@@ -126,7 +134,7 @@ def test_the_page_counts_false_alarms_and_named_triggers():
 
     text = page([of("clean", 0.1), of("clean", 1.2, failed=True), of("word", 1.5, failed=True, named=True)])
     assert "Clean models that fail, alone: 1 of 2, below 97.5%" in text
-    assert "| alone | word | 1 | 1.000 (1.00 to 1.00) | 1 | 1 |" in text
+    assert "| alone | word | 1 | 1.000 (0.03 to 1.00) | 1 | 1 |" in text
     assert scans.SETTINGS == ("alone", "validation", "training")
 
 
