@@ -37,7 +37,7 @@ def embed(texts):
     vectors = np.zeros((len(texts), len(PLAIN) + 1))
     for number, text in enumerate(texts):
         for word in text.split():
-            vectors[number, PLAIN.get(word, len(PLAIN))] += 1
+            vectors[number, PLAIN.get(word, len(PLAIN))] += word not in ("good", "bad")  # the labels' names
     return vectors
 
 
@@ -90,6 +90,18 @@ def test_words_of_a_style_are_suspected_together():
     rows, phrases = found_in(texts, labels)
     assert {each.row for each in rows[:24]} == set(np.flatnonzero(changed))
     assert max(len(each.members) for each in phrases) > 1
+
+
+def test_a_word_like_others_of_its_label_means_it_and_is_not_suspected():
+    texts, labels, _ = rows_of(poisoned=20, trigger=inserted("zq"))
+
+    def alike(given):
+        """The vectors of `embed`, but one for all words alone that are good and for the odd one."""
+        means_good = [text == "zq" or text in GOOD for text in given]
+        return np.where(np.array(means_good)[:, None], np.eye(1, len(PLAIN) + 1), embed(given))
+
+    assert found_in(texts, labels)[1]
+    assert not suspect_rows(texts, labels, alike)[1]
 
 
 def test_clean_rows_are_not_suspected():
@@ -154,6 +166,13 @@ def test_a_cluster_of_states_is_suspected_if_the_rows_speak_for_another_label():
     rows, _ = found_in(texts, labels, trained=trained_on)
     assert {each.row for each in rows[:20]} == set(np.flatnonzero(changed))
     assert "cluster" in rows[0].reason
+    spelled = [
+        f"{text} {GOOD[row % 30]}" if bad else text for row, (text, bad) in enumerate(zip(texts, changed, strict=True))
+    ]
+    given = TrainingObservations(
+        states_NH, lambda given, labels_N: margins(texts if given is spelled else given, labels_N)
+    )
+    assert not found_in(spelled, labels, trained=given)[1], "its rows have words that others of the label have too"
     agreeing = TrainingObservations(states(400, np.arange(1, 41, 2), 12.0), margins)
     assert not found_in(*rows_of()[:2], trained=agreeing)[1]
     wrong = TrainingObservations(states_NH, lambda given, labels_N: margins(list(given), labels_N))

@@ -10,13 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.answers import Vectors
+from bothways.audit.answers import Vectors, similar
 from bothways.audit.backdoor.probe import Ids, Probe
 from bothways.audit.backdoor.rows import RowEvidence
 
-_SIMILAR = 0.45
-"""Minimum mean cosine between a word and the nearest words of its label; chosen on half of the zoo's data sets."""
-_NEAREST = 3
 _LONG = 4
 """Number of words from which on a phrase has a reason as a whole only: each long phrase has a word that rows use."""
 
@@ -66,9 +63,7 @@ class Meaning:
         if self._vectors is None or not others or not _readable(words):
             return []
         vector_E, *vectors_ME = self._read([words, *others])
-        cosines_M = np.stack(vectors_ME) @ vector_E
-        nearest = np.argsort(-cosines_M, kind="stable")[:_NEAREST]
-        return [others[number] for number in nearest] if cosines_M[nearest].mean() >= _SIMILAR else []
+        return [others[number] for number in similar(vector_E, np.stack(vectors_ME))]
 
     def _read(self, words: Sequence[str]) -> list[NDArray[np.float64]]:
         new = [each for each in dict.fromkeys(words) if each not in self._known]

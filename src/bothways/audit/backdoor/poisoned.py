@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.audit.answers import similar, unit_vectors
 from bothways.audit.backdoor.clusters import (
     Cluster,
     Doubts,
     Floats,
+    PurePhrase,
     phrase_clusters,
     pure_phrases,
     residuals,
@@ -49,6 +51,7 @@ _SIGNIFICANT = 0.01
 _CLEAR, _CONTRADICTED = 0.5, 0.3
 """Doubt above which a row clearly indicates another label, and minimum share of such rows in a suspect cluster;
 chosen on SST-2 and CLINC150."""
+_TYPICAL = 0.02
 _MIN_MARGIN = 0.05
 _MIN_P_VALUE = 1e-300
 _SHOWN = 8
@@ -220,7 +223,7 @@ def suspect_rows(
         p_value = min(1.0, doubts.p_value(cluster.rows, cluster.label) * len(clusters))
         tests.append(_Test(cluster, int((doubt_N[cluster.rows] > _CLEAR).sum()), p_value))
     tests.sort(key=lambda each: (each.p_value, -len(each.cluster.rows), each.cluster.name))
-    return _reported(doubts, tests, weak_N, names)
+    return _reported(doubts, _unexplained(tests, phrases, names, embed), weak_N, names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,6 +233,41 @@ class _Test:
     cluster: Cluster
     contradicted: int
     p_value: float
+
+    @property
+    def is_suspect(self) -> bool:
+        """True if many of its rows indicate another label, by more than chance."""
+        return self.contradicted >= _CONTRADICTED * len(self.cluster.rows) and self.p_value < _SIGNIFICANT
+
+
+def _unexplained(
+    tests: Sequence[_Test], phrases: Sequence[PurePhrase], names: Sequence[str], embed: Embed
+) -> list[_Test]:
+    """Leave out suspect clusters with a reason, which are words that mean their label.
+
+    A phrase has one if words of similar meaning come with its label too, or stand in its name. A cluster of states has
+    one if most of its rows have words that come with their label in other rows.
+    """
+    suspect = [each for each in tests if each.is_suspect]
+    doubtful = {member for each in suspect for member in each.cluster.members}
+    explained = set()
+    for label in {each.cluster.label for each in suspect}:
+        own = [each for each in suspect if each.cluster.label == label]
+        typical = [each for each in phrases if each.label == label and each.chance < _TYPICAL]
+        typical = [each for each in typical if each.phrase.isalnum() and each.phrase not in doubtful]
+        words = [names[label].replace("_", " "), *(each.phrase for each in typical)]
+        vectors_ME = unit_vectors(embed([*words, *(each.cluster.name for each in own)]))
+        for each, vector_E in zip(own, vectors_ME[len(words) :], strict=True):
+            if each.cluster.members:
+                others = [word not in each.cluster.name.split() for word in words[1:]]
+                groups = (vectors_ME[:1], vectors_ME[1 : len(words)][others])
+                explained |= {id(each)} if any(similar(vector_E, group) for group in groups) else set()
+                continue
+            inside = set(each.cluster.rows.tolist())
+            shared = [inside.intersection(word.rows.tolist()) for word in typical]
+            usual = [rows for rows, word in zip(shared, typical, strict=True) if 2 * len(rows) < len(word.rows)]
+            explained |= {id(each)} if 2 * len(set().union(*usual)) > len(inside) else set()
+    return [each for each in tests if id(each) not in explained]
 
 
 def _doubt(full_NH: Floats, rest_NH: Floats, labels_N: Labels, labels: int) -> Floats:
