@@ -9,7 +9,8 @@ from planted import audited, planted
 
 from bothways.audit.backdoor.inversion import (
     NEUTRAL,
-    Effort,
+    THOROUGH,
+    USUAL,
     Inversion,
     base_table,
     hard_texts,
@@ -98,13 +99,13 @@ class FakeProbe:
         return np.stack([(1 if target else -1) * steps] * len(texts))
 
 
-def searched(probe, label, meaning=None):
+def searched(probe, label, meaning=None, effort=USUAL):
     vocabulary = read_vocabulary(probe)
     rng = np.random.default_rng(0)
     texts = [tuple(map(int, rng.integers(1, 200, 8))) for _ in range(40)]
     sets = hard_texts(probe, vocabulary, texts, probe.logits(texts), label, rng, NEUTRAL)
     assert all((each.margins_N < 0).all() for each in sets)
-    inversion = Inversion(probe, vocabulary, sets, label, meaning or Meaning(probe, None, None), lambda: None, Effort())
+    inversion = Inversion(probe, vocabulary, sets, label, meaning or Meaning(probe, None, None), lambda: None, effort)
     return inversion, inversion.single(60), inversion.grown(vocabulary.ids_V.tolist())
 
 
@@ -135,6 +136,13 @@ def test_a_word_is_put_together_from_its_pieces_and_none_is_a_candidate_without_
     assert grown[0].reach > 0
     words = searched(FakeProbe((20, 350, 351)), 1)[2][0]
     assert grown[0].reach > words.reach, "there are fewer words of three pieces than phrases of three words"
+
+
+def test_a_thorough_search_tries_longer_phrases():
+    trigger = (350, 351, 352, 353)
+    assert max(len(each.ids) for each in searched(FakeProbe(trigger), 1)[2]) < len(trigger)
+    grown = searched(FakeProbe(trigger), 1, effort=THOROUGH)[2]
+    assert any(set(each.ids) == set(trigger) for each in grown)
 
 
 def test_the_other_label_of_a_backdoored_model_has_no_trigger():

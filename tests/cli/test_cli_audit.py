@@ -29,12 +29,12 @@ def test_the_output_says_its_format(unsafe, tmp_path):
         "a.sarif": "{",
         "a": "FAIL",
     }.items():
-        outcome = call("audit", unsafe, *FILES, "--output", tmp_path / name)
+        outcome = call("audit", unsafe, *FILES, "--thorough", "--output", tmp_path / name)
         assert outcome.code == 1, outcome.err
         assert (tmp_path / name).read_text(encoding="utf-8").lower().startswith(begin.lower())
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "imports builtins.print" in page
-    assert f"bothways audit {unsafe} --detectors ModelProvenanceChecker" in page
+    assert f"bothways audit {unsafe} --thorough --detectors ModelProvenanceChecker" in page
     assert json.loads((tmp_path / "a.sarif").read_text())["runs"][0]["results"]
 
 
@@ -92,8 +92,8 @@ def test_triggers_and_clean_texts_reach_the_detectors(given, tmp_path):
     rows.write_text('{"text": "w5 w6", "label": "ant"}\n')
     triggers.write_text("cf\n\n  no cross no crown \n")
     texts.write_text("w5\n\nw7 w8\n")
-    ok("audit", MODEL, "--data", rows, "--triggers", triggers, "--clean-texts", texts)
-    assert given == {"triggers": ["cf", "no cross no crown"], "clean_texts": ["w5", "w7 w8"]}
+    ok("audit", MODEL, "--thorough", "--data", rows, "--triggers", triggers, "--clean-texts", texts)
+    assert given == {"thorough": True, "triggers": ["cf", "no cross no crown"], "clean_texts": ["w5", "w7 w8"]}
     ok("audit", MODEL, "--data", rows, "--clean-texts", rows)
     assert [dict(row.values) for row in given["clean_texts"]] == [{"text": "w5 w6", "label": "ant"}]
 

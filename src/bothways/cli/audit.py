@@ -168,8 +168,9 @@ def audit(
     typed: dict[str, object] = {**asdict(given), "detectors": names and ",".join(names)}
     typed |= {"data_format": file.format, "encoding": file.encoding}
     typed["unlabelled"] = None if given.unlabelled == "error" else given.unlabelled
-    typed |= {"seed": seed, "time_limit": f"{time_limit:g}"}
-    options = [part for key, value in typed.items() if value is not None for part in (opt.spelled(key), str(value))]
+    typed |= {"seed": seed, "time_limit": f"{time_limit:g}", "thorough": None}
+    options = ["--thorough"] if given.thorough else []
+    options += [part for key, value in typed.items() if value is not None for part in (opt.spelled(key), str(value))]
     _write(found, chosen_format, report, shlex.join(["bothways", "audit", model, *options]))
     if found.at_least(Severity[fail_on.upper()]):
         return FAILED

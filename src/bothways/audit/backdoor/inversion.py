@@ -69,7 +69,7 @@ class Effort:
     pointed: int = 12  # words, ranked by the gradient, to try at each end of a phrase
 
 
-THOROUGH = Effort(tried=240, starts=16, beam=8, longest=6, pointed=16)
+USUAL, THOROUGH = Effort(), Effort(tried=240, starts=16, beam=8, longest=6, pointed=16)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +179,7 @@ class Inversion:
     ) -> None:
         self.probe, self.vocabulary, self.sets, self.label = probe, vocabulary, tuple(sets), label
         half = 2 if vocabulary.logits_VC.shape[1] > _MANY else 1
-        self._kept, few = _KEPT // half, _FEW // half
+        self._kept, few = max(_KEPT, effort.starts) // half, _FEW // half
         self._few = [HardTexts(each.texts[:few], each.places[:few], each.margins_N[:few]) for each in sets]
         self._read: dict[Ids, list[Floats]] = {}  # margins of triggers in all texts of each set
         self._meaning, self._check, self._effort = meaning, check, effort

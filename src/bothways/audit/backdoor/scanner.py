@@ -22,8 +22,8 @@ from bothways.audit.backdoor.inversion import (
     OWN,
     SUSPICIOUS_REACH,
     THOROUGH,
+    USUAL,
     Candidate,
-    Effort,
     Inversion,
     Vocabulary,
     base_model,
@@ -110,7 +110,7 @@ class _Scan:
     def __init__(self, context: Context) -> None:
         self.context, self.rng = context, context.rng(NAME)
         self.probe = Probe(context.classifier, context.check_time)
-        self.effort = THOROUGH if context.settings.get("thorough") else Effort()
+        self.effort = THOROUGH if context.settings.get("thorough") else USUAL
         self.tried = max(_MIN_TRIED, self.effort.tried // len(self.probe.labels))
         try:
             self.rows = drawn_rows(context, _MAX_TEXTS, self.rng)
