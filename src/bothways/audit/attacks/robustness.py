@@ -35,7 +35,7 @@ from bothways.audit.finding import Checked, Evidence, Finding, Rule, Rules, Seve
 from bothways.evaluation.intervals import Estimate
 from bothways.tasks import FillMask
 
-_MAX_TEXTS, _MAX_WORDS = 60, 3000
+_MAX_TEXTS, _MAX_WORDS = 48, 3000
 _MIN_TEXTS = 10
 _EXAMPLES = 4
 # It is no fault if an attack changes a smaller share of the predictions.
