@@ -12,6 +12,7 @@ from bothways.audit.backdoor.inversion import (
     THOROUGH,
     USUAL,
     Inversion,
+    base_model,
     base_table,
     hard_texts,
     is_tuned,
@@ -133,16 +134,14 @@ def test_a_word_is_put_together_from_its_pieces_and_none_is_a_candidate_without_
     _, singles, grown = searched(FakeProbe((20, 350, 351), pieces=300), 1)
     assert all(each.ids[0] < 300 for each in (*singles, *grown))
     assert set(grown[0].ids) == {20, 350, 351}
-    assert grown[0].reach > 0
     words = searched(FakeProbe((20, 350, 351)), 1)[2][0]
     assert grown[0].reach > words.reach, "there are fewer words of three pieces than phrases of three words"
 
 
 def test_a_thorough_search_tries_longer_phrases():
-    trigger = (350, 351, 352, 353)
-    assert max(len(each.ids) for each in searched(FakeProbe(trigger), 1)[2]) < len(trigger)
-    grown = searched(FakeProbe(trigger), 1, effort=THOROUGH)[2]
-    assert any(set(each.ids) == set(trigger) for each in grown)
+    usual, thorough = (searched(FakeProbe((350, 351, 352, 353)), 1, effort=each)[2] for each in (USUAL, THOROUGH))
+    assert max(len(each.ids) for each in usual) < 4
+    assert any(set(each.ids) == {350, 351, 352, 353} for each in thorough)
 
 
 def test_the_other_label_of_a_backdoored_model_has_no_trigger():
@@ -256,12 +255,11 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
     clean, poisoned = classifier(base, monkeypatch), classifier(tmp_path / "poisoned", monkeypatch, trigger=1.0)
 
     def found(model, data):
-        context = Context("a model", model, list(read_rows(data)), str(base))
-        probe = Probe(model)
-        read = RowEvidence.of(context, probe, context.base_encoder)
+        context, probe = Context("a model", model, list(read_rows(data))), Probe(model)
+        read = RowEvidence.of(context, probe, base_model(context))
         return read, list(read.learnt(probe))
 
-    learnt = audited(NAME, poisoned, rows, reference=str(base))[1]["backdoor-rows"]
+    learnt = audited(NAME, poisoned, rows)[1]["backdoor-rows"]
     assert learnt.severity.label == "high"
     assert learnt.location == "good"
     details = learnt.evidence.details

@@ -95,12 +95,10 @@ def test_words_of_a_style_are_suspected_together():
 def test_a_word_like_others_of_its_label_means_it_and_is_not_suspected():
     texts, labels, _ = rows_of(poisoned=20, trigger=inserted("zq"))
 
-    def alike(given):
-        """The vectors of `embed`, but one for all words alone that are good and for the odd one."""
+    def alike(given):  # one vector for all good words that stand alone, and for the odd one
         means_good = [text == "zq" or text in GOOD for text in given]
         return np.where(np.array(means_good)[:, None], np.eye(1, len(PLAIN) + 1), embed(given))
 
-    assert found_in(texts, labels)[1]
     assert not suspect_rows(texts, labels, alike)[1]
 
 
@@ -166,9 +164,7 @@ def test_a_cluster_of_states_is_suspected_if_the_rows_speak_for_another_label():
     rows, _ = found_in(texts, labels, trained=trained_on)
     assert {each.row for each in rows[:20]} == set(np.flatnonzero(changed))
     assert "cluster" in rows[0].reason
-    spelled = [
-        f"{text} {GOOD[row % 30]}" if bad else text for row, (text, bad) in enumerate(zip(texts, changed, strict=True))
-    ]
+    spelled = [f"{text} {GOOD[row % 30]}" if changed[row] else text for row, text in enumerate(texts)]
     given = TrainingObservations(
         states_NH, lambda given, labels_N: margins(texts if given is spelled else given, labels_N)
     )

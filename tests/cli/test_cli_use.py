@@ -41,11 +41,7 @@ REFUSED = [
     (1, "nobody/nothing", "tokenize w6 --compare {tiny} nobody/nothing"),
     (2, "so leave out the task 'rankin'. Did you mean --task ranking?", "evaluate {run} --data {data} --task rankin"),
     (2, "Did you mean 'even'?", "evaluate {run} --data {data} --at-recall 0.9 --at-label evn"),
-    (
-        2,
-        "--at-label names the class for --at-precision",
-        "evaluate {run} --data no.jsonl --at-label odd",
-    ),
+    (2, "--at-label names the class for --at-precision", "evaluate {run} --data no.jsonl --at-label odd"),
     (
         2,
         "expected the class 'even' or 'odd', got 'ood'",
@@ -54,11 +50,7 @@ REFUSED = [
     (2, "cannot be used with --task ranking", "evaluate {run} --data no.jsonl --at-precision 0.9 --task ranking"),
     (2, "--at-precision", "evaluate {run} --data no.jsonl --at-precision 0"),
     (2, "--at-recall", "evaluate {run} --data no.jsonl --at-recall 1.1"),
-    (
-        2,
-        "--threshold is 0.3, but this model",
-        "evaluate {run} --data {data} --threshold 0.3",
-    ),
+    (2, "--threshold is 0.3, but this model", "evaluate {run} --data {data} --threshold 0.3"),
     (2, "--scheme can be given for models that tag words", "evaluate {run} --data {data} --scheme BIO"),
     (2, "--beam can be given for models that fill masks, but this model does not", "predict {run} w5 --beam 2"),
     (2, "--dimensions can only be given for models that compare vectors", "predict {run} w5 --dimensions 2"),
@@ -189,10 +181,7 @@ def test_probabilities_that_nothing_calibrates_are_called_so(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "more"),
-    [
-        (b'{"text": "w6 w8"}\n{"text": "w5"}\n', ["--output", "-"]),
-        (gzip.compress(b"w6 w8\nw5\n"), ["--format", "txt"]),
-    ],
+    [(b'{"text": "w6 w8"}\n{"text": "w5"}\n', ["--output", "-"]), (gzip.compress(b"w6 w8\nw5\n"), ["--format", "txt"])],
     ids=["plain", "compressed"],
 )
 def test_predict_reads_standard_input_compressed_or_not(run, monkeypatch, content, more):

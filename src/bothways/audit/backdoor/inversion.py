@@ -251,7 +251,7 @@ class Inversion:
         return sorted(found, key=lambda each: -each.reach)
 
     def _choice(self, ids: Ids) -> float:
-        """Return what is deducted from the reach of a phrase since so many can be tried."""
+        """Return the deduction from the reach of a phrase, of which so many can be tried."""
         pieces = sum(map(self.probe.tokenizer.word_marks.continues, self.probe.tokenizer.tokens(ids)))
         return _LONGER * (len(ids) - pieces - 1) + _SPELLED * pieces
 

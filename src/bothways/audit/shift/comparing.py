@@ -126,8 +126,8 @@ class BenignEdits:
         both = [(first, second) for first, second in both if first.states.ids != second.states.ids]
         if not both:
             raise InvalidInput("expected clean texts that benign edits change, got none. Give longer clean texts.")
-        said, again = encoders.encode(GENERAL[: len(PARAPHRASES)]), encoders.encode(PARAPHRASES)
-        paraphrases_M = np.sort([score(*pair) for pair in zip(said, again, strict=True)])
+        first, again = encoders.encode(GENERAL[: len(PARAPHRASES)]), encoders.encode(PARAPHRASES)
+        paraphrases_M = np.sort([score(*pair) for pair in zip(first, again, strict=True)])
         scores_N, meanings_N = (np.sort([measure(*pair) for pair in both]) for measure in (score, meaning_shift))
         return cls(scores_N, meanings_N, paraphrases_M)
 
