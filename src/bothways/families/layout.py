@@ -215,7 +215,7 @@ class SettingsReader:
         """Return a reader of the settings that a family reads."""
         given = {name: value for name, value in settings.items() if value is not None}
         for alias, name in known.aliases.items():
-            if given.setdefault(name, given.get(alias)) != given.get(alias, given[name]):
+            if alias in given and given.setdefault(name, given[alias]) != given[alias]:
                 raise UnsupportedConfig(
                     f"config.json sets {name} to {given[name]!r:.80} and {alias}, another name of it, to "
                     f"{given[alias]!r:.80}; remove the wrong one."
