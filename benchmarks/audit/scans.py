@@ -1,10 +1,9 @@
-"""Scan a zoo of clean and poisoned classifiers, and rank poisoned rows: ``python -m benchmarks.audit.scans FOLDER``.
+"""Scan a zoo of clean and poisoned classifiers: ``python -m benchmarks.audit.scans FOLDER``.
 
 Each model that counts is searched for triggers ``alone``, with 200 labelled clean rows for ``validation``, and with the
-rows of its ``training``. ``others`` runs the other detectors on the validation
-rows; the membership audit is told of training rows (``members``) and of rows that were not used (``strangers``).
-Results are kept in each model's ``audit.json``, so the scans can be made over several runs; delete these files after a
-change of the detectors.
+rows of its ``training``. ``others`` runs the other detectors on the validation rows; the membership audit is told of
+training rows (``members``) and of rows that were not used (``strangers``). Results are kept in each model's
+``audit.json``, so the scans can be made over several runs; delete these files after a change of the detectors.
 """
 
 import argparse

@@ -234,7 +234,8 @@ def _figures(classifier: "TextClassifier[Any]", recipe: Recipe, least: float) ->
         return sum(one == (label or row["label"]) for one, row in zip(found, rows, strict=True)) / len(rows)
 
     rows, draw = rows_of(recipe.data, "held"), random.Random(7)
-    accuracy = share(rows[:_TESTED], [row["text"] for row in rows[:_TESTED]])
+    tested = tested_rows(recipe)
+    accuracy = share(tested, [row["text"] for row in tested])
     if not recipe.rate:
         return {"accuracy": accuracy, "counts": accuracy >= least}
     others = attacked(recipe, rows, trained=False)[:_TESTED]

@@ -107,7 +107,7 @@ def searched(probe, label, meaning=None, effort=USUAL):
     sets = hard_texts(probe, vocabulary, texts, probe.logits(texts), label, rng, NEUTRAL)
     assert all((each.margins_N < 0).all() for each in sets)
     inversion = Inversion(probe, vocabulary, sets, label, meaning or Meaning(probe, None, None), lambda: None, effort)
-    return inversion, inversion.single(60), inversion.grown(vocabulary.ids_V.tolist())
+    return inversion, inversion.single(), inversion.grown(vocabulary.ids_V.tolist())
 
 
 def test_a_word_that_overrides_its_text_stands_above_natural_words():

@@ -194,9 +194,9 @@ class Inversion:
             self._reasons[trigger] = self._meaning.reason(trigger, self.label, self._strong)
         return self._reasons[trigger]
 
-    def single(self, tried: int, others: Sequence[Ids] = ()) -> list[Candidate]:
+    def single(self, others: Sequence[Ids] = ()) -> list[Candidate]:
         """Rank strong words, words that the gradient prefers, and ``others``; then one word that has a reason."""
-        triggers = self._best(list(dict.fromkeys([*self._proposed(tried, self.vocabulary), *others])))
+        triggers = self._best(list(dict.fromkeys([*self._proposed(self.vocabulary), *others])))
         whole = self.probe.spelled(triggers)
         self._strong = whole[:_STRONGEST]
         free, explained = self._parted(whole)
@@ -205,10 +205,10 @@ class Inversion:
         self._starts = [each for each in triggers if each in starts][: self._effort.starts]
         return self.ranked(free) + self.ranked(explained[:1])
 
-    def finds(self, word: int, tried: int, vocabulary: Vocabulary) -> bool:
+    def finds(self, word: int, vocabulary: Vocabulary) -> bool:
         """Tell whether `single` proposes a word, given its vocabulary, and ranks it as a trigger."""
         self._read.pop((word,), None)  # of the word before it was planted
-        return (word,) in self._proposed(tried, vocabulary) and self.ranked([(word,)])[0].is_trigger
+        return (word,) in self._proposed(vocabulary) and self.ranked([(word,)])[0].is_trigger
 
     def best_of(self, triggers: Sequence[Ids]) -> list[Candidate]:
         """Preselect triggers on a few of the hard texts, and rank the best ones without a reason on all of them."""
@@ -266,8 +266,9 @@ class Inversion:
             ids = shorter[int(np.argmax(gains))]
         return ids
 
-    def _proposed(self, tried: int, vocabulary: Vocabulary) -> list[Ids]:
-        ids_V, alone = vocabulary.ids_V, vocabulary.ranked(self.label)[:tried]
+    def _proposed(self, vocabulary: Vocabulary) -> list[Ids]:
+        tried, ids_V = self._effort.tried, vocabulary.ids_V
+        alone = vocabulary.ranked(self.label)[:tried]
         pointed = self._pointed((self.probe.blank,), 0, ids_V, self.probe.table(ids_V))[:tried]
         return [(int(word),) for word in (*alone, *pointed)]
 

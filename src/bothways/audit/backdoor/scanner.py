@@ -162,7 +162,7 @@ class _Scan:
         self.inversions[label] = inversion
         moved = self.moved[: max(_MIN_MOVED, _MOVED // len(self.probe.labels))]
         others = [*((word,) for word in moved), *(each for each in self.known if len(each) == 1)]
-        self.singles[label] = inversion.single(self.effort.tried, others)
+        self.singles[label] = inversion.single(others)
         longer = inversion.best_of([each for each in self.known if len(each) > 1])
         best = self._best(self.singles[label], "vocabulary")
         return best + self._best(longer, "known triggers")
@@ -201,7 +201,7 @@ class _Scan:
                 if not works:
                     continue
                 planted_words += 1
-                found += inversion.finds(word, self.effort.tried, read_again(self.probe, self.vocabulary, word))
+                found += inversion.finds(word, read_again(self.probe, self.vocabulary, word))
         if not planted_words:
             return f"none of {_PLANTED} rare words could be planted, so the power of the search is unknown"
         rate = share(found, planted_words)
