@@ -27,7 +27,7 @@ from bothways.inference.queries import (
     RankedTokens,
     refused_tokens,
 )
-from bothways.inference.texts import Row, TokenBudget, TokenIds, by_padded_budget
+from bothways.inference.texts import SCHEDULE, Row, TokenBudget, TokenIds, by_padded_budget
 from bothways.text import TextTokenizer
 from bothways.threads import compute_threads, cores_are_shared
 
@@ -138,6 +138,8 @@ class GraphRunner:
         self.budget = budget
 
     def run(self, windows: Sequence[TokenIds]) -> list[Row]:
+        if (schedule := SCHEDULE.get()) is not None:
+            return schedule.run(self, windows)
         found: dict[int, Row] = {}
         for batch in by_padded_budget([len(window.ids) for window in windows], self.budget.tokens):
             rows = self._graph.rows([windows[index] for index in batch])
@@ -159,7 +161,18 @@ class GraphScorer:
         self._budget = budget
         self._refused: dict[Among, NDArray[np.bool_]] = {}
 
+    @property
+    def budget(self) -> TokenBudget:
+        """Maximum tokens of a batch, padding included."""
+        return self._budget
+
     def answers(self, queries: Sequence[Query]) -> list[RankedTokens]:
+        return self.run(queries)
+
+    def run(self, queries: Sequence[Query]) -> list[RankedTokens]:
+        """Return the answer of each query, in order."""
+        if (schedule := SCHEDULE.get()) is not None:
+            return schedule.run(self, queries)
         found = {index: self._answer(queries[index].wanted, logs_V) for index, logs_V in self.logs(queries)}
         return [found[index] for index in range(len(queries))]
 

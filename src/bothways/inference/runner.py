@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bothways.encoder.linear import rows_to_fill
 from bothways.errors import OutOfMemory
-from bothways.inference.texts import Row, TextOptions, TextRunner, TokenBudget, TokenIds, by_token_budget
+from bothways.inference.texts import SCHEDULE, Row, TextOptions, TextRunner, TokenBudget, TokenIds, by_token_budget
 from bothways.packing import Ids, Packed, pack
 from bothways.products import matrix_product
 from bothways.progress import Progress
@@ -71,6 +71,8 @@ class Runner(Generic[WindowT, AnswerT]):
         Raises:
             OutOfMemory: A single window does not fit into memory.
         """
+        if (schedule := SCHEDULE.get()) is not None:
+            return schedule.run(self, windows)
         lengths = [len(window.ids) for window in windows]
         if (at_once := self._at_once(sum(lengths))) > 1:
             return self._run_in_threads(windows, lengths, at_once)

@@ -14,7 +14,9 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
+WindowT = TypeVar("WindowT", bound="TokenIds", contravariant=True)
+AnswerT = TypeVar("AnswerT")
+OneT = TypeVar("OneT", bound="TokenIds")
 
 # Minimum texts per block, and the length in tokens of short texts that should still fill a batch.
 MIN_BLOCK, SHORTEST = 1024, 4
@@ -126,6 +131,42 @@ Rows: TypeAlias = TextRows | TokenOutputs
 """The output of the model for one text: a row for each window, or for each token of each window."""
 
 
+class BatchRunner(Protocol[WindowT, AnswerT]):
+    """Computes one answer for each window; any number of threads may use it at once."""
+
+    @property
+    def budget(self) -> TokenBudget:
+        """Maximum tokens of a batch, lowered when memory runs out."""
+
+    def run(self, windows: Sequence[WindowT]) -> list[AnswerT]:
+        """Return one answer for each window, in order."""
+
+
+class Schedule(Protocol):
+    """Decides when the windows of a caller are computed, such as a server's queue, which many callers share."""
+
+    @property
+    def on_overflow(self) -> Overflow | None:
+        """Policy for texts that are too long; None for that of the model."""
+
+    def run(self, runner: BatchRunner[OneT, ResultT], windows: Sequence[OneT]) -> list[ResultT]:
+        """Return the runner's answers for windows, in order."""
+
+
+SCHEDULE: ContextVar[Schedule | None] = ContextVar("SCHEDULE", default=None)
+"""The schedule of this thread or task; without one, windows are computed at once in the calling thread."""
+
+
+@contextmanager
+def scheduled(schedule: Schedule) -> Iterator[None]:
+    """While the block runs, all runners that this thread calls hand their windows to a schedule."""
+    token = SCHEDULE.set(schedule)
+    try:
+        yield
+    finally:
+        SCHEDULE.reset(token)
+
+
 class WindowRunner(Protocol):
     """Computes a model's outputs for windows, in batches within a token budget."""
 
@@ -168,7 +209,10 @@ class TextRunner:
                 raise InvalidInput(
                     f"text {number + 1} is empty or only white space and invisible characters: drop it or fill it in."
                 )
-        return self.options.encode(self.tokenizer, texts, offsets=self.per_token, first=first)
+        options, schedule = self.options, SCHEDULE.get()
+        if schedule is not None and schedule.on_overflow is not None:
+            options = replace(options, on_overflow=schedule.on_overflow)
+        return options.encode(self.tokenizer, texts, offsets=self.per_token, first=first)
 
     def rows(self, encoded: Sequence[EncodedText]) -> list[Rows]:
         """Return the model's outputs for tokenised texts, in order."""
@@ -250,7 +294,7 @@ def ahead(
 
         def submit(block: list[ItemT]) -> None:
             nonlocal read
-            waiting.append((block, pool.submit(prepare, block, read)))
+            waiting.append((block, pool.submit(copy_context().run, prepare, block, read)))
             read += len(block)
 
         submit(first)

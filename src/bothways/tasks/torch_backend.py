@@ -5,7 +5,7 @@ Shapes: B sequences of a batch, T tokens of a batch, C outputs, L layers, H hidd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -120,6 +120,11 @@ class TorchBackend(Backend):
         network = self.head_model
         return self.text_runner(network, per_token=network.per_token)
 
+    @cached_property
+    def runners(self) -> dict[Hashable, TextRunner]:
+        """Runners of other modules on the encoder, which their makers keep here."""
+        return {}
+
     def text_runner(self, forward: Callable[[Packed], Tensor], *, per_token: bool = False) -> TextRunner:
         """Return a runner for another module on the encoder; see `bothways.inference.runner.text_runner`."""
         return text_runner(self.tokenizer, forward, self.model.device, self.reading, self.budget, per_token=per_token)
@@ -181,7 +186,7 @@ class TorchBackend(Backend):
         return replace(self, files=files, model=model)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "runner"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("runner", "runners")}
 
 
 def opened_beside(backend: TorchBackend, located: LocatedModel) -> TorchBackend:

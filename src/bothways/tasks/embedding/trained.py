@@ -49,7 +49,7 @@ from bothways.tasks.opening import with_weights
 from bothways.tasks.outputs import stored_baseline
 from bothways.tasks.scores import BaselineScores, ScoredRows, Scores, TokensRead, texts_read, warn_of_cut
 from bothways.tasks.spec import TaskSpec, chosen
-from bothways.text.windows import TextsRead
+from bothways.text.windows import EncodedText, TextsRead, Window
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from bothways.tasks.torch_backend import TorchBackend
 
 Vectors: TypeAlias = NDArray[np.float32]
+
+# Ways of pooling, such as prompts, whose runners are kept.
+_MOST_RUNNERS = 64
 
 # Options of `SentenceEmbedder.encode` that are not settings of vectors.
 ENCODING = ("prompt", "prompt_name", "max_tokens", "show_progress")
@@ -223,9 +226,15 @@ class TrainedEmbedder:
                     f"expected the pooling that {self.backend.name!r} was exported with, {export.rows.pooling!r}, got "
                     f"{self.settings.pooling!r}: leave pooling out, or export the original model with this pooling."
                 )
-            return replace(self.backend, budget=budget).runner
-        model = replace(with_weights(self.backend, "embed"), budget=budget)
-        return model.text_runner(self.module(model.model, prompt_ids))
+            return self.backend.with_budget(budget).runner
+        model, settings = with_weights(self.backend, "embed").with_budget(budget), self.settings
+        # One runner for each way of pooling, so that a queue can compute the texts of several callers together.
+        way = (settings.poolings, self.layers, settings.include_prompt or tuple(prompt_ids))
+        if (runner := model.runners.get(way)) is None:
+            if len(model.runners) == _MOST_RUNNERS:
+                model.runners.clear()
+            runner = model.runners[way] = model.text_runner(self.module(model.model, prompt_ids))
+        return runner
 
     def module(self, model: PretrainedEncoder, prompt_ids: Sequence[Sequence[int]] = ()) -> VectorModel:
         """Return the module of an encoder with the poolings and layers; ``prompt_ids`` begin the texts."""
@@ -237,6 +246,21 @@ class TrainedEmbedder:
     def prompt_ids(self, columns: EmbeddingColumns) -> list[tuple[int, ...]]:
         """Return the token ids of the different prompts of rows, special tokens in front included; see `prompts_of`."""
         return self._prompt_ids(*self.settings.prompts_of(columns))
+
+    def vectors_of_ids(self, ids: Sequence[Sequence[int]]) -> list[tuple[Vectors, TokensRead]]:
+        """Return the vector (K) and the `TokensRead` of each text, given as the ids of all its tokens.
+
+        Raises:
+            InvalidInput: A text has no token, too many for one window, or an id that the vocabulary does not have.
+        """
+        limit, entries = self.backend.reading.max_length, self.backend.config.vocabulary
+        for number, own in enumerate(ids, start=1):
+            if not 0 < len(own) <= limit:
+                raise InvalidInput(f"expected 1 to {limit:,} token ids for text {number}, got {len(own):,}.")
+            if not 0 <= min(own) <= max(own) < entries:
+                raise InvalidInput(f"expected token ids from 0 to {entries - 1:,}, text {number} has others.")
+        texts = [EncodedText((Window(list(own), [0] * len(own)),), len(own)) for own in ids]
+        return [self._vector(rows) for rows in self._runner(self.backend.budget, "").rows(texts)]
 
     def _prompt_ids(self, *prompts: str) -> list[tuple[int, ...]]:
         """Return the token ids of different prompts; refuse a prompt that leaves no room for the text."""

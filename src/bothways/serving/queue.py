@@ -1,0 +1,337 @@
+"""The queue of a server: windows of many requests, computed in batches by one thread.
+
+A request runs the library's own functions in a thread of its own; a `Ticket` is the schedule of that thread (see
+`bothways.inference.texts.scheduled`), so every forward pass ends up here. The queue forms a batch as soon as the one
+before is computed:
+
+- From each key in turn, so that one caller cannot starve another; the key that got the fewest tokens comes first.
+- Half of a batch goes to the requests with the fewest tokens left, the rest to the oldest ones. Short requests overtake
+  long ones, and long ones still get half of all work.
+- Only windows of the same runner share a batch. A request that is larger than a batch is computed in parts.
+
+Requests past their deadline, and requests whose client left, are dropped before they are computed.
+"""
+
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from bothways.choices import Overflow
+from bothways.inference.queries import RankedTokens
+from bothways.inference.texts import BatchRunner, TokenIds
+from bothways.serving.errors import Left, Refused
+
+WindowT = TypeVar("WindowT", bound=TokenIds)
+AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
+
+# The share of a batch for the requests with the fewest tokens left.
+SHORT_SHARE = 0.5
+# Weight of the last batch in the average of tokens per second.
+_SMOOTHING = 0.2
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """One request as the queue sees it: the `Schedule` of its thread.
+
+    Attributes:
+        queue: The queue that computes its windows.
+        key: Name of the caller's API key; callers share the work evenly.
+        deadline: Time (of `time.monotonic`) after which nothing is computed for it; None without a deadline.
+        on_overflow: Policy for long texts; None for that of the model.
+        most_tokens: The most tokens that the request may have.
+        left: True once the client has left.
+        tokens: Tokens that it handed to the queue.
+        waited: Seconds between the first window handed over and the first batch with one of its windows.
+        computed: Seconds of the batches with its windows.
+    """
+
+    queue: "BatchQueue"
+    key: str = ""
+    deadline: float | None = None
+    on_overflow: Overflow | None = None
+    most_tokens: int | None = None
+    left: bool = False
+    tokens: int = 0
+    waited: float = 0.0
+    computed: float = 0.0
+
+    def run(self, runner: BatchRunner[WindowT, AnswerT], windows: Sequence[WindowT]) -> list[AnswerT]:
+        """Return the answers for windows, once the queue has computed them."""
+        return self.queue.run(self, runner, windows)
+
+    def check(self) -> None:
+        """Raise if the client has left or the deadline has passed."""
+        if self.left:
+            raise Left
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise Refused.deadline()
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting(Generic[WindowT, AnswerT]):
+    """Windows of one call that wait; the last of ``order`` is computed next."""
+
+    ticket: Ticket
+    runner: BatchRunner[WindowT, AnswerT]
+    windows: Sequence[WindowT]
+    lengths: list[int]
+    order: list[int]
+    left: int  # tokens that are not computed yet
+    begun: float
+    answers: dict[int, AnswerT] = field(default_factory=dict)
+    done: "Future[list[AnswerT]]" = field(default_factory=Future)
+
+
+@dataclass(eq=False, slots=True)
+class _Part(Generic[WindowT, AnswerT]):
+    waiting: _Waiting[WindowT, AnswerT]
+    places: list[int]
+
+
+_AnyWaiting: TypeAlias = _Waiting[TokenIds, object]
+_AnyPart: TypeAlias = _Part[TokenIds, object]
+
+
+class Observer(Protocol):
+    """Is told of batches, for metrics."""
+
+    def batch(self, tokens: int, seconds: float) -> None:
+        """A batch of so many tokens was computed."""
+
+    def dropped(self, reason: str) -> None:
+        """A request was dropped before it was computed: ``"left"`` or ``"deadline"``."""
+
+
+class BatchQueue:
+    """Computes the windows of many requests in batches, in one thread.
+
+    Args:
+        observer: Is told of each batch.
+        at_once: Batches of the runner's token budget that the runner computes at the same time.
+        short_share: Share of a batch for the requests with the fewest tokens left; 0 serves in the order of arrival.
+
+    Attributes:
+        tokens: Tokens that wait or are being computed.
+        rate: Tokens per second, averaged over the last batches; 0 before the first batch.
+    """
+
+    def __init__(self, observer: Observer, at_once: int = 1, short_share: float = SHORT_SHARE) -> None:
+        self._observer = observer
+        self._at_once = at_once
+        self._short_share = short_share
+        self._changed = threading.Condition()
+        self._waiting: list[_AnyWaiting] = []
+        self._served: defaultdict[str, float] = defaultdict(float)
+        self._calls: list[tuple[Ticket, Callable[[], None]]] = []
+        self._closed = False
+        self.tokens = 0
+        self.rate = 0.0
+        self._thread = threading.Thread(target=self._compute, name="compute", daemon=True)
+        self._thread.start()
+
+    @property
+    def seconds_to_wait(self) -> float:
+        """The time in seconds until a request that comes now would be begun, by the measured rate."""
+        return self.tokens / self.rate if self.rate else 0.0
+
+    # --- in the threads of requests ---
+
+    def run(
+        self, ticket: Ticket, runner: BatchRunner[WindowT, AnswerT], windows: Sequence[WindowT]
+    ) -> list[AnswerT]:
+        """Return one answer for each window, in order, once they are computed.
+
+        Raises:
+            Refused: The deadline has passed, the request has too many tokens, or the answer is not a finite number.
+            Left: The client has left.
+        """
+        ticket.check()
+        lengths = [len(window.ids) for window in windows]
+        ticket.tokens += sum(lengths)
+        if ticket.most_tokens is not None and ticket.tokens > ticket.most_tokens:
+            raise Refused(
+                413,
+                f"expected at most {ticket.most_tokens:,} tokens in a request, got {ticket.tokens:,} or more: split it.",
+                code="too_many_tokens",
+            )
+        # Windows of similar length share a batch, the longest first.
+        order = sorted(range(len(windows)), key=lengths.__getitem__)
+        waiting = _Waiting(ticket, runner, windows, lengths, order, sum(lengths), time.monotonic())
+        with self._changed:
+            if self._closed:
+                raise Refused.stopping()
+            active = {each.ticket.key for each in self._waiting}
+            if ticket.key not in active:
+                # A key that asked for nothing has saved nothing.
+                least = min((self._served[key] for key in active), default=self._served[ticket.key])
+                self._served[ticket.key] = max(self._served[ticket.key], least)
+            self._waiting.append(waiting)  # type: ignore[arg-type]
+            self.tokens += waiting.left
+            self._changed.notify()
+        return waiting.done.result()
+
+    def call(self, ticket: Ticket, function: Callable[[], ResultT]) -> ResultT:
+        """Return the result of a function, called in the thread of the batches, such as one that needs gradients."""
+        done: Future[ResultT] = Future()
+
+        def called() -> None:
+            try:
+                ticket.check()
+                done.set_result(function())
+            except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)
+                done.set_exception(error)
+
+        with self._changed:
+            if self._closed:
+                raise Refused.stopping()
+            self._calls.append((ticket, called))
+            self._changed.notify()
+        return done.result()
+
+    def close(self) -> None:
+        """Refuse what waits and what comes, and end the thread after its batch."""
+        with self._changed:
+            self._closed = True
+            for each in self._waiting:
+                each.done.set_exception(Refused.stopping())
+            self._waiting.clear()
+            self._changed.notify_all()
+        self._thread.join()
+
+    # --- in the thread that computes ---
+
+    def _compute(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting or self._calls or self._closed):
+                    self._changed.wait()
+                if self._closed:
+                    return
+                calls, self._calls = self._calls, []
+                self._drop()
+                parts = self._batch()
+            for _, function in calls:
+                function()
+            if parts:
+                self._run(parts)
+
+    def _drop(self) -> None:
+        """Drop calls whose client left or whose deadline passed."""
+        for each in list(self._waiting):
+            try:
+                each.ticket.check()
+            except (Refused, Left) as error:
+                self._observer.dropped("left" if isinstance(error, Left) else "deadline")
+                self._end(each)
+                each.done.set_exception(error)
+
+    def _end(self, waiting: _AnyWaiting) -> None:
+        self._waiting.remove(waiting)
+        self.tokens -= waiting.left
+
+    def _batch(self) -> list[_AnyPart]:
+        """Take the windows of the next batch out of the queue."""
+        if not self._waiting:
+            return []
+        first = self._next(self._waiting, shortest=self._short_share > 0)
+        budget = first.runner.budget.tokens * self._at_once
+        alike = [each for each in self._waiting if each.runner is first.runner]
+        parts: list[_AnyPart] = []
+        room = budget
+        while alike and room > 0:
+            for_short = budget - room < self._short_share * budget
+            chosen = self._next(alike, shortest=for_short)
+            alike.remove(chosen)
+            several = len({each.ticket.key for each in alike}) > 0
+            # With other callers waiting, nobody takes more than half of what is left.
+            places = list(_taken(chosen, room // 2 if several and room // 2 else room, alone=not parts))
+            if not places:
+                continue
+            taken = sum(chosen.lengths[place] for place in places)
+            self._served[chosen.ticket.key] += taken
+            room -= taken
+            parts.append(_Part(chosen, places))
+            if chosen.order and several:
+                alike.append(chosen)
+        return parts
+
+    def _next(self, among: list[_AnyWaiting], *, shortest: bool) -> _AnyWaiting:
+        """Return the next call: of the key that got least, the one with the fewest tokens left, or the oldest."""
+
+        def rank(each: _AnyWaiting) -> tuple[float, float]:
+            return self._served[each.ticket.key], each.left if shortest else each.begun
+
+        return min(among, key=rank)
+
+    def _run(self, parts: list[_AnyPart]) -> None:
+        begun = time.monotonic()
+        for part in parts:
+            if not part.waiting.answers:
+                part.waiting.ticket.waited += begun - part.waiting.begun
+        try:
+            windows = [part.waiting.windows[place] for part in parts for place in part.places]
+            answers = iter(parts[0].waiting.runner.run(windows))
+            for part in parts:
+                part.waiting.answers.update((place, next(answers)) for place in part.places)
+        except BaseException as error:  # noqa: BLE001 (raised where the answers are awaited)
+            if len(parts) > 1:
+                for part in parts:  # only the calls that cannot be computed fail
+                    self._run([part])
+                return
+            self._finish(parts[0], 0, error)
+            return
+        seconds = time.monotonic() - begun
+        tokens = sum(part.waiting.lengths[place] for part in parts for place in part.places)
+        speed = tokens / max(seconds, 1e-6)
+        self.rate = speed if not self.rate else self.rate + _SMOOTHING * (speed - self.rate)
+        self._observer.batch(tokens, seconds)
+        for part in parts:
+            part.waiting.ticket.computed += seconds
+            self._finish(part, sum(part.waiting.lengths[place] for place in part.places), None)
+
+    def _finish(self, part: _AnyPart, tokens: int, error: BaseException | None) -> None:
+        """Count the tokens of a part as computed, and end its call if it was the last part or failed."""
+        waiting = part.waiting
+        with self._changed:
+            self.tokens -= tokens
+            waiting.left -= tokens
+            ended = waiting in self._waiting and (error is not None or not waiting.order)
+            if ended:
+                self._end(waiting)
+        if not ended:
+            return
+        if error is None and not all(map(_is_finite, waiting.answers.values())):
+            error = Refused.not_finite()
+        if error is not None:
+            waiting.done.set_exception(error)
+        else:
+            waiting.done.set_result([waiting.answers[place] for place in range(len(waiting.windows))])
+
+
+def _taken(waiting: _AnyWaiting, room: int, *, alone: bool) -> Iterator[int]:
+    """Take windows from a call until the room is full; the first of a batch may be larger than the room."""
+    while waiting.order:
+        length = waiting.lengths[waiting.order[-1]]
+        if length > room and not alone:
+            return
+        room -= length
+        alone = False
+        yield waiting.order.pop()
+
+
+def _is_finite(answer: object) -> bool:
+    match answer:
+        case np.ndarray():
+            return bool(np.isfinite(answer).all())
+        case RankedTokens(log_probabilities=logs):
+            return not any(map(math.isnan, logs))
+    return True
