@@ -66,6 +66,7 @@ COMMANDS = {
         "predict:predict": "Predict with a trained model.",
         "training.compose:ensemble": "Combine trained models of one task into an ensemble.",
         "predict:fill_mask": "Fill the masks of texts with the likeliest words.",
+        "serve:serve": "Serve models over HTTP, with a page to try them.",
         "predict:schema": "Print JSON schemas of a model's inputs, options and predictions.",
     },
     "Embed and search": {

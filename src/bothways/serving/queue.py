@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -77,38 +77,34 @@ class Ticket:
 
 
 @dataclass(eq=False, slots=True)
-class _Waiting(Generic[WindowT, AnswerT]):
+class _Waiting:
     """Windows of one call that wait; the last of ``order`` is computed next."""
 
     ticket: Ticket
-    runner: BatchRunner[WindowT, AnswerT]
-    windows: Sequence[WindowT]
+    runner: BatchRunner[Any, Any]  # calls of all kinds wait together
+    windows: Sequence[TokenIds]
     lengths: list[int]
     order: list[int]
     left: int  # tokens that are not computed yet
     begun: float
-    answers: dict[int, AnswerT] = field(default_factory=dict)
-    done: "Future[list[AnswerT]]" = field(default_factory=Future)
+    answers: dict[int, Any] = field(default_factory=dict)
+    done: "Future[list[Any]]" = field(default_factory=Future)
 
 
 @dataclass(eq=False, slots=True)
-class _Part(Generic[WindowT, AnswerT]):
-    waiting: _Waiting[WindowT, AnswerT]
+class _Part:
+    waiting: _Waiting
     places: list[int]
-
-
-_AnyWaiting: TypeAlias = _Waiting[TokenIds, object]
-_AnyPart: TypeAlias = _Part[TokenIds, object]
 
 
 class Observer(Protocol):
     """Is told of batches, for metrics."""
 
     def batch(self, tokens: int, seconds: float) -> None:
-        """A batch of so many tokens was computed."""
+        """Count a batch that was computed."""
 
     def dropped(self, reason: str) -> None:
-        """A request was dropped before it was computed: ``"left"`` or ``"deadline"``."""
+        """Count a request that was dropped before it was computed: ``"left"`` or ``"deadline"``."""
 
 
 class BatchQueue:
@@ -129,7 +125,7 @@ class BatchQueue:
         self._at_once = at_once
         self._short_share = short_share
         self._changed = threading.Condition()
-        self._waiting: list[_AnyWaiting] = []
+        self._waiting: list[_Waiting] = []
         self._served: defaultdict[str, float] = defaultdict(float)
         self._calls: list[tuple[Ticket, Callable[[], None]]] = []
         self._closed = False
@@ -145,9 +141,7 @@ class BatchQueue:
 
     # --- in the threads of requests ---
 
-    def run(
-        self, ticket: Ticket, runner: BatchRunner[WindowT, AnswerT], windows: Sequence[WindowT]
-    ) -> list[AnswerT]:
+    def run(self, ticket: Ticket, runner: BatchRunner[WindowT, AnswerT], windows: Sequence[WindowT]) -> list[AnswerT]:
         """Return one answer for each window, in order, once they are computed.
 
         Raises:
@@ -160,7 +154,7 @@ class BatchQueue:
         if ticket.most_tokens is not None and ticket.tokens > ticket.most_tokens:
             raise Refused(
                 413,
-                f"expected at most {ticket.most_tokens:,} tokens in a request, got {ticket.tokens:,} or more: split it.",
+                f"expected at most {ticket.most_tokens:,} tokens in a request, got {ticket.tokens:,}: split it.",
                 code="too_many_tokens",
             )
         # Windows of similar length share a batch, the longest first.
@@ -174,7 +168,7 @@ class BatchQueue:
                 # A key that asked for nothing has saved nothing.
                 least = min((self._served[key] for key in active), default=self._served[ticket.key])
                 self._served[ticket.key] = max(self._served[ticket.key], least)
-            self._waiting.append(waiting)  # type: ignore[arg-type]
+            self._waiting.append(waiting)
             self.tokens += waiting.left
             self._changed.notify()
         return waiting.done.result()
@@ -187,7 +181,7 @@ class BatchQueue:
             try:
                 ticket.check()
                 done.set_result(function())
-            except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)
+            except BaseException as error:
                 done.set_exception(error)
 
         with self._changed:
@@ -234,18 +228,18 @@ class BatchQueue:
                 self._end(each)
                 each.done.set_exception(error)
 
-    def _end(self, waiting: _AnyWaiting) -> None:
+    def _end(self, waiting: _Waiting) -> None:
         self._waiting.remove(waiting)
         self.tokens -= waiting.left
 
-    def _batch(self) -> list[_AnyPart]:
+    def _batch(self) -> list[_Part]:
         """Take the windows of the next batch out of the queue."""
         if not self._waiting:
             return []
         first = self._next(self._waiting, shortest=self._short_share > 0)
         budget = first.runner.budget.tokens * self._at_once
         alike = [each for each in self._waiting if each.runner is first.runner]
-        parts: list[_AnyPart] = []
+        parts: list[_Part] = []
         room = budget
         while alike and room > 0:
             for_short = budget - room < self._short_share * budget
@@ -264,15 +258,15 @@ class BatchQueue:
                 alike.append(chosen)
         return parts
 
-    def _next(self, among: list[_AnyWaiting], *, shortest: bool) -> _AnyWaiting:
+    def _next(self, among: list[_Waiting], *, shortest: bool) -> _Waiting:
         """Return the next call: of the key that got least, the one with the fewest tokens left, or the oldest."""
 
-        def rank(each: _AnyWaiting) -> tuple[float, float]:
+        def rank(each: _Waiting) -> tuple[float, float]:
             return self._served[each.ticket.key], each.left if shortest else each.begun
 
         return min(among, key=rank)
 
-    def _run(self, parts: list[_AnyPart]) -> None:
+    def _run(self, parts: list[_Part]) -> None:
         begun = time.monotonic()
         for part in parts:
             if not part.waiting.answers:
@@ -282,7 +276,7 @@ class BatchQueue:
             answers = iter(parts[0].waiting.runner.run(windows))
             for part in parts:
                 part.waiting.answers.update((place, next(answers)) for place in part.places)
-        except BaseException as error:  # noqa: BLE001 (raised where the answers are awaited)
+        except BaseException as error:
             if len(parts) > 1:
                 for part in parts:  # only the calls that cannot be computed fail
                     self._run([part])
@@ -298,7 +292,7 @@ class BatchQueue:
             part.waiting.ticket.computed += seconds
             self._finish(part, sum(part.waiting.lengths[place] for place in part.places), None)
 
-    def _finish(self, part: _AnyPart, tokens: int, error: BaseException | None) -> None:
+    def _finish(self, part: _Part, tokens: int, error: BaseException | None) -> None:
         """Count the tokens of a part as computed, and end its call if it was the last part or failed."""
         waiting = part.waiting
         with self._changed:
@@ -317,7 +311,7 @@ class BatchQueue:
             waiting.done.set_result([waiting.answers[place] for place in range(len(waiting.windows))])
 
 
-def _taken(waiting: _AnyWaiting, room: int, *, alone: bool) -> Iterator[int]:
+def _taken(waiting: _Waiting, room: int, *, alone: bool) -> Iterator[int]:
     """Take windows from a call until the room is full; the first of a batch may be larger than the room."""
     while waiting.order:
         length = waiting.lengths[waiting.order[-1]]

@@ -1,0 +1,190 @@
+"""Reranking, classification and scores of pairs, as the APIs of Cohere, Jina, vLLM and infinity have them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from bothways.choices import Overflow
+from bothways.serving.errors import Problem, Refused
+from bothways.serving.models import ServedModel
+from bothways.serving.openai import openai_form
+from bothways.serving.routes import Call, Reply, Route, route
+
+
+class Document(Struct, forbid_unknown_fields=False):
+    """A document of a request for reranking, as an object."""
+
+    text: str
+
+
+class RerankRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request to rank documents for a query, as Cohere's and Jina's clients send it."""
+
+    query: str
+    documents: Annotated[list[str | Document], Meta(description="The documents: texts, or objects with a text.")]
+    model: str | None = None
+    top_n: Annotated[int | None, Meta(ge=1, description="Number of documents to return. Default: all.")] = None
+    return_documents: bool = False
+    max_tokens_per_doc: Annotated[
+        int | None, Meta(description="Accepted for Cohere's clients; texts are read whole.")
+    ] = None
+    priority: int | None = None
+    on_overflow: Overflow | None = None
+
+
+def scores(
+    call: Call, name: str | None, query: str, passages: list[str], param: str = "documents"
+) -> tuple[ServedModel, list[float]]:
+    """Return the model and the score of each passage for a query, which is finite and higher for better passages."""
+    served = call.models.find(name, "rerank")
+    call.model = served.name
+    if not passages:
+        raise Refused(422, f"{param}: expected at least one, got an empty list.", param=param)
+    call.check_texts([query, *passages], param)
+    call.inputs = len(passages)
+    reranker = served.reranker
+    if reranker is None:
+        raise Refused(422, f"{served.name!r} scores no passages.", code="wrong_task", param="model")
+    found, reads = reranker.read(query, passages)
+    # A model that reads pairs reports each pair; one that embeds, the query first and then each passage.
+    first = len(reads) - len(passages)
+    for number, read in enumerate(reads):
+        call.drop(max(0, number - first), read.dropped_tokens)
+    return served, [float(score) for score in found]
+
+
+def ranked(values: list[float], top: int | None = None) -> list[int]:
+    """Return the places of the highest values, best first; equal values in their order."""
+    return sorted(range(len(values)), key=lambda place: -values[place])[:top]
+
+
+def rerank(call: Call, body: RerankRequest) -> Reply:
+    """Rank documents by their relevance for a query."""
+    call.ticket.on_overflow = body.on_overflow
+    texts = [each if isinstance(each, str) else each.text for each in body.documents]
+    served, found = scores(call, body.model, body.query, texts)
+    results: list[dict[str, object]] = []
+    for place in ranked(found, body.top_n):
+        result: dict[str, object] = {"index": place, "relevance_score": found[place]}
+        results.append(result | ({"document": {"text": texts[place]}} if body.return_documents else {}))
+    meta = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}, "warnings": call.all_warnings()}
+    return Reply(
+        {"id": str(uuid.uuid4()), "model": served.name, "results": results, "usage": call.usage(), "meta": meta}
+    )
+
+
+# --- classification and scores, as vLLM and infinity have them ---
+
+
+class ClassifyRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request to classify texts."""
+
+    input: str | list[str]
+    model: str | None = None
+    raw_scores: bool = False
+    user: str | None = None
+    on_overflow: Overflow | None = None
+
+
+def probabilities(
+    call: Call, served: ServedModel, inputs: list[str] | list[list[str]], *, calibrated: bool | None = None
+) -> list[dict[str, float]]:
+    """Return the probability of each label for texts, or for pairs of texts."""
+    texts = [text for each in inputs for text in ([each] if isinstance(each, str) else each)]
+    call.check_texts(texts, "input")
+    call.inputs = len(inputs)
+    found = []
+    predictions = served.model.predict_stream(inputs, show_progress=False, calibrated=calibrated)
+    for number, prediction in enumerate(predictions):
+        answer = prediction.to_dict()
+        match answer:
+            case {"probabilities": dict(by_label)}:
+                found.append({str(label): float(value) for label, value in by_label.items()})
+            case {"value": float(value)}:
+                found.append({"score": value})
+            case _:
+                raise Refused(422, f"{served.name!r} has no probability for each label.", code="wrong_task")
+        match answer.get("dropped_tokens"):
+            case int(tokens):
+                call.drop(number, tokens)
+    return found
+
+
+def classify(call: Call, body: ClassifyRequest) -> Reply:
+    """Classify texts."""
+    served = call.models.find(body.model, "classify")
+    call.model = served.name
+    call.ticket.on_overflow = body.on_overflow
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    if not texts:
+        raise Refused(422, "input: expected at least one text, got an empty list.", param="input")
+    data = []
+    for place, by_label in enumerate(probabilities(call, served, texts)):
+        best = max(by_label, key=by_label.__getitem__)
+        ordered = sorted(by_label, key=lambda name: -by_label[name])
+        data.append(
+            {
+                "index": place,
+                "label": best,
+                "probs": list(by_label.values()),
+                "num_classes": len(by_label),
+                "scores": [{"label": name, "score": by_label[name]} for name in ordered],
+            }
+        )
+    answer = {"id": str(uuid.uuid4()), "object": "list", "model": served.name, "data": data, "usage": call.usage()}
+    return Reply(answer | {"labels": [str(label) for label in served.model.labels]})
+
+
+class ScoreRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request for scores of pairs: one text against many, or pair by pair."""
+
+    text_1: str | list[str]
+    text_2: str | list[str]
+    model: str | None = None
+    on_overflow: Overflow | None = None
+
+
+def score(call: Call, body: ScoreRequest) -> Reply:
+    """Score pairs of texts."""
+    call.ticket.on_overflow = body.on_overflow
+    first, second = ([text] if isinstance(text, str) else text for text in (body.text_1, body.text_2))
+    if len(first) == 1:
+        served, found = scores(call, body.model, first[0], second, "text_2")
+    elif len(first) == len(second):
+        pairs = [scores(call, body.model, one, [other], "text_2") for one, other in zip(first, second, strict=True)]
+        served, found = pairs[0][0], [values[0] for _, values in pairs]
+    else:
+        message = f"text_1 must be one text, or as many as text_2 ({len(second)}), got {len(first)}."
+        raise Refused(422, message, param="text_1")
+    data = [{"index": place, "object": "score", "score": value} for place, value in enumerate(found)]
+    return Reply({"id": str(uuid.uuid4()), "object": "list", "model": served.name, "data": data, "usage": call.usage()})
+
+
+def cohere_form(problem: Problem) -> tuple[int, object]:
+    """Return a problem as Cohere tells of it, beside OpenAI's envelope."""
+    status, content = openai_form(problem)
+    return status, {"message": problem.message, "detail": problem.message} | (
+        content if isinstance(content, dict) else {}
+    )
+
+
+_LIST: dict[str, object] = {"type": "object", "required": ["data", "model"]}
+_RANKED: dict[str, object] = {"type": "object", "required": ["results", "model"]}
+
+ROUTES: tuple[Route, ...] = (
+    *(
+        route("POST", path, rerank, RerankRequest, "Rank documents for a query.", "rerank", cohere_form, _RANKED)
+        for path in ("/v1/rerank", "/v2/rerank")
+    ),
+    *(
+        route("POST", path, classify, ClassifyRequest, "Classify texts.", "classify", openai_form, _LIST)
+        for path in ("/classify", "/v1/classify")
+    ),
+    *(
+        route("POST", path, score, ScoreRequest, "Score pairs of texts.", "score", openai_form, _LIST)
+        for path in ("/score", "/v1/score")
+    ),
+)
