@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways import compose
+from bothways.data import Row
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.lazy import imported
 from bothways.serving.errors import Refused
 from bothways.serving.settings import Opening
 from bothways.tasks.embedding.spec import EMBEDDING
+from bothways.tasks.masked_lm.masked_text import MASK
+from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.outputs import TrainedHead
 
 if TYPE_CHECKING:
@@ -167,12 +170,16 @@ class Models:
         return Refused(404, f"there is no {kind} {name!r}: {have}.{hint}", code=f"{kind}_not_found", param=kind)
 
     def warm_up(self) -> None:
-        """Embed or classify one short input with each model, so that the first request is as fast as the others."""
+        """Compute once with each model, so that the first request is as fast as the others."""
         for each in self:
-            fitted = each.model.fitted
-            answering = each.model._answering()
-            for _ in fitted.score_blocks(answering.neutral(["one", "two", "three"])[:1]):
-                pass
+            parts = each.parts()
+            for model in parts.values() or [each.model]:
+                if each.embedder is not None:
+                    all(True for _ in each.embedder.fitted.vectors(["one"], show_progress=False))
+                    continue
+                example = Row(1, dict(model.spec.example), "the example of its task")
+                value = f"{MASK}." if model.spec is MASKED_LM else model.spec.columns.read(example)
+                all(True for _ in model.fitted.score_blocks([value]))
 
     @property
     def private(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ _REFERENCE = "#/components/schemas/{name}"
 def document(routes: Sequence[Route], models: Models) -> dict[str, object]:
     """Return the document: a path for each route, and for each model the schemas of its inputs and predictions."""
     bodies = list(dict.fromkeys(each.body for each in routes if each.body is not NoBody))
-    schemas, components = msgspec.json.schema_components(bodies, ref_template=_REFERENCE)
+    schemas, components = msgspec.json.schema_components(bodies, schema_hook=lambda _: {}, ref_template=_REFERENCE)
     schema_of = dict(zip(bodies, schemas, strict=True))
     paths: dict[str, dict[str, object]] = {}
     for each in routes:
