@@ -36,6 +36,7 @@ LAYERS = (
     ("audit", "judging"),
     ("advice",),
     ("report",),
+    ("serving",),
     ("demo",),
     ("cli",),
     ("__main__",),
@@ -58,6 +59,9 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 NETWORK = {"huggingface_hub", "socket", "urllib", "http", "requests", "httpx"}
 NETWORK_HOME = "checkpoints/hub.py"
+# The server listens, and connects to nothing.
+LISTENS = "serving/running.py"
+WEB = {"httptools", "msgspec", "orjson", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 ORACLES = {"transformers", "sentence_transformers"}
 # They take a second to import, and only fitting needs them.
 SLOW = {"scipy", "sklearn"}
@@ -114,7 +118,9 @@ def _complaint(path, home, name, deferred):
         return f"imports the room {room!r}: rooms share only what lies beside them"
     if top == "bothways":
         return _upward(home, rest.split(".")[0])
-    if top in NETWORK and path != NETWORK_HOME:
+    if top in WEB and home != "serving":
+        return f"imports {top}, which only the server may"
+    if top in NETWORK and path != NETWORK_HOME and (top, path) != ("socket", LISTENS):
         return f"imports {top}, which only {NETWORK_HOME} may"
     if top in ORACLES:
         return f"imports {top}, which is an oracle for tests and benchmarks"

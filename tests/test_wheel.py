@@ -39,6 +39,7 @@ def test_a_wheel_has_every_file_of_the_package(wheel):
         "explain/pronouns.jsonl",
         "report/templates/page.html",
         "report/templates/style.css",
+        "serving/studio/index.html",
     ],
 )
 def test_a_wheel_has_what_commands_read(wheel, name):
@@ -49,7 +50,7 @@ def test_a_wheel_installs_the_command_and_knows_its_extras(wheel):
     (folder,) = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
     assert "bothways = bothways.cli:main" in wheel.read(f"{folder}/entry_points.txt").decode()
     metadata = Parser().parsestr(wheel.read(f"{folder}/METADATA").decode())
-    assert {"demo", "minilm", "search", "report", "all"} <= set(metadata.get_all("Provides-Extra"))
+    assert {"demo", "minilm", "search", "report", "serve", "all"} <= set(metadata.get_all("Provides-Extra"))
     assert folder == f"bothways-{metadata['Version']}.dist-info"
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from bothways.evaluation.report import Report
     from bothways.report.evaluation import Evaluated
     from bothways.retrieval import CandidateRanking
+    from bothways.tasks.scores import ScoredRows
+    from bothways.tasks.task import AnyTask
 
 RANKING = "ranking"  # value of --task: evaluate the ranking of candidates
 
@@ -170,7 +172,7 @@ def _rank(ranking: "CandidateRanking", data: Source, options: dict[str, Any], *,
 
 def _evaluate(
     model: Any,  # noqa: ANN401 (a trained model)
-    rows: Any,  # noqa: ANN401 (its scored rows)
+    rows: "ScoredRows",
     others: list[Row] | None,
     points: PointOptions,
     resamples: int,
@@ -223,7 +225,7 @@ def _suggested_task(task: str | None) -> Iterator[None]:
         raise opt.usage_error(f"{error} Did you mean --task {near}?") from error
 
 
-def _other_rows(model: Any, source: str, file: opt.FileOptions) -> list[Row]:  # noqa: ANN401 (a trained model)
+def _other_rows(model: "AnyTask", source: str, file: opt.FileOptions) -> list[Row]:
     """Return the out-of-domain rows; raise an error if the model has no detector or cannot read a row."""
     if not issubclass(model.spec.predict_options, LabelPrediction):
         those = models(spec for spec in SPECS.values() if issubclass(spec.predict_options, LabelPrediction))
@@ -278,7 +280,12 @@ def _print_classes(report: "Report") -> None:
         print(f"Shown: classes with the lowest F1, and the most frequent. --report and --json show {left_out:,} more.")
 
 
-def _page_parts(model: Any, rows: Any, result: Any, uncalibrated: Any) -> "dict[str, Evaluated]":  # noqa: ANN401 (any task)
+def _page_parts(
+    model: "AnyTask",
+    rows: "ScoredRows",
+    result: Any,  # noqa: ANN401 (a report of any task)
+    uncalibrated: Any,  # noqa: ANN401 (another one)
+) -> "dict[str, Evaluated]":
     """Return the parts of the page, one for each task."""
     parts, before = {}, _by_task(uncalibrated)
     for name, each in _by_task(result).items():

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from bothways.tasks.masked_lm.outputs import FilledText
     from bothways.tasks.masked_lm.pseudo_likelihood import PseudoLikelihood
+    from bothways.tasks.task import AnyTask
 
     Answer = FilledText | PseudoLikelihood
 
@@ -140,7 +141,7 @@ def _note_empty(tally: Counter[str], results: str, on_empty: OnEmpty) -> None:
         note(f"{counted(tally['empty'], 'row')} without a text: {outcome}.")
 
 
-def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)
+def _uncalibrated(model: "AnyTask") -> list[str]:
     """Return the tasks of a model whose probabilities are not calibrated."""
     return [
         name

@@ -70,6 +70,7 @@ class Server:
     models: Models | None = None
     failure: BaseException | None = None
     on_failure: Callable[[], None] = lambda: None
+    on_ready: Callable[[Models], None] = lambda _: None
     draining: bool = False
     running: int = 0
     bytes: int = 0
@@ -94,6 +95,7 @@ class Server:
             models = self.open()
             models.warm_up()
             self.models = models
+            self.on_ready(models)
         except BaseException as error:
             self.failure = error
             self.on_failure()

@@ -12,7 +12,7 @@ RETRYABLE = (429, 503)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What the client is told.
+    """A problem as the client is told of it.
 
     Attributes:
         status: HTTP status.

@@ -110,6 +110,20 @@ class ServedModel:
             facts |= {"dimension": self.judge.dimension.name}
         return facts
 
+    def example(self) -> tuple[str, dict[str, object]]:
+        """Return the path and the body of a request that the model can answer."""
+        if self.embedder is not None:
+            return "v1/embeddings", {"model": self.name, "input": ["one text", "another"]}
+        return "v1/predict", {"model": self.name, "inputs": [self.example_input()]}
+
+    def example_input(self) -> object:
+        """Return an input of the task, as JSON values."""
+        spec = self.model.spec
+        if spec is MASKED_LM:
+            return f"Paris is the {MASK} of France."
+        value = spec.columns.read(Row(1, dict(spec.example), "the example of its task"))
+        return [*value] if isinstance(value, tuple) else value
+
     def parts(self) -> Mapping[str, AnyTask]:
         """Return the tasks of a model of several tasks by name; empty for other models."""
         return compose.parts_of(self.model)

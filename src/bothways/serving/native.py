@@ -215,7 +215,7 @@ def explain(call: Call, body: ExplainRequest) -> Reply:
 # --- judges ---
 
 
-class Triple(Struct, forbid_unknown_fields=True, kw_only=True):
+class JudgedTriple(Struct, forbid_unknown_fields=True, kw_only=True):
     """A query, a retrieved passage and an answer; a judge reads some of them."""
 
     query: str
@@ -226,7 +226,7 @@ class Triple(Struct, forbid_unknown_fields=True, kw_only=True):
 class JudgeRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """A request to judge answers."""
 
-    inputs: list[Triple]
+    inputs: list[JudgedTriple]
     model: ModelName = None
     on_overflow: LongTexts = None
 

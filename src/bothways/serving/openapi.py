@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 
 import msgspec
 
-import bothways
 from bothways.serving.models import Models
 from bothways.serving.native import schemas_of
 from bothways.serving.routes import Call, NoBody, Reply, Route, route
@@ -30,7 +30,7 @@ def document(routes: Sequence[Route], models: Models) -> dict[str, object]:
         "openapi": "3.1.0",
         "info": {
             "title": "bothways",
-            "version": bothways.__version__,
+            "version": version("bothways"),
             "description": "Encoder-only language models over HTTP.",
         },
         "paths": paths,

@@ -14,7 +14,7 @@ from bothways.serving.openai import openai_form
 from bothways.serving.routes import Call, Reply, Route, route
 
 
-class Document(Struct, forbid_unknown_fields=False):
+class RankedDocument(Struct, forbid_unknown_fields=False):
     """A document of a request for reranking, as an object."""
 
     text: str
@@ -24,7 +24,7 @@ class RerankRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """A request to rank documents for a query, as Cohere's and Jina's clients send it."""
 
     query: str
-    documents: Annotated[list[str | Document], Meta(description="The documents: texts, or objects with a text.")]
+    documents: Annotated[list[str | RankedDocument], Meta(description="The documents: texts, or objects with a text.")]
     model: str | None = None
     top_n: Annotated[int | None, Meta(ge=1, description="Number of documents to return. Default: all.")] = None
     return_documents: bool = False

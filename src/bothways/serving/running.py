@@ -81,6 +81,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def data_received(self, data: bytes) -> None:
+        """Read bytes of a request, or refuse the connection if there are too many."""
         if self._too_many:
             self.transport.write(_FULL)
             self.transport.close()
@@ -89,17 +90,20 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def on_message_begin(self) -> None:
+        """Begin to wait for the head of a further request."""
         super().on_message_begin()
         if self._timer is None:  # a further request on the same connection
             self._wait_for_head()
 
     @override
     def on_headers_complete(self) -> None:
+        """End the wait for the head."""
         self._stop_waiting()
         super().on_headers_complete()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
+        """End the wait with the connection."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -117,10 +121,15 @@ def make_server(settings: ServerSettings) -> Server:
     return Server(settings, open_all, routes, ApiKeys(settings.api_keys), log=standard_error(), at_once=at_once)
 
 
-def serve(settings: ServerSettings, started: Callable[[str], None] = lambda _: None) -> None:
+def serve(
+    settings: ServerSettings,
+    started: Callable[[str], None] = lambda _: None,
+    ready: Callable[[str, Models], None] = lambda _, __: None,
+) -> None:
     """Serve until the process is told to end by SIGTERM or SIGINT.
 
-    ``started`` is called with the address once the socket is open; the models may still be opening then.
+    ``started`` is called with the address once the socket is open, and ``ready`` once the models are, unless several
+    workers open their own.
 
     Raises:
         InvalidInput: The address cannot be listened on, or the file of API keys is not usable. Also raises everything
@@ -130,11 +139,12 @@ def serve(settings: ServerSettings, started: Callable[[str], None] = lambda _: N
     with _listening(settings) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        started(f"http://{shown}:{port}")
+        address = f"http://{shown}:{port}"
+        started(address)
         if settings.workers > 1:
             _serve_workers(settings, listener)
         else:
-            _serve_here(settings, [listener])
+            _serve_here(settings, [listener], partial(ready, address))
 
 
 @contextmanager
@@ -151,7 +161,7 @@ def _listening(settings: ServerSettings) -> Iterator[socket.socket]:
         yield listener
 
 
-def _serve_here(settings: ServerSettings, sockets: list[socket.socket]) -> None:
+def _serve_here(settings: ServerSettings, sockets: list[socket.socket], ready: Callable[[Models], None]) -> None:
     if settings.threads is not None:
         choose_threads(settings.threads)
     server = make_server(settings)
@@ -160,7 +170,7 @@ def _serve_here(settings: ServerSettings, sockets: list[socket.socket]) -> None:
     def stop() -> None:
         running.should_exit = True
 
-    server.on_failure = stop
+    server.on_failure, server.on_ready = stop, ready
     # Uvicorn raises a signal again once it has ended, which is no failure here.
     before = {each: signal.signal(each, signal.SIG_IGN) for each in _ENDING}
     try:

@@ -44,12 +44,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How the models are opened, see `bothways.tasks.backend.OpenOptions`.
+    """Options for opening the models, see `bothways.tasks.backend.OpenOptions`.
 
     Attributes:
         device: Device to compute on.
         dtype: Precision of the weights.
         max_length: The most tokens of a window.
+        revision: Commit of a model on the hub.
         download: Whether models may be downloaded from the hub.
         allow_pickle: Whether ``.bin`` files may be read, after a scan.
     """
@@ -57,6 +58,7 @@ class Opening:
     device: str = "auto"
     dtype: str | None = None
     max_length: int | None = None
+    revision: str | None = None
     download: bool = False
     allow_pickle: bool = False
 
@@ -66,6 +68,7 @@ class Opening:
             "device": self.device,
             "dtype": self.dtype,
             "max_length": self.max_length,
+            "revision": self.revision,
             "download": self.download,
             "allow_pickle": self.allow_pickle,
         }
@@ -113,6 +116,8 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not self.models and not self.indexes:
             raise InvalidInput("expected at least one model or index to serve: name one.")
+        if self.opening.revision is not None and len(self.models) > 1:
+            raise InvalidInput(f"a revision is that of one model, got {len(self.models)} models: serve one.")
         if self.workers < 1:
             raise InvalidInput(f"workers must be at least 1, got {self.workers}.")
         if not self.is_local and self.api_keys is None and not self.anonymous:

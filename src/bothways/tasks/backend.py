@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
@@ -135,10 +135,6 @@ class Backend(ABC):
         ``layers`` is the number of layers whose hidden states are appended to the scores of each window. Raises
         `CorruptCheckpoint` if the head is damaged or the graph has the wrong number of outputs.
         """
-
-    def with_budget(self, budget: TokenBudget) -> Self:
-        """Return the backend with another token budget of its batches; the same one if it has this budget."""
-        return self if budget is self.budget else replace(self, budget=budget)
 
     @property
     def trained_for(self) -> str | None:

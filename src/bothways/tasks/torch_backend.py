@@ -31,6 +31,10 @@ from bothways.tasks.backend import Backend, OpenOptions, stored_reading, text_op
 from bothways.text import TextTokenizer
 
 
+# Modules, such as poolings with different prompts, whose runners are kept.
+_MOST_RUNNERS = 64
+
+
 class HeadModel(nn.Module):
     """An encoder and a head; the last layer computes only the rows that the head reads.
 
@@ -120,14 +124,24 @@ class TorchBackend(Backend):
         network = self.head_model
         return self.text_runner(network, per_token=network.per_token)
 
-    @cached_property
-    def runners(self) -> dict[Hashable, TextRunner]:
-        """Runners of other modules on the encoder, which their makers keep here."""
-        return {}
+    def text_runner(
+        self, forward: Callable[[Packed], Tensor], *, per_token: bool = False, kept_as: Hashable = None
+    ) -> TextRunner:
+        """Return a runner for another module on the encoder; see `bothways.inference.runner.text_runner`.
 
-    def text_runner(self, forward: Callable[[Packed], Tensor], *, per_token: bool = False) -> TextRunner:
-        """Return a runner for another module on the encoder; see `bothways.inference.runner.text_runner`."""
-        return text_runner(self.tokenizer, forward, self.model.device, self.reading, self.budget, per_token=per_token)
+        With ``kept_as``, all calls with this value get the same runner, so that a queue computes their texts together.
+        """
+        kept = self._runners if kept_as is not None else {}
+        if kept_as not in kept:
+            if len(kept) == _MOST_RUNNERS:
+                kept.clear()
+            own = self.tokenizer, forward, self.model.device, self.reading, self.budget
+            kept[kept_as] = text_runner(*own, per_token=per_token)
+        return kept[kept_as]
+
+    @cached_property
+    def _runners(self) -> dict[Hashable, TextRunner]:
+        return {}
 
     @property
     def head_model(self) -> HeadModel:
@@ -186,7 +200,7 @@ class TorchBackend(Backend):
         return replace(self, files=files, model=model)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("runner", "runners")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("runner", "_runners")}
 
 
 def opened_beside(backend: TorchBackend, located: LocatedModel) -> TorchBackend:

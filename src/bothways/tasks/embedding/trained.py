@@ -61,9 +61,6 @@ if TYPE_CHECKING:
 
 Vectors: TypeAlias = NDArray[np.float32]
 
-# Ways of pooling, such as prompts, whose runners are kept.
-_MOST_RUNNERS = 64
-
 # Options of `SentenceEmbedder.encode` that are not settings of vectors.
 ENCODING = ("prompt", "prompt_name", "max_tokens", "show_progress")
 
@@ -226,15 +223,11 @@ class TrainedEmbedder:
                     f"expected the pooling that {self.backend.name!r} was exported with, {export.rows.pooling!r}, got "
                     f"{self.settings.pooling!r}: leave pooling out, or export the original model with this pooling."
                 )
-            return self.backend.with_budget(budget).runner
-        model, settings = with_weights(self.backend, "embed").with_budget(budget), self.settings
-        # One runner for each way of pooling, so that a queue can compute the texts of several callers together.
+            return (self.backend if budget is self.backend.budget else replace(self.backend, budget=budget)).runner
+        model, settings = with_weights(self.backend, "embed"), self.settings
+        model = model if budget is model.budget else replace(model, budget=budget)
         way = (settings.poolings, self.layers, settings.include_prompt or tuple(prompt_ids))
-        if (runner := model.runners.get(way)) is None:
-            if len(model.runners) == _MOST_RUNNERS:
-                model.runners.clear()
-            runner = model.runners[way] = model.text_runner(self.module(model.model, prompt_ids))
-        return runner
+        return model.text_runner(self.module(model.model, prompt_ids), kept_as=way)
 
     def module(self, model: PretrainedEncoder, prompt_ids: Sequence[Sequence[int]] = ()) -> VectorModel:
         """Return the module of an encoder with the poolings and layers; ``prompt_ids`` begin the texts."""
