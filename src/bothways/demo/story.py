@@ -263,4 +263,5 @@ def commands(output: Path) -> tuple[str, ...]:
         f'{program} search query {index} "a late goal decides the match"',
         f"{program} train classification --model {MINILM} --train {news['train']} --validation {news['validation']} "
         "--text text --label sentiment --output runs/sentiment --seed 1",
+        f"{program} serve {model} {MINILM} --index {index}",
     )
