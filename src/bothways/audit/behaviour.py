@@ -53,8 +53,8 @@ RULES = Rules(
     *(
         Rule(
             f"behaviour-{edit.name.replace(' ', '-')}",
-            # Padding and corrupted characters change predictions of most models; natural variation must not.
-            Severity.MEDIUM if edit.kind == "natural" else Severity.LOW,
+            # Of 19 clean classifiers 7, whose tokenizers keep case and spaces, give way to natural edits too.
+            Severity.LOW,
             f"{edit.name}: {{rate:.1%}} of predictions change",
             edit.remedy,
             (_CHECKLIST, _BAD_CHARACTERS) if edit.kind == "hostile" else (_CHECKLIST,),
@@ -118,9 +118,9 @@ class BehaviorConsistencyValidator:
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     rule: ClassVar[str] = (
-        f"fails if, on at least {_MIN_EDITED} texts, an edit that keeps the meaning changes more predictions than "
-        f"{_TOLERATED:.0%} and than a neutral edit (lower end of the 95 % interval), or if other texts in a batch "
-        f"change a probability by more than {_ROUNDING:g}; added sentences, typos and strange characters are low"
+        f"fails if other texts in a batch change a probability by more than {_ROUNDING:g}; low if, on at least "
+        f"{_MIN_EDITED} texts, an edit that keeps the meaning changes more predictions than {_TOLERATED:.0%} and than a "
+        "neutral edit (lower end of the 95 % interval)"
     )
 
     def analyze(self, context: Context) -> Iterator[Finding]:

@@ -60,7 +60,7 @@ RULES = Rules(
     Rule("confidence-calibration", Severity.INFO, _GAP, references=(_GUO,)),
     Rule(
         "confidence-overconfident",
-        Severity.MEDIUM,
+        Severity.LOW,
         _GAP,
         "Calibrate the model on rows like these: fit it with validation data, or fit a temperature.",
         (_GUO,),
@@ -95,9 +95,9 @@ class ClassifierConfidenceAnalyzer:
     name: ClassVar[str] = RULES.detector
     needs: ClassVar[tuple[Need, ...]] = ("classifier", "texts")
     rule: ClassVar[str] = (
-        f"fails if mean confidence exceeds accuracy by more than {_MIN_GAP:g} and by more than 99 % of draws of a "
-        "calibrated model, or if the model's detector ranks foreign texts worse than chance (upper end of the 95 % "
-        "interval); a missing calibration or detector is low"
+        "fails if the model's detector ranks foreign texts worse than chance (upper end of the 95 % interval); low if "
+        f"mean confidence exceeds accuracy by more than {_MIN_GAP:g} and by more than 99 % of draws of a calibrated "
+        "model, or without calibration or detector"
     )
 
     def analyze(self, context: Context) -> Iterator[Finding]:
