@@ -57,7 +57,9 @@ class Server:
         models: The models, once they are open.
         failure: Why they could not be opened.
         draining: True once the server has been told to end.
-        running: Requests that are being answered.
+        opens_first: Whether no connection is taken before the models are open.
+        running: Requests that came and have no answer yet.
+        answering: Those of them that were read, and let in.
         bytes: Bytes of their bodies.
     """
 
@@ -72,7 +74,9 @@ class Server:
     on_failure: Callable[[], None] = lambda: None
     on_ready: Callable[[Models], None] = lambda _: None
     draining: bool = False
+    opens_first: bool = False
     running: int = 0
+    answering: int = 0
     bytes: int = 0
     at_once: int = 1
     queue: BatchQueue = field(init=False)
@@ -105,17 +109,18 @@ class Server:
         self.queue.close()
         self.pool.shutdown(wait=False, cancel_futures=True)
 
-    def admit(self, size: int, deadline: float | None) -> None:
-        """Raise `Refused` if there is no room for a request with a body of so many bytes."""
+    def admit(self, deadline: float | None) -> Models:
+        """Return the models for a request that was read; raise `Refused` if it cannot be answered now."""
         limits, wait = self.settings.limits, self.queue.seconds_to_wait
-        if self.running >= limits.requests:
-            raise Refused.busy(f"{self.running:,} requests are being answered, which is the limit", wait)
-        if self.bytes + size > limits.waiting_bytes:
-            raise Refused.busy("the requests that are being answered have too many bytes", wait)
+        if (refusal := self.refusal) is not None or self.models is None:
+            raise refusal or Refused.starting()
+        if self.answering >= limits.requests:
+            raise Refused.busy(f"{self.answering:,} requests are being answered, which is the limit", wait)
         if wait > limits.waiting_seconds:
             raise Refused.busy(f"the queue is {wait:.1f} seconds long", wait - limits.waiting_seconds / 2)
         if deadline is not None and time.monotonic() + wait > deadline:
             raise Refused.busy(f"the queue is {wait:.1f} seconds long, longer than the request allows", wait)
+        return self.models
 
 
 def application(server: Server) -> Starlette:
@@ -128,6 +133,8 @@ def application(server: Server) -> Starlette:
         opening = loop.run_in_executor(None, server.start)
         if threading.current_thread() is threading.main_thread():
             _handle_signals(server, loop)
+        if server.opens_first:
+            await asyncio.wait([opening])
         yield
         server.close()
         await asyncio.wait([opening])
@@ -162,6 +169,8 @@ def _handle_signals(server: Server, loop: asyncio.AbstractEventLoop) -> None:
         await asyncio.sleep(min(_GRACE, server.settings.drain_seconds))
         while server.running and time.monotonic() < end:
             await asyncio.sleep(0.02)
+        # What still waits is told to come again.
+        await loop.run_in_executor(None, server.queue.close)
         then()
 
     def handled(number: int, before: object) -> None:
@@ -170,9 +179,10 @@ def _handle_signals(server: Server, loop: asyncio.AbstractEventLoop) -> None:
                 before(number, None)
 
         def end() -> None:
-            if server.draining:  # the second signal
+            # Ctrl-C again ends at once. A supervisor and a service manager may both send the same SIGTERM.
+            if server.draining and number == signal.SIGINT:
                 then()
-            else:
+            elif not server.draining:
                 server.draining = True
                 ending.add(loop.create_task(drain(then)))
 
@@ -229,19 +239,17 @@ def _endpoint(server: Server, route: Route) -> Endpoint:
     """Return the endpoint of a route."""
 
     async def endpoint(request: Request) -> Response:
-        begun = time.perf_counter()
-        ticket = Ticket(server.queue, most_tokens=server.settings.limits.tokens)
+        begun, limits = time.perf_counter(), server.settings.limits
+        ticket = Ticket(server.queue, most_tokens=limits.tokens, most_wait=limits.waiting_seconds)
         call: Call | None = None
-        body = b""
+        parts: list[bytes] = []
         server.running += 1
         server.metrics.running.inc()
         try:
             ticket.key, ticket.deadline = _checked(server, request, route)
-            body = await _body(server, request)
-            if (refusal := server.refusal) is not None or server.models is None:
-                raise refusal or Refused.starting()
-            call = Call(server.models, server.queue, ticket, server.settings.limits, request.path_params)
-            reply = await _answered(server, request, route, call, body)
+            await _read(server, request, parts)
+            call = Call(server.admit(ticket.deadline), server.queue, ticket, limits, request.path_params)
+            reply = await _answered(server, request, route, call, b"".join(parts))
             response = _response(reply, call, begun)
         except (Left, ClientDisconnect):
             response = Response(status_code=CLIENT_LEFT)
@@ -254,8 +262,8 @@ def _endpoint(server: Server, route: Route) -> Endpoint:
         finally:
             server.running -= 1
             server.metrics.running.dec()
-            server.bytes -= len(body)
-        _record(server, request, route, call, response, begun, body)
+            server.bytes -= sum(map(len, parts))
+        _record(server, request, route, call, response, begun, parts)
         return response
 
     return endpoint
@@ -279,7 +287,7 @@ def _checked(server: Server, request: Request, route: Route) -> tuple[str, float
     timeout = headers.get(_TIMEOUT)
     if timeout is None:
         return name, None
-    if not timeout.isdecimal() or not 0 < int(timeout) < 10**9:
+    if not timeout.isdecimal() or not 0 < len(timeout) < 10 or not int(timeout):
         raise Refused(400, f"{_TIMEOUT} must be a number of milliseconds, got {timeout!r:.40}.", param=_TIMEOUT)
     return name, time.monotonic() + int(timeout) / 1000
 
@@ -296,37 +304,32 @@ def _too_large(limit: int) -> Refused:
     return Refused(413, f"expected a body of at most {limit:,} bytes: send several requests.", code="body_too_large")
 
 
-async def _body(server: Server, request: Request) -> bytes:
-    """Read the body within the limits of size and time, and count its bytes."""
-    limits = server.settings.limits
-    parts: list[bytes] = []
-    size = 0
+async def _read(server: Server, request: Request, parts: list[bytes]) -> None:
+    """Read the body within the limits of size and time, and count its bytes as they come."""
+    limits, size = server.settings.limits, 0
     try:
-        async with asyncio.timeout(limits.header_seconds + limits.body_bytes / 1e6):
+        async with asyncio.timeout(limits.body_seconds):
             async for part in request.stream():
                 size += len(part)
                 if size > limits.body_bytes:
                     raise _too_large(limits.body_bytes)
+                if server.bytes + len(part) > limits.waiting_bytes:
+                    wait = server.queue.seconds_to_wait
+                    raise Refused.busy("the requests that are being answered have too many bytes", wait)
+                server.bytes += len(part)
                 parts.append(part)
     except TimeoutError as error:
         raise Refused(408, "the body did not come in time: send it faster.", code="slow_body") from error
-    server.admit(size, None)
-    server.bytes += size
-    return b"".join(parts)
 
 
 async def _answered(server: Server, request: Request, route: Route, call: Call, body: bytes) -> Reply:
     """Answer in a thread; if the client leaves first, its request is dropped from the queue."""
-    try:
-        server.admit(0, call.ticket.deadline)
-    except Refused:
-        # The body is counted; the endpoint takes it off again.
-        raise
 
     def answer() -> Reply:
         with scheduled(call.ticket):
             return route.answer(call, body)
 
+    server.answering += 1
     working = asyncio.get_running_loop().run_in_executor(server.pool, answer)
     leaving = asyncio.create_task(_left(request))
     try:
@@ -339,6 +342,7 @@ async def _answered(server: Server, request: Request, route: Route, call: Call, 
         return working.result()
     finally:
         leaving.cancel()
+        server.answering -= 1
 
 
 async def _left(request: Request) -> None:
@@ -369,7 +373,13 @@ def _refusal(problem: Problem, form: ErrorForm) -> Response:
 
 
 def _record(
-    server: Server, request: Request, route: Route, call: Call | None, response: Response, begun: float, body: bytes
+    server: Server,
+    request: Request,
+    route: Route,
+    call: Call | None,
+    response: Response,
+    begun: float,
+    parts: Sequence[bytes],
 ) -> None:
     """Count a request, and write its line of the log."""
     seconds, model = time.perf_counter() - begun, call.model if call else ""
@@ -394,7 +404,7 @@ def _record(
         "client": request.client.host if request.client else "",
     }
     if server.settings.log_texts:
-        line["body"] = body.decode("utf-8", "replace")
+        line["body"] = b"".join(parts).decode("utf-8", "replace")
     if not server.log.write(line):
         metrics.lost_lines.inc()
 

@@ -1,5 +1,6 @@
 """Errors of the server: what a request is answered with if it cannot be served."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -112,6 +113,10 @@ def problem_of(error: BaseException, private: Mapping[str, str]) -> Problem:
     match error:
         case Refused():
             return error.problem
+        case ModuleNotFoundError():
+            name = (error.name or "").partition(".")[0]
+            message = f"the server has no package {name!r}, which this request needs: install it beside the server."
+            return Problem(501, message, "not_installed")
         case BothwaysError():
             kind = next((known for known in type(error).__mro__ if known in _STATUS), None)
             status, code = (500, "internal") if kind is None else _STATUS[kind]
@@ -122,7 +127,11 @@ def problem_of(error: BaseException, private: Mapping[str, str]) -> Problem:
     return Problem(500, message, "internal")
 
 
+# A path of several parts, of which the last one is shown.
+_PATH = re.compile(r"(?<![\w/])/(?:[^\s/'\"]+/)+([^\s/'\"]*)")
+
+
 def _public(message: str, private: Mapping[str, str]) -> str:
     for words, public in private.items():
         message = message.replace(words, public)
-    return message
+    return _PATH.sub(r"\1", message)

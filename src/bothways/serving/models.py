@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.lazy import imported
 from bothways.serving.errors import Refused
 from bothways.serving.settings import Opening
+from bothways.tasks.columns import inputs_of
 from bothways.tasks.embedding.spec import EMBEDDING
 from bothways.tasks.masked_lm.masked_text import MASK
 from bothways.tasks.masked_lm.spec import MASKED_LM
@@ -73,18 +75,19 @@ class ServedModel:
 
     @property
     def abilities(self) -> tuple[str, ...]:
-        """What can be asked of it: embed, rerank, classify, judge, fill-mask, answer, tag, choose."""
+        """The requests that it can answer: embed, rerank, classify, judge, fill-mask, answer, tag, choose."""
         own = {
             EMBEDDING.name: ("embed", "rerank", "similarity"),
             "classification": ("classify", "explain"),
             "pairs": ("classify", "explain"),
-            "tagging": ("tag",),
-            "question-answering": ("answer",),
+            "tagging": ("tag", "explain"),
+            "question-answering": ("answer", "explain"),
             "masked_lm": ("fill-mask",),
-            "multiple_choice": ("choose",),
+            "multiple_choice": ("choose", "explain"),
         }.get(self.task, ())
         more = [name for name, there in (("judge", self.judge), ("rerank", self.reranker)) if there is not None]
-        return tuple(dict.fromkeys((*own, *more)))
+        without = () if find_spec("torch") else ("explain",)
+        return tuple(name for name in dict.fromkeys((*own, *more)) if name not in without)
 
     def described(self) -> dict[str, object]:
         """Return the facts of the model as JSON values."""
@@ -106,6 +109,8 @@ class ServedModel:
         }
         if self.embedder is not None:
             facts |= {"dimensions": self.embedder.dimensions, "prompts": sorted(self.embedder.fitted.settings.prompts)}
+        if facts["labels"]:
+            facts["calibrated"] = self.model.confidence.calibration is not None
         if self.judge is not None:
             facts |= {"dimension": self.judge.dimension.name}
         return facts
@@ -193,7 +198,8 @@ class Models:
                     continue
                 example = Row(1, dict(model.spec.example), "the example of its task")
                 value = f"{MASK}." if model.spec is MASKED_LM else model.spec.columns.read(example)
-                all(True for _ in model.fitted.score_blocks([value]))
+                # An ensemble reads the input once for each member.
+                all(True for _ in model.fitted.score_blocks(inputs_of(model.fitted.columns, [value])))
 
     @property
     def private(self) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -17,7 +19,11 @@ from bothways.serving.models import ServedModel
 from bothways.serving.offsets import OffsetUnit, with_offsets
 from bothways.serving.routes import Call, NoBody, Reply, Route, route
 from bothways.tasks.columns import inputs_of
+from bothways.tasks.embedding.trained import TrainedEmbedder
+from bothways.tasks.outputs import TrainedHead
+from bothways.tasks.schemas import Schemas
 from bothways.tasks.task import AnyTask
+from bothways.text.words import ReadWords, Words
 
 ModelName: TypeAlias = Annotated[str | None, Meta(description="Name of the model; the first that can, without it.")]
 LongTexts: TypeAlias = Annotated[
@@ -49,7 +55,11 @@ def schemas_of(served: ServedModel) -> dict[str, object]:
     """Return the JSON schemas of a model."""
     if served.embedder is not None:
         return {"input": {"type": "string"}, "options": {}, "prediction": {"type": "array"}}
-    made = compose.schemas_of(served.model)
+    match served.model.fitted:
+        case TrainedHead(spec=spec, columns=columns):  # needs no torch
+            made = Schemas.of(spec, columns)
+        case _:
+            made = compose.schemas_of(served.model)
     return {"input": made.input, "options": made.options, "prediction": made.prediction}
 
 
@@ -77,9 +87,11 @@ def predict(call: Call, body: PredictRequest) -> Reply:
     call.model = served.name
     model = task_of(served, body.task)
     values = as_list(body.inputs)
-    call.check_texts([text for value in values for text in texts_in(value)])
-    call.inputs = len(values)
+    call.check_texts(["".join(texts_in(value)) for value in values])
     call.ticket.on_overflow = body.on_overflow
+    for name, value in body.options.items():
+        if isinstance(value, int) and abs(value) > sys.maxsize:
+            raise Refused(422, f"options: {name} is too large a number: give a smaller one.", param="options")
     if served.embedder is not None and not any(isinstance(value, list | dict) for value in values):
         raise Refused(422, f"{served.name!r} embeds texts: ask /v1/embeddings.", code="wrong_task", param="model")
 
@@ -90,9 +102,8 @@ def predict(call: Call, body: PredictRequest) -> Reply:
     found = per_item(predicted, values, call) if body.errors == "per_item" else predicted(values)
     answers = []
     for number, (value, each) in enumerate(zip(values, found, strict=True)):
-        for tokens in dropped_in(each):
-            call.drop(number, tokens)
-        answers.append(with_offsets(each, places_in(model, value), body.offsets))
+        call.drop(number, max(dropped_in(each), default=0))  # the tasks of a model read the same text
+        answers.append(each if is_error(each) else with_offsets(each, partial(places_in, model, value), body.offsets))
     return Reply({"model": served.name, "predictions": answers, "usage": usage(call), "warnings": call.all_warnings()})
 
 
@@ -126,26 +137,36 @@ def as_list(inputs: object) -> list[object]:
 
 def texts_in(value: object) -> Iterator[str]:
     """Yield all texts of an input."""
-    match value:
-        case str():
-            yield value
-        case list():
-            for each in value:
-                yield from texts_in(each)
-        case dict():
-            yield from texts_in(list(value.values()))
+    left = [value]  # no recursion: JSON may be deep
+    while left:
+        match left.pop():
+            case str(text):
+                yield text
+            case list(items):
+                left += reversed(items)
+            case dict(row):
+                left += reversed(row.values())
 
 
 def places_in(model: AnyTask, value: object) -> Sequence[str]:
     """Return the texts that places in a prediction belong to: the context of a question, the words joined."""
-    if model.spec.name == "question-answering":
-        (read,) = inputs_of(model.fitted.columns, [value])
-        return [read[1]]
-    match value:
-        case dict() | [str(), *_]:
-            (read,) = inputs_of(model.fitted.columns, [value])
-            return [str(getattr(read, "text", read))]
-    return [str(value)]
+    (read,) = inputs_of(model.fitted.columns, [value])
+    texts = read_texts(read, lambda words: words.text)
+    return texts[1:] if model.spec.name == "question-answering" else texts
+
+
+def read_texts(read: object, joined: Callable[[Words], str]) -> list[str]:
+    """Return the texts of an input that was read from the request, words as ``joined`` gives them."""
+    match read:
+        case str(text):
+            return [text]
+        case Words():
+            return [joined(read)]
+        case tuple() | list():
+            return [text for each in read for text in read_texts(each, joined)]
+        case Mapping():
+            return read_texts(list(read.values()), joined)
+    return []
 
 
 def dropped_in(prediction: object) -> Iterator[int]:
@@ -156,6 +177,11 @@ def dropped_in(prediction: object) -> Iterator[int]:
         case dict():
             for each in prediction.values():
                 yield from dropped_in(each) if isinstance(each, dict) else ()
+
+
+def is_error(answer: object) -> bool:
+    """Test whether the answer for an input says what is wrong with it."""
+    return isinstance(answer, dict) and answer.keys() == {"error"}
 
 
 def per_item(answer: Callable[[Sequence[object]], list[object]], values: Sequence[object], call: Call) -> list[object]:
@@ -176,6 +202,9 @@ def per_item(answer: Callable[[Sequence[object]], list[object]], values: Sequenc
 
 # --- explanations ---
 
+# Characters of a text that is read once for each of its words.
+_MOST_LEFT_OUT = 4000
+
 
 class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """A request for the contribution of each word to a prediction."""
@@ -195,21 +224,29 @@ def explain(call: Call, body: ExplainRequest) -> Reply:
     served = call.models.find(body.model, "" if body.model else "explain")
     call.model = served.name
     model, values = task_of(served, body.task), as_list([body.input])
-    call.check_texts(list(texts_in(body.input)), "input")
-    (value,) = inputs_of(model.fitted.columns, values)
-    method = body.method or ("integrated-gradients" if model.backend.export is None else "leave-one-out")
+    call.check_texts(["".join(texts_in(body.input))], "input")
+    (read,) = inputs_of(model.fitted.columns, values)
+    method = body.method or ("integrated-gradients" if has_gradients(model) else "leave-one-out")
+    characters = sum(map(len, texts_in(body.input)))
+    if method == "leave-one-out" and characters > _MOST_LEFT_OUT:
+        message = f"input: the text is read again without each word, so expected at most {_MOST_LEFT_OUT:,} characters"
+        raise Refused(413, f"{message}, got {characters:,}.", code="text_too_long", param="input")
     target = None if body.label is None else imported("bothways.explain.targets:Label")(body.label)
     attribute = imported("bothways.explain.attribution:attribute")
 
     def computed() -> object:
-        (found,) = attribute(model, [value], method, target=target)
+        (found,) = attribute(model, values, method, target=target)
         return found.to_dict()
 
     # Leaving out words asks the model many times, in batches; gradients are computed in one piece.
     found = computed() if method == "leave-one-out" else call.queue.call(call.ticket, computed)
-    parts = list(texts_in(body.input))
-    answer = with_offsets(found, parts, body.offsets)
+    answer = with_offsets(found, lambda: read_texts(read, lambda words: ReadWords.of(words).text), body.offsets)
     return Reply({"model": served.name, "explanation": answer, "usage": usage(call)})
+
+
+def has_gradients(model: AnyTask) -> bool:
+    """Test whether a model is one encoder with weights, and no ensemble or exported graph."""
+    return isinstance(model.fitted, TrainedHead | TrainedEmbedder) and model.backend.export is None
 
 
 # --- judges ---
@@ -235,8 +272,7 @@ def judge(call: Call, body: JudgeRequest) -> Reply:
     """Return the probability that each triple is good."""
     served = call.models.find(body.model, "judge")
     call.model = served.name
-    call.check_texts([text for each in body.inputs for text in (each.query, each.passage, each.answer)])
-    call.inputs = len(body.inputs)
+    call.check_texts([each.query + each.passage + each.answer for each in body.inputs])
     call.ticket.on_overflow = body.on_overflow
     if served.judge is None or not body.inputs:
         raise Refused(422, "inputs: expected at least one triple, got none.", param="inputs")

@@ -3,7 +3,7 @@
 Python counts code points, JavaScript, Java and C# count UTF-16 code units, Rust and Go count bytes of UTF-8.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -31,14 +31,14 @@ class OffsetMap:
         return place if self._same else int(self._places[place])
 
 
-def with_offsets(value: object, texts: Sequence[str], unit: OffsetUnit) -> object:
+def with_offsets(value: object, texts: Callable[[], Sequence[str]], unit: OffsetUnit) -> object:
     """Return a prediction, as JSON values, with its places in another unit.
 
     Every object with ``start`` and ``end`` is a place in the first of the texts, or in that of its ``part``.
     """
     if unit == "code_points":
         return value
-    maps = [OffsetMap(text, unit) for text in texts]
+    maps = [OffsetMap(text, unit) for text in texts()]
 
     def converted(part: object) -> object:
         match part:

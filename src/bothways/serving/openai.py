@@ -40,7 +40,8 @@ def inputs_of(given: object) -> list[str] | list[list[int]]:
         case str():
             return [given]
         case []:
-            raise Refused(422, "input: expected at least one text, got an empty list.", param="input")
+            message = "input: expected at least one text, got an empty list."
+            raise Refused(422, message, code="empty_input", param="input")
         case [int(), *_]:
             return [_ids(given)]
         case [list(), *_]:

@@ -5,8 +5,8 @@ A request runs the library's own functions in a thread of its own; a `Ticket` is
 before is computed:
 
 - From each key in turn, so that one caller cannot starve another; the key that got the fewest tokens comes first.
-- Half of a batch goes to the requests with the fewest tokens left, the rest to the oldest ones. Short requests overtake
-  long ones, and long ones still get half of all work.
+- Half of a batch goes to the requests with the fewest tokens left, the rest to the oldest ones; in turn the one or the
+  other half is filled first. Short requests overtake long ones, and long ones still get half of all work.
 - Only windows of the same runner share a batch. A request that is larger than a batch is computed in parts.
 
 Requests past their deadline, and requests whose client left, are dropped before they are computed.
@@ -34,8 +34,8 @@ ResultT = TypeVar("ResultT")
 
 # The share of a batch for the requests with the fewest tokens left.
 SHORT_SHARE = 0.5
-# Weight of the last batch in the average of tokens per second.
-_SMOOTHING = 0.2
+# Weight of all earlier batches against the last one in the tokens per second.
+_MEMORY = 0.8
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +48,7 @@ class Ticket:
         deadline: Time (of `time.monotonic`) after which nothing is computed for it; None without a deadline.
         on_overflow: Policy for long texts; None for that of the model.
         most_tokens: The most tokens that the request may have.
+        most_wait: The most seconds of computing that may wait when it comes.
         left: True once the client has left.
         tokens: Tokens that it handed to the queue.
         waited: Seconds between the first window handed over and the first batch with one of its windows.
@@ -59,6 +60,7 @@ class Ticket:
     deadline: float | None = None
     on_overflow: Overflow | None = None
     most_tokens: int | None = None
+    most_wait: float | None = None
     left: bool = False
     tokens: int = 0
     waited: float = 0.0
@@ -87,6 +89,7 @@ class _Waiting:
     order: list[int]
     left: int  # tokens that are not computed yet
     begun: float
+    waited: float = 0.0
     answers: dict[int, Any] = field(default_factory=dict)
     done: "Future[list[Any]]" = field(default_factory=Future)
 
@@ -95,6 +98,10 @@ class _Waiting:
 class _Part:
     waiting: _Waiting
     places: list[int]
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.waiting.lengths[place] for place in self.places)
 
 
 class Observer(Protocol):
@@ -127,8 +134,10 @@ class BatchQueue:
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._served: defaultdict[str, float] = defaultdict(float)
-        self._calls: list[tuple[Ticket, Callable[[], None]]] = []
+        self._calls: list[Callable[[], None]] = []
         self._closed = False
+        self._oldest_first = True
+        self._done = self._busy = 0.0
         self.tokens = 0
         self.rate = 0.0
         self._thread = threading.Thread(target=self._compute, name="compute", daemon=True)
@@ -149,6 +158,12 @@ class BatchQueue:
             Left: The client has left.
         """
         ticket.check()
+        if not windows:
+            return []
+        wait = self.seconds_to_wait
+        if not ticket.tokens and ticket.most_wait is not None and wait > ticket.most_wait:
+            # Many requests may have come at once, before the tokens of any of them were known.
+            raise Refused.busy(f"the queue is {wait:.1f} seconds long", wait - ticket.most_wait / 2)
         lengths = [len(window.ids) for window in windows]
         ticket.tokens += sum(lengths)
         if ticket.most_tokens is not None and ticket.tokens > ticket.most_tokens:
@@ -163,10 +178,12 @@ class BatchQueue:
         with self._changed:
             if self._closed:
                 raise Refused.stopping()
+            # A key that asked for nothing has saved nothing.
             active = {each.ticket.key for each in self._waiting}
-            if ticket.key not in active:
-                # A key that asked for nothing has saved nothing.
-                least = min((self._served[key] for key in active), default=self._served[ticket.key])
+            if not active:
+                self._served.clear()
+            elif ticket.key not in active:
+                least = min(self._served[key] for key in active)
                 self._served[ticket.key] = max(self._served[ticket.key], least)
             self._waiting.append(waiting)
             self.tokens += waiting.left
@@ -179,6 +196,8 @@ class BatchQueue:
 
         def called() -> None:
             try:
+                if self._closed:
+                    raise Refused.stopping()
                 ticket.check()
                 done.set_result(function())
             except BaseException as error:
@@ -187,7 +206,7 @@ class BatchQueue:
         with self._changed:
             if self._closed:
                 raise Refused.stopping()
-            self._calls.append((ticket, called))
+            self._calls.append(called)
             self._changed.notify()
         return done.result()
 
@@ -195,28 +214,32 @@ class BatchQueue:
         """Refuse what waits and what comes, and end the thread after its batch."""
         with self._changed:
             self._closed = True
-            for each in self._waiting:
-                each.done.set_exception(Refused.stopping())
-            self._waiting.clear()
+            calls, self._calls = self._calls, []
+            self._fail_all(Refused.stopping())
             self._changed.notify_all()
+        for refuse in calls:
+            refuse()
         self._thread.join()
 
     # --- in the thread that computes ---
 
     def _compute(self) -> None:
-        while True:
+        while not self._closed:
             with self._changed:
                 while not (self._waiting or self._calls or self._closed):
                     self._changed.wait()
-                if self._closed:
-                    return
                 calls, self._calls = self._calls, []
                 self._drop()
                 parts = self._batch()
-            for _, function in calls:
+            for function in calls:
                 function()
-            if parts:
+            if not parts:
+                continue
+            try:
                 self._run(parts)
+            except BaseException as error:  # a fault of the server: nobody may wait for ever
+                with self._changed:
+                    self._fail_all(error)
 
     def _drop(self) -> None:
         """Drop calls whose client left or whose deadline passed."""
@@ -228,6 +251,11 @@ class BatchQueue:
                 self._end(each)
                 each.done.set_exception(error)
 
+    def _fail_all(self, error: BaseException) -> None:
+        for each in list(self._waiting):
+            self._end(each)
+            each.done.set_exception(error)
+
     def _end(self, waiting: _Waiting) -> None:
         self._waiting.remove(waiting)
         self.tokens -= waiting.left
@@ -236,27 +264,29 @@ class BatchQueue:
         """Take the windows of the next batch out of the queue."""
         if not self._waiting:
             return []
-        first = self._next(self._waiting, shortest=self._short_share > 0)
-        budget = first.runner.budget.tokens * self._at_once
-        alike = [each for each in self._waiting if each.runner is first.runner]
-        parts: list[_Part] = []
-        room = budget
-        while alike and room > 0:
-            for_short = budget - room < self._short_share * budget
-            chosen = self._next(alike, shortest=for_short)
-            alike.remove(chosen)
-            several = len({each.ticket.key for each in alike}) > 0
-            # With other callers waiting, nobody takes more than half of what is left.
-            places = list(_taken(chosen, room // 2 if several and room // 2 else room, alone=not parts))
-            if not places:
-                continue
-            taken = sum(chosen.lengths[place] for place in places)
-            self._served[chosen.ticket.key] += taken
-            room -= taken
-            parts.append(_Part(chosen, places))
-            if chosen.order and several:
-                alike.append(chosen)
-        return parts
+        share, self._oldest_first = self._short_share, not self._oldest_first
+        # In turn, so that neither has to fit into what the other leaves, and no runner waits for ever.
+        lanes = [(False, 1 - share), (True, 1.0)] if self._oldest_first else [(True, share), (False, 1.0)]
+        runner = self._next(self._waiting, shortest=share > 0 and not self._oldest_first).runner
+        budget = runner.budget.tokens * self._at_once
+        places: dict[_Waiting, list[int]] = {}
+        taken = 0
+        for shortest, until in lanes:
+            alike = [each for each in self._waiting if each.runner is runner and each.order]
+            while alike and taken < budget * until:
+                chosen = self._next(alike, shortest=shortest)
+                alike.remove(chosen)
+                several = any(each.ticket.key != chosen.ticket.key for each in alike)
+                # With other callers waiting, nobody takes more than half of what is left.
+                room = (budget * until - taken) / (2 if several else 1)
+                if own := list(_taken(chosen, room, alone=not places)):
+                    tokens = sum(chosen.lengths[place] for place in own)
+                    self._served[chosen.ticket.key] += tokens
+                    taken += tokens
+                    places.setdefault(chosen, []).extend(own)
+                    if chosen.order and several:
+                        alike.append(chosen)
+        return [_Part(*each) for each in places.items()]
 
     def _next(self, among: list[_Waiting], *, shortest: bool) -> _Waiting:
         """Return the next call: of the key that got least, the one with the fewest tokens left, or the oldest."""
@@ -269,8 +299,7 @@ class BatchQueue:
     def _run(self, parts: list[_Part]) -> None:
         begun = time.monotonic()
         for part in parts:
-            if not part.waiting.answers:
-                part.waiting.ticket.waited += begun - part.waiting.begun
+            part.waiting.waited = part.waiting.waited or begun - part.waiting.begun
         try:
             windows = [part.waiting.windows[place] for part in parts for place in part.places]
             answers = iter(parts[0].waiting.runner.run(windows))
@@ -284,25 +313,31 @@ class BatchQueue:
             self._finish(parts[0], 0, error)
             return
         seconds = time.monotonic() - begun
-        tokens = sum(part.waiting.lengths[place] for part in parts for place in part.places)
-        speed = tokens / max(seconds, 1e-6)
-        self.rate = speed if not self.rate else self.rate + _SMOOTHING * (speed - self.rate)
-        self._observer.batch(tokens, seconds)
+        tokens = sum(part.tokens for part in parts)
+        self._count(tokens, seconds)
         for part in parts:
             part.waiting.ticket.computed += seconds
-            self._finish(part, sum(part.waiting.lengths[place] for place in part.places), None)
+            self._finish(part, part.tokens, None)
+
+    def _count(self, tokens: int, seconds: float) -> None:
+        # Sums, since a batch of few tokens takes more time for each, and says little of what a full one takes.
+        self._done = _MEMORY * self._done + tokens
+        self._busy = _MEMORY * self._busy + max(seconds, 1e-6)
+        self.rate = self._done / self._busy
+        self._observer.batch(tokens, seconds)
 
     def _finish(self, part: _Part, tokens: int, error: BaseException | None) -> None:
         """Count the tokens of a part as computed, and end its call if it was the last part or failed."""
         waiting = part.waiting
         with self._changed:
+            if waiting not in self._waiting:  # the queue was closed meanwhile
+                return
             self.tokens -= tokens
             waiting.left -= tokens
-            ended = waiting in self._waiting and (error is not None or not waiting.order)
-            if ended:
-                self._end(waiting)
-        if not ended:
-            return
+            if error is None and len(waiting.answers) < len(waiting.windows):
+                return
+            self._end(waiting)
+        waiting.ticket.waited += waiting.waited
         if error is None and not all(map(_is_finite, waiting.answers.values())):
             error = Refused.not_finite()
         if error is not None:
@@ -311,7 +346,7 @@ class BatchQueue:
             waiting.done.set_result([waiting.answers[place] for place in range(len(waiting.windows))])
 
 
-def _taken(waiting: _Waiting, room: int, *, alone: bool) -> Iterator[int]:
+def _taken(waiting: _Waiting, room: float, *, alone: bool) -> Iterator[int]:
     """Take windows from a call until the room is full; the first of a batch may be larger than the room."""
     while waiting.order:
         length = waiting.lengths[waiting.order[-1]]

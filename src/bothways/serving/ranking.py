@@ -26,7 +26,7 @@ class RerankRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     query: str
     documents: Annotated[list[str | RankedDocument], Meta(description="The documents: texts, or objects with a text.")]
     model: str | None = None
-    top_n: Annotated[int | None, Meta(ge=1, description="Number of documents to return. Default: all.")] = None
+    top_n: Annotated[int, Meta(ge=1, description="Number of documents to return. Default: all.")] | None = None
     return_documents: bool = False
     max_tokens_per_doc: Annotated[
         int | None, Meta(description="Accepted for Cohere's clients; texts are read whole.")
@@ -39,12 +39,16 @@ def scores(
     call: Call, name: str | None, query: str, passages: list[str], param: str = "documents"
 ) -> tuple[ServedModel, list[float]]:
     """Return the model and the score of each passage for a query, which is finite and higher for better passages."""
+    before = call.inputs
     served = call.models.find(name, "rerank")
     call.model = served.name
     if not passages:
         raise Refused(422, f"{param}: expected at least one, got an empty list.", param=param)
-    call.check_texts([query, *passages], param)
-    call.inputs = len(passages)
+    call.check_texts(passages, param)
+    call.check_lengths([query], "query")
+    if len(query) * len(passages) > call.limits.body_bytes:  # a model of pairs reads the query with each of them
+        message = f"the query has {len(query):,} characters, too many for {len(passages):,} texts: shorten it."
+        raise Refused(413, message, code="text_too_long", param="query")
     reranker = served.reranker
     if reranker is None:
         raise Refused(422, f"{served.name!r} scores no passages.", code="wrong_task", param="model")
@@ -52,7 +56,7 @@ def scores(
     # A model that reads pairs reports each pair; one that embeds, the query first and then each passage.
     first = len(reads) - len(passages)
     for number, read in enumerate(reads):
-        call.drop(max(0, number - first), read.dropped_tokens)
+        call.drop(before + max(0, number - first), read.dropped_tokens)
     return served, [float(score) for score in found]
 
 
@@ -93,9 +97,7 @@ def probabilities(
     call: Call, served: ServedModel, inputs: list[str] | list[list[str]], *, calibrated: bool | None = None
 ) -> list[dict[str, float]]:
     """Return the probability of each label for texts, or for pairs of texts."""
-    texts = [text for each in inputs for text in ([each] if isinstance(each, str) else each)]
-    call.check_texts(texts, "input")
-    call.inputs = len(inputs)
+    call.check_texts([each if isinstance(each, str) else "".join(each) for each in inputs], "input")
     found = []
     predictions = served.model.predict_stream(inputs, show_progress=False, calibrated=calibrated)
     for number, prediction in enumerate(predictions):
@@ -121,6 +123,7 @@ def classify(call: Call, body: ClassifyRequest) -> Reply:
     texts = [body.input] if isinstance(body.input, str) else body.input
     if not texts:
         raise Refused(422, "input: expected at least one text, got an empty list.", param="input")
+    labels = [str(label) for label in served.model.labels] or ["score"]
     data = []
     for place, by_label in enumerate(probabilities(call, served, texts)):
         best = max(by_label, key=by_label.__getitem__)
@@ -129,13 +132,13 @@ def classify(call: Call, body: ClassifyRequest) -> Reply:
             {
                 "index": place,
                 "label": best,
-                "probs": list(by_label.values()),
+                "probs": [by_label[label] for label in labels],
                 "num_classes": len(by_label),
                 "scores": [{"label": name, "score": by_label[name]} for name in ordered],
             }
         )
     answer = {"id": str(uuid.uuid4()), "object": "list", "model": served.name, "data": data, "usage": call.usage()}
-    return Reply(answer | {"labels": [str(label) for label in served.model.labels]})
+    return Reply(answer | {"labels": labels})
 
 
 class ScoreRequest(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -151,8 +154,8 @@ def score(call: Call, body: ScoreRequest) -> Reply:
     """Score pairs of texts."""
     call.ticket.on_overflow = body.on_overflow
     first, second = ([text] if isinstance(text, str) else text for text in (body.text_1, body.text_2))
-    if len(first) == 1:
-        served, found = scores(call, body.model, first[0], second, "text_2")
+    if len(first) == 1 or not second:
+        served, found = scores(call, body.model, "".join(first[:1]), second, "text_2")
     elif len(first) == len(second):
         pairs = [scores(call, body.model, one, [other], "text_2") for one, other in zip(first, second, strict=True)]
         served, found = pairs[0][0], [values[0] for _, values in pairs]

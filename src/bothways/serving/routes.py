@@ -1,4 +1,4 @@
-"""What a route is: a path, the form of its requests, a function that answers, and the form of its errors.
+"""Routes: a path, the form of its requests, a function that answers, and the form of its errors.
 
 The server, the OpenAPI document and the tests are made from tables of routes.
 """
@@ -68,12 +68,20 @@ class Call:
         """Return the tokens that were computed, in OpenAI's words."""
         return {"prompt_tokens": self.ticket.tokens, "total_tokens": self.ticket.tokens}
 
-    def check_texts(self, texts: list[str], param: str = "inputs") -> None:
-        """Check the number of texts and their lengths, and count them."""
-        self.inputs += len(texts)
-        if len(texts) > self.limits.items:
-            message = f"expected at most {self.limits.items:,} inputs, got {len(texts):,}: send several requests."
+    def count(self, inputs: int, param: str = "inputs") -> None:
+        """Count inputs, of which there may not be too many."""
+        self.inputs += inputs
+        if self.inputs > self.limits.items:
+            message = f"expected at most {self.limits.items:,} inputs, got {self.inputs:,}: send several requests."
             raise Refused(413, message, code="too_many_inputs", param=param)
+
+    def check_texts(self, texts: list[str], param: str = "inputs") -> None:
+        """Check the number of inputs and their lengths, and count them; an input of several texts is given as one."""
+        self.count(len(texts), param)
+        self.check_lengths(texts, param)
+
+    def check_lengths(self, texts: list[str], param: str) -> None:
+        """Check the lengths of texts."""
         for number, text in enumerate(texts):
             if len(text) > self.limits.characters:
                 raise Refused(
@@ -170,9 +178,25 @@ def _explained(message: str, body: type[msgspec.Struct]) -> tuple[str, str | Non
     what, place = (match[1], match[2]) if match else (message, None)
     field_name = (place or "").lstrip(".") or None
     if unknown := _UNKNOWN.search(what):
-        names = [each.encode_name for each in msgspec.structs.fields(body)]
+        names = _fields_at(msgspec.inspect.type_info(body), re.findall(r"\.(\w+)", place or ""))
         hint = did_you_mean(unknown[1], names)
         known = f"known are {', '.join(names)}" if names else "it takes none"
         return f"the request has a field {unknown[1]!r} that this route does not know: {known}.{hint}", unknown[1]
     where = f"{field_name}: " if field_name else ""
     return f"{where}{what[:1].lower()}{what[1:]}.".replace("`", "'"), field_name
+
+
+def _fields_at(kind: msgspec.inspect.Type, path: list[str]) -> list[str]:
+    """Return the names of the fields of the object at a path, such as ``inputs`` of a request."""
+    match kind:
+        case msgspec.inspect.StructType(fields=fields) if path:
+            return [name for each in fields if each.encode_name == path[0] for name in _fields_at(each.type, path[1:])]
+        case msgspec.inspect.StructType(fields=fields):
+            return [each.encode_name for each in fields]
+        case msgspec.inspect.ListType(item_type=item):
+            return _fields_at(item, path)
+        case msgspec.inspect.Metadata(type=inner):
+            return _fields_at(inner, path)
+        case msgspec.inspect.UnionType(types=types):
+            return [name for each in types for name in _fields_at(each, path)]
+    return []

@@ -33,7 +33,18 @@ from bothways.threads import choose_threads, compute_threads, granted_cores
 
 # Batches that torch computes at once on a CPU, see `bothways.inference.runner`.
 _AT_ONCE = 4
-_FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_ALONE = b"content-length: 0\r\nconnection: close\r\n\r\n"
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n" + _ALONE
+_LARGE_HEAD = b"HTTP/1.1 431 Request Header Fields Too Large\r\n" + _ALONE
+_HEAD_BYTES = 65_536
+# Seconds in which a client must take some bytes of its answer.
+_READ_SECONDS = 30.0
+# Seconds for the last answers to be sent, once all of them are there.
+_LAST_SECONDS = 5
+# Connections that wait to be taken.
+_BACKLOG = 2048
+# Seconds in which a worker must say that it is alive, or that a new one is ready.
+_ALIVE_SECONDS = 30
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -51,14 +62,18 @@ class LimitedConfig(uvicorn.Config):
             log_level="critical",
             server_header=False,
             timeout_keep_alive=60,
-            timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+            timeout_graceful_shutdown=_LAST_SECONDS,
+            timeout_worker_healthcheck=_ALIVE_SECONDS,
             workers=settings.workers,
         )
         self.limits = settings.limits
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 by uvicorn, with a limit for the time of the head of a request, and for the number of connections."""
+    """HTTP/1.1 by uvicorn, with limits of the number of connections, of the size of a head, and of times.
+
+    The head and the body of a request must come in time, and the client must take its answer.
+    """
 
     def __init__(
         self,
@@ -68,49 +83,98 @@ class LimitedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._seconds = config.limits.header_seconds
+        self._limits = config.limits
         self._too_many = len(self.connections) >= config.limits.connections
-        self._timer: asyncio.TimerHandle | None = None
-        self._wait_for_head()
+        self._head = 0  # bytes of a head that is not complete
+        self._unsent = 0
+        self._sending: asyncio.TimerHandle | None = None
+        self._coming: asyncio.TimerHandle | None = None
+        self._expect(self._limits.header_seconds)
 
-    def _wait_for_head(self) -> None:
-        self._timer = self.loop.call_later(self._seconds, self._close)
+    def _expect(self, seconds: float | None) -> None:
+        """Close the connection unless what comes next is there in so many seconds."""
+        if self._coming is not None:
+            self._coming.cancel()
+        self._coming = None if seconds is None else self.loop.call_later(seconds, self._close)
 
     def _close(self) -> None:
         self.transport.close()
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Read bytes of a request, or refuse the connection if there are too many."""
+        """Take bytes of requests, unless there are too many connections or the head is too large."""
         if self._too_many:
-            self.transport.write(_FULL)
-            self.transport.close()
-        else:
-            super().data_received(data)
+            self._refuse(_FULL)
+            return
+        self._head += len(data)
+        super().data_received(data)
+        if self._head > _HEAD_BYTES and not self.transport.is_closing():
+            self._refuse(_LARGE_HEAD)
+
+    def _refuse(self, answer: bytes) -> None:
+        self.transport.write(answer)
+        self.transport.close()
 
     @override
     def on_message_begin(self) -> None:
-        """Begin to wait for the head of a further request."""
+        """Wait for the head of a request."""
         super().on_message_begin()
-        if self._timer is None:  # a further request on the same connection
-            self._wait_for_head()
+        self._expect(self._limits.header_seconds)
 
     @override
     def on_headers_complete(self) -> None:
-        """End the wait for the head."""
-        self._stop_waiting()
+        """Wait for the body of a request."""
+        self._expect(self._limits.body_seconds + 1)  # the application says more, in time
         super().on_headers_complete()
 
     @override
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End the wait with the connection."""
-        self._stop_waiting()
-        super().connection_lost(exc)
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        self._head = 0
+        super().on_body(body)
 
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    @override
+    def on_message_complete(self) -> None:
+        """End the wait with the request."""
+        self._head = 0
+        self._expect(None)
+        super().on_message_complete()
+
+    @override
+    def pause_writing(self) -> None:
+        """Watch whether the client takes its answer."""
+        super().pause_writing()
+        self._watch(self.transport.get_write_buffer_size())
+
+    def _watch(self, unsent: int) -> None:
+        self._unsent = unsent
+        self._sending = self.loop.call_later(_READ_SECONDS, self._check_reader)
+
+    def _check_reader(self) -> None:
+        """Give up a client that takes nothing of its answer."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent >= self._unsent:
+            self.transport.abort()
+        else:
+            self._watch(unsent)
+
+    def _stop_watching(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+
+    @override
+    def resume_writing(self) -> None:
+        """Watch no more."""
+        self._stop_watching()
+        super().resume_writing()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all waits with the connection."""
+        self._expect(None)
+        self._stop_watching()
+        super().connection_lost(exc)
 
 
 def make_server(settings: ServerSettings) -> Server:
@@ -157,6 +221,7 @@ def _listening(settings: ServerSettings) -> Iterator[socket.socket]:
         except OSError as error:
             message = f"cannot listen on {settings.host}:{settings.port}: {error.strerror}. Choose another --port."
             raise InvalidInput(message) from error
+        listener.listen(_BACKLOG)  # connections wait from now on
         listener.set_inheritable(True)
         yield listener
 
@@ -171,8 +236,8 @@ def _serve_here(settings: ServerSettings, sockets: list[socket.socket], ready: C
         running.should_exit = True
 
     server.on_failure, server.on_ready = stop, ready
-    # Uvicorn raises a signal again once it has ended, which is no failure here.
-    before = {each: signal.signal(each, signal.SIG_IGN) for each in _ENDING}
+    # Uvicorn handles the signals while it runs, and raises them again once it has ended, which is no failure here.
+    before = {each: signal.signal(each, lambda _, __: stop()) for each in _ENDING}
     try:
         running.run(sockets)
     finally:
@@ -194,8 +259,12 @@ def _serve_workers(settings: ServerSettings, listener: socket.socket) -> None:
 
 
 def _worker(settings: ServerSettings) -> Starlette:
-    """Return the application of a worker, whose process ends if the models cannot be opened."""
+    """Return the application of a worker, whose process ends if the models cannot be opened.
+
+    It takes connections once its models are open: until then the other workers answer.
+    """
     server = make_server(settings)
+    server.opens_first = True
 
     def stop() -> None:
         print(f"bothways serve: {server.failure}", file=sys.stderr, flush=True)

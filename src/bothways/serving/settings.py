@@ -23,7 +23,7 @@ class Limits:
         waiting_bytes: Bytes of the bodies of all requests that are being answered.
         requests: Requests that are being answered.
         connections: Open connections.
-        header_seconds: Seconds in which a client must send the head of a request, and then its body.
+        header_seconds: Seconds in which a client must send the head of a request.
     """
 
     body_bytes: int = 16_000_000
@@ -35,6 +35,11 @@ class Limits:
     requests: int = 256
     connections: int = 1024
     header_seconds: float = 10.0
+
+    @property
+    def body_seconds(self) -> float:
+        """Seconds in which a client must send the body of a request: those for the head, and one for each megabyte."""
+        return self.header_seconds + self.body_bytes / 1e6
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -134,4 +139,4 @@ class ServerSettings:
     @property
     def allowed_hosts(self) -> Sequence[str]:
         """Names that the ``Host`` header may have; empty for any."""
-        return self.hosts or (LOOPBACK if self.is_local else ())
+        return [name.lower() for name in self.hosts] or (LOOPBACK if self.is_local else ())

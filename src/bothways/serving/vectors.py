@@ -49,7 +49,7 @@ def embed(
         found = list(fitted.vectors(words, prompt=prompt, show_progress=False))
     else:
         ids = [text for text in texts if not isinstance(text, str)]
-        call.inputs += len(ids)
+        call.count(len(ids), param)
         found = fitted.vectors_of_ids(ids)
     for number, (_, read) in enumerate(found):
         call.drop(number, read.dropped_tokens)

@@ -9,7 +9,7 @@ function element(name, properties = {}, ...children) {
     if (key in made && !key.includes("-")) made[key] = value;
     else made.setAttribute(key, value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
   return made;
 }
 
@@ -21,7 +21,7 @@ function drawn(name, properties, ...children) {
 }
 
 const percent = (value) => `${(100 * value).toFixed(1)} %`;
-const number = (value) => Number(value).toLocaleString("en", { maximumSignificantDigits: 4 });
+const number = (value) => Number(value).toLocaleString("en", { maximumSignificantDigits: 3 });
 const count = (value, one) => `${value.toLocaleString("en")} ${one}${value === 1 ? "" : "s"}`;
 const shortened = (text, most = 80) => {
   const characters = Array.from(text);
@@ -124,8 +124,9 @@ function pythonValue(value) {
 /** A request in the words of other programs; the key is read from the environment, and never shown. */
 const LANGUAGES = {
   curl(url, body, withKey) {
-    const header = withKey ? ` \\\n  -H "Authorization: Bearer $${KEY}"` : "";
-    return `curl -s ${url} \\\n  -H 'Content-Type: application/json'${header} \\\n  -d '${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
+    const header = withKey ? [`-H "Authorization: Bearer $${KEY}"`] : [];
+    const data = `-d '${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
+    return [`curl -s ${url}`, "-H 'Content-Type: application/json'", ...header, data].join(" \\\n  ");
   },
   Python(url, body, withKey) {
     const header = withKey ? `, "Authorization": "Bearer " + os.environ["${KEY}"]` : "";

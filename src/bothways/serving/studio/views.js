@@ -9,7 +9,9 @@ const HUES = 8;
 function listed(items, draw) {
   const list = element("ol", { className: "items" });
   const rest = element("button", { type: "button" }, `Show all ${items.length.toLocaleString("en")}`);
-  const add = (from, to) => list.append(...items.slice(from, to).map((item, place) => element("li", {}, ...draw(item, from + place))));
+  const add = (from, to) => {
+    list.append(...items.slice(from, to).map((item, place) => element("li", {}, ...draw(item, from + place))));
+  };
   add(0, MOST_ITEMS);
   if (items.length <= MOST_ITEMS) return list;
   rest.addEventListener("click", () => {
@@ -32,7 +34,8 @@ function bars(probabilities, chosen = []) {
   const list = element("ul", { className: "bars" }, ...rows.slice(0, MOST_LABELS));
   if (rows.length <= MOST_LABELS) return list;
   const others = element("ul", { className: "bars" }, ...rows.slice(MOST_LABELS));
-  return element("div", {}, list, element("details", {}, element("summary", {}, count(rows.length - MOST_LABELS, "further label")), others));
+  const more = element("summary", {}, count(rows.length - MOST_LABELS, "further label"));
+  return element("div", {}, list, element("details", {}, more, others));
 }
 
 /** A text in which places are marked, each with a note; places count UTF-16 units, as strings here do. */
@@ -57,7 +60,8 @@ function domain(prediction) {
   if (!("out_of_domain" in prediction)) return null;
   const score = `score ${number(prediction.out_of_domain_score)}`;
   if (!prediction.out_of_domain) return note(`Like the training texts (${score}).`);
-  return element("p", { className: "note flag" }, element("strong", {}, "⚠ Out of domain: "), `unlike the training texts (${score}).`);
+  const flag = element("strong", {}, "⚠ Out of domain: ");
+  return element("p", { className: "note flag" }, flag, `unlike the training texts (${score}).`);
 }
 
 function disagreement(prediction) {
@@ -76,35 +80,37 @@ function prediction(found, context) {
   if ("probabilities" in found) return labels(found, context);
   if ("value" in found) return values(found);
   if ("similarity" in found) return [element("p", { className: "number" }, number(found.similarity))];
-  return Object.entries(found).flatMap(([task, part]) => [element("h4", {}, task), ...prediction(part, { ...context, task })]);
+  return [element("pre", {}, JSON.stringify(found, null, 1))];
 }
 
 function labels(found, context) {
   const many = Array.isArray(found.probabilities);
-  const pairs = many ? found.probabilities.map((value, place) => [context.input[1][place], value]) : Object.entries(found.probabilities);
-  const chosen = found.labels ?? [many ? found.choice : found.label];
+  const own = Object.entries(found.probabilities);  // of choices: by their places
+  const pairs = many ? own.map(([place, value]) => [context.input[1][place], value]) : own;
+  const chosen = found.labels ?? [many ? found.choice : pairs[0][0]];  // the most probable label is the first
   const set = found.label_set === undefined ? null : note(`Label set: ${found.label_set.join(", ") || "empty"}.`);
   const none = found.labels?.length === 0 ? note("None of the labels.") : null;
-  return [none, bars(pairs, chosen.map(String)), set, domain(found), disagreement(found)];
+  return [none, bars(pairs, chosen), set, domain(found), disagreement(found)];
 }
 
 function values(found) {
-  const interval = found.low === undefined ? null : note(`Between ${number(found.low)} and ${number(found.high)}.`);
-  const spread = found.deviation === undefined ? null : note(`The members of the ensemble deviate by ${number(found.deviation)}.`);
-  return [element("p", { className: "number" }, number(found.value)), interval, spread];
+  const { value, low, high, deviation } = found;
+  const interval = low === undefined ? null : note(`Between ${number(low)} and ${number(high)}.`);
+  const spread = deviation === undefined ? null : note(`The members of the ensemble deviate by ${number(deviation)}.`);
+  return [element("p", { className: "number" }, number(value)), interval, spread];
 }
 
 function tags(found, { hueOf }) {
-  const words = found.words ?? [];
-  const spans = found.spans.length ? found.spans.map((span) => ({ ...span, tag: span.label })) : words.filter((word) => word.tag !== "O");
+  const named = found.spans.map((span) => ({ ...span, tag: span.label }));
+  const spans = named.length ? named : found.words.filter((word) => word.tag !== "O");
   const places = spans.map((span) => ({ ...span, hue: hueOf(span.tag), note: `${span.tag} ${percent(span.probability)}` }));
   return [marked(found.text, places), places.length ? null : note("No word has a tag."), disagreement(found)];
 }
 
 function answers(found, { input }) {
   const none = found.no_answer_probability ?? null;
-  const places = found.answers.filter((each) => found.answer !== null || each.text !== found.answer);
-  const spans = found.answer === null ? [] : places.map((each, place) => ({ ...each, hue: place, note: `${place + 1}: ${percent(each.probability)}` }));
+  const about = (each, place) => ({ ...each, hue: place, note: `${place + 1}: ${percent(each.probability)}` });
+  const spans = found.answer === null ? [] : found.answers.map(about);
   return [
     found.answer === null ? note("The context has no answer.") : element("p", { className: "number" }, found.answer),
     marked(input[1], spans),
@@ -121,12 +127,13 @@ function fillings(found, { input }) {
   const shown = element("p", { className: "text" }, parts[0]);
   if (best && parts.length === best.words.length + 1) {
     best.words.forEach((word, place) => {
-      const about = `${place + 1}: ${percent(found.masks[place]?.find((each) => each.word === word)?.probability ?? best.probability)}`;
+      const alone = found.masks[place].find((each) => each.word === word);
+      const about = `${best.words.length > 1 ? `${place + 1}: ` : ""}${percent((alone ?? best).probability)}`;
       shown.append(element("mark", { className: `hue${place % HUES}` }, word, element("small", {}, about)), parts[place + 1]);
     });
   } else shown.textContent = best ? best.text : input;
   const masks = found.masks.flatMap((words, place) => [
-    element("h4", {}, found.masks.length > 1 ? `Mask ${place + 1}` : "Words for the mask"),
+    element("h3", {}, found.masks.length > 1 ? `Mask ${place + 1}` : "Words for the mask"),
     bars(words.map((each) => [each.word, each.probability]), [best?.words[place]]),
   ]);
   return [shown, ...masks];
@@ -140,7 +147,8 @@ function attribution(found, texts) {
     let end = 0;
     for (const word of found.words.filter((each) => each.part === part)) {
       const weight = word.weight ?? 0;
-      const mark = element("span", { className: weight < 0 ? "against" : "for", title: `${word.word}: ${number(weight)}` }, text.slice(word.start, word.end));
+      const kind = { className: weight < 0 ? "against" : "for", title: `${word.word}: ${number(weight)}` };
+      const mark = element("span", kind, text.slice(word.start, word.end));
       mark.style.setProperty("--strength", (0.75 * Math.abs(weight)) / largest);
       line.append(text.slice(end, word.start), mark);
       end = word.end;
@@ -148,11 +156,13 @@ function attribution(found, texts) {
     line.append(text.slice(end));
     return line;
   });
-  const strongest = found.words.filter((word) => word.weight).sort((one, other) => Math.abs(other.weight) - Math.abs(one.weight));
-  const listing = strongest.slice(0, 10).map((word) => `${word.word} ${word.weight > 0 ? "+" : "−"}${number(Math.abs(word.weight))}`);
+  const strongest = found.words.filter((word) => word.weight);
+  strongest.sort((one, other) => Math.abs(other.weight) - Math.abs(one.weight));
+  const signed = (value) => `${value > 0 ? "+" : "−"}${number(Math.abs(value))}`;
+  const listing = strongest.slice(0, 10).map((word) => `${word.word} ${signed(word.weight)}`);
   return element(
     "div", { className: "explanation" },
-    element("h4", {}, `Contributions to the ${found.score_of} (${number(found.score)})`),
+    element("h3", {}, `Contributions to the ${found.score_of} (${number(found.score)})`),
     ...shown,
     note("Solid line: for it; dotted line: against it. Strongest: ", listing.join(", "), `. By ${found.method}.`),
   );
@@ -166,13 +176,15 @@ function similarities(texts, vectors) {
   const low = Math.min(...apart, 1), high = Math.max(...apart, low + 1e-9);
   const body = table.map((row, one) => {
     const cells = row.map((value, other) => {
-      const cell = element("td", {}, value.toFixed(2));
+      const cell = element("td", {}, value.toFixed(2).replace("-0.00", "0.00"));
       cell.style.setProperty("--strength", one === other ? 0 : 0.7 * ((value - low) / (high - low)));
       return cell;
     });
-    return element("tr", {}, element("th", { scope: "row" }, `${one + 1} `, element("span", {}, shortened(texts[one], 40))), ...cells);
+    const name = element("th", { scope: "row" }, `${one + 1} `, element("span", {}, shortened(texts[one], 60)));
+    return element("tr", {}, name, ...cells);
   });
-  const head = element("tr", {}, element("th", { scope: "col" }, "Text"), ...rows.map((_, place) => element("th", { scope: "col" }, String(place + 1))));
+  const titles = ["Text", ...rows.map((_, place) => place + 1)];
+  const head = element("tr", {}, ...titles.map((title) => element("th", { scope: "col" }, title)));
   const matrix = element("table", { className: "matrix" }, element("thead", {}, head), element("tbody", {}, ...body));
   const cut = vectors.length > MOST_ROWS ? note(`Of the first ${MOST_ROWS} of ${count(vectors.length, "text")}.`) : null;
   return [
@@ -194,22 +206,25 @@ function mapOf(texts, vectors, width) {
   const placed = points
     .map((point, place) => ({ place, x: x(point[0]), y: height - y(point[1]) }))
     .sort((one, other) => one.y - other.y);
-  const taken = [];
-  const shapes = placed.map((at) => {
-    const words = named ? `${at.place + 1} ${shortened(texts[at.place], 28)}` : String(at.place + 1);
-    const left = at.x > width / 2, length = 7 * words.length + 10;
-    const from = left ? at.x - length : at.x, to = left ? at.x : at.x + length;
-    let line = at.y + 4;
-    for (const other of taken) if (from < other.to && to > other.from && Math.abs(line - other.line) < 14) line = other.line + 14;
+  const taken = placed.map((dot) => ({ from: dot.x - 6, to: dot.x + 6, line: dot.y + 4 }));
+  const shapes = placed.map((dot) => {
+    const words = named ? `${dot.place + 1} ${shortened(texts[dot.place], 28)}` : String(dot.place + 1);
+    const left = dot.x > width / 2, length = 7 * words.length;
+    const from = left ? dot.x - 9 - length : dot.x + 9, to = from + length;
+    const clash = (line) => taken.find((other) => from < other.to && to > other.from && Math.abs(line - other.line) < 12);
+    let line = dot.y + 4;
+    for (let other = clash(line); other && line < height - 12; other = clash(line)) line = other.line + 12.5;
     taken.push({ from, to, line });
-    const label = drawn("text", { x: at.x + (left ? -9 : 9), y: line, "text-anchor": left ? "end" : "start" }, words);
-    return drawn("g", {}, drawn("title", {}, texts[at.place]), drawn("circle", { cx: at.x, cy: at.y, r: 5 }), ...(points.length <= 60 ? [label] : []));
+    const label = drawn("text", { x: dot.x + (left ? -9 : 9), y: line, "text-anchor": left ? "end" : "start" }, words);
+    const circle = drawn("circle", { cx: dot.x, cy: dot.y, r: 5 });
+    return drawn("g", {}, drawn("title", {}, texts[dot.place]), circle, ...(points.length <= 60 ? [label] : []));
   });
   const about = `Map of ${count(points.length, "text")} by the first two principal components of their vectors`;
   return [
     element("h3", {}, "Map"),
     drawn("svg", { viewBox: `0 0 ${width} ${height}`, class: "map", role: "img", "aria-label": about }, ...shapes),
-    note(`Principal components: ${percent(shares[0])} of the variance to the right, ${percent(shares[1])} up.`, points.length < vectors.length ? ` The first ${MOST_POINTS} texts.` : ""),
+    note(`Principal components: ${percent(shares[0])} of the variance to the right, ${percent(shares[1])} up.`),
+    points.length < vectors.length ? note(`Of the first ${MOST_POINTS} texts.`) : null,
   ];
 }
 
@@ -228,12 +243,16 @@ function hits(found, query) {
   if (!found.length) return [note("No text was found.")];
   return [listed(found, (hit) => {
     const fields = Object.entries(hit.fields ?? {}).map(([name, value]) => `${name}: ${value}`);
-    return [highlighted(hit.text ?? "", query), note(`Score ${number(hit.score)} · ${hit.id}`, fields.length ? ` · ${fields.join(" · ")}` : "")];
+    const about = [`Score ${number(hit.score)}`, `id ${hit.id}`, ...fields];
+    return [highlighted(hit.text ?? "", query), note(about.join(" · "))];
   })];
 }
 
 function ranking(results, documents) {
-  return [listed(results, (result) => [given(documents[result.index]), note(`Score ${number(result.relevance_score)} · document ${result.index + 1}`)])];
+  return [listed(results, (result) => {
+    const about = `Score ${number(result.relevance_score)} · document ${result.index + 1}`;
+    return [given(documents[result.index]), note(about)];
+  })];
 }
 
 function judgement(answer) {

@@ -1,0 +1,62 @@
+"""``python -m benchmarks.serving [PART ...] [options]``: figures of ``bothways serve`` under load.
+
+The parts: saturation and peers (tokens a second), single (one text at a time), mixed (short queries beside bulk),
+overload (three times what it can do), memory, start. Every part writes a result of its own. Read the client's cores: on
+a machine with as many cores as compute threads, the client takes its time from the servers.
+"""
+
+import argparse
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+
+from benchmarks.harness import limit_threads, say, write_results
+from benchmarks.serving import figures
+from benchmarks.serving.servers import NAMES, ServingOptions
+
+PARTS = ("saturation", "single", "mixed", "overload", "memory", "start", "peers")
+HELP = {
+    "rounds": "interleaved rounds",
+    "threads": "compute threads of a server",
+    "seconds": "seconds of an open load",
+    "connections": "connections of a closed load",
+    "requests": "memory: requests",
+    "deadline": "overload: seconds; 0.5, 1, 2.5 or 5, the edges of the server's buckets",
+    "output": "folder of the result files",
+    "infinity": "python of an environment with infinity-emb[torch,optimum,server]; left out without it",
+    "folder": "folder of the models that are written; kept for the next run",
+}
+
+
+def main() -> None:
+    """Measure the parts, one after the other."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default all")
+    parser.add_argument("--quick", action="store_true", help="seconds only, to see that everything runs")
+    parser.add_argument("--contestants", nargs="+", default=(), metavar="NAME", help="only these (as in the tables)")
+    for each in fields(ServingOptions):
+        if each.name in HELP:
+            kind = type(each.default) if isinstance(each.default, int | float) else Path
+            default = None if each.name == "folder" else each.default
+            parser.add_argument(f"--{each.name}", type=kind, default=default, help=f"{HELP[each.name]} ({default})")
+    given = vars(parser.parse_args())
+    parts, given["contestants"] = given.pop("parts") or PARTS, tuple(given["contestants"])
+    if not set(parts) <= set(PARTS):
+        parser.error(f"the parts are {', '.join(PARTS)}")
+    if given["quick"]:
+        given |= {"rounds": 1, "seconds": 2.0, "requests": 300}
+    limit_threads(given["threads"])
+    with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as temporary:
+        options = ServingOptions(**given | {"folder": given["folder"] or Path(temporary)})
+        options.folder.mkdir(parents=True, exist_ok=True)
+        for part in parts:
+            say(f"part: {part}")
+            with figures.Bench(options) as bench:
+                values, text = getattr(figures, part)(bench)
+            absent = {name: "no --infinity" for name in NAMES if name.startswith("infinity") and not options.infinity}
+            absent = absent if part in ("peers", "mixed") else {}
+            write_results(f"serving-{part}-{options.threads_suffix}", options, {**values, "absent": absent}, text)
+
+
+if __name__ == "__main__":
+    main()

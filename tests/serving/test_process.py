@@ -1,0 +1,186 @@
+"""The server as a process: how it starts, reads its keys again, and ends, with and without workers."""
+
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from process_cases import Load, outcome, process, until
+
+from cli.command_line import fails
+from task_cases import LONG
+
+ASK = {"inputs": ["w5 secretword"] * 8}
+SECRET, OTHER = "s3cret-key-of-a", "another-key-of-b"
+
+
+@pytest.fixture(scope="module")
+def folder(folders):
+    return folders["classification"]
+
+
+def status(url, key, path="/v1/models"):
+    return httpx.get(url + path, headers={"Authorization": f"Bearer {key}"}, timeout=20).status_code
+
+
+def test_keys_are_read_again_and_sigterm_under_load_answers_or_refuses_every_request(folder, tmp_path):
+    """The whole life of a server: exit code 0, and a log without a key, a text or a line that is no JSON."""
+    keys = tmp_path / "keys.txt"
+    keys.write_text(f"first:{SECRET}\n")
+    with process(folder, "--api-keys", keys) as server:
+        server.wait_until_ready()
+        assert [status(server.url, key) for key in (SECRET, OTHER)] == [200, 401]
+        keys.write_text(f"first:{SECRET}\nsecond:{OTHER}\n")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: status(server.url, OTHER) == 200)
+        keys.write_text("no keys at all\n")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: any("name:key" in line.get("failure", "") for line in server.log()))
+        assert [status(server.url, key) for key in (SECRET, OTHER)] == [200, 200]
+        with Load(server.url, ASK, authorization=f"Bearer {SECRET}") as load:
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: load.count("refused") > 0)
+            assert httpx.get(f"{server.url}/ready").status_code == 503
+            assert server.ended() == 0
+        assert set(load.outcomes) <= {"answered", "refused", "closed"}
+        assert load.count("answered") > 20
+    answered = [line for line in server.log() if line.get("status") == 200 and line["route"] == "/v1/predict"]
+    assert len(answered) == load.count("answered")
+    assert {line["key"] for line in answered} == {"first"}
+    said = "".join(server.lines)
+    for private in (SECRET, OTHER, "secretword", str(folder.parent), "Traceback"):
+        assert private not in said
+    assert [line[0] for line in server.lines[server.lines.index("ready. A request:\n") + 2 :]] == ["{"] * len(
+        server.log()
+    )
+
+
+def test_what_cannot_be_served_is_said(folder, tmp_path):
+    fails(2, "others can reach 0.0.0.0: give a file of API keys", "serve", folder, "--host", "0.0.0.0")
+    fails(2, "at least one model or index", "serve")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        fails(1, f"cannot listen on 127.0.0.1:{port}", "serve", folder, "--port", port)
+    (tmp_path / "keys").write_text(SECRET)
+    outcome = fails(1, "line 1 of the API keys", "serve", folder, "--api-keys", tmp_path / "keys")
+    assert SECRET not in outcome.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_model_that_cannot_be_opened_ends_the_server(folder, tmp_path, workers):
+    with process(tmp_path / "nothing", "--workers", workers) as server:
+        assert server.ended() not in (0, None)
+        assert "nothing" in "".join(server.lines)
+        assert "Traceback" not in "".join(server.lines)
+
+
+def workers_of(server):
+    """Processes that answer, once they are there."""
+    return [each for each in psutil.Process(server.process.pid).children() if "spawn_main" in "".join(each.cmdline())]
+
+
+@pytest.mark.slow
+def test_a_killed_worker_comes_back_and_only_its_requests_fail(folder):
+    with process(folder, "--workers", 2) as server:
+        server.wait_until_ready()
+        until(lambda: len({pid for _ in range(4) for pid in [answering(server)]}) and len(workers_of(server)) == 2, 60)
+        with Load(server.url, ASK) as load:
+            first = workers_of(server)[0]
+            before, held = load.count("closed"), connections_of(first)
+            first.send_signal(signal.SIGKILL)
+            until(lambda: len(found := workers_of(server)) == 2 and first not in found and all(map(serves, found)), 60)
+            many = load.count("answered")
+            until(lambda: load.count("answered") > many + 50)
+        # A request for each connection of the worker that was killed.
+        assert set(load.outcomes) <= {"answered", "closed"}
+        assert before == 0
+        assert load.count("closed") <= max(held, len(load.threads))
+        assert server.end() == 0
+
+
+def connections_of(worker):
+    return len([each for each in worker.net_connections("tcp") if each.status == "ESTABLISHED"])
+
+
+def serves(worker):
+    """Whether a process has connections, so it took some."""
+    return connections_of(worker) > 0
+
+
+def answering(server):
+    return httpx.get(f"{server.url}/live").status_code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_workers_answer_or_refuse_every_request_before_they_end(folder, number):
+    with process(folder, "--workers", 2) as server:
+        server.wait_until_ready()
+        with Load(server.url, ASK) as load:
+            # As a service manager does, which signals all processes of a service.
+            children = workers_of(server)
+            server.process.send_signal(number)
+            for each in children:
+                each.send_signal(number)
+            assert server.ended() == 0
+        assert set(load.outcomes) <= {"answered", "refused", "closed"}
+        assert not any(map(psutil.Process.is_running, children))
+
+
+@pytest.mark.slow
+def test_workers_are_replaced_one_by_one_on_sighup_without_a_request_lost(folder, tmp_path):
+    keys = tmp_path / "keys.txt"
+    keys.write_text(f"first:{SECRET}\n")
+    with process(folder, "--workers", 2, "--api-keys", keys) as server:
+        server.wait_until_ready()
+        before = workers_of(server)
+        keys.write_text(f"first:{SECRET}\nsecond:{OTHER}\n")
+        with Load(server.url, ASK, authorization=f"Bearer {SECRET}") as load:
+            server.process.send_signal(signal.SIGHUP)
+            until(lambda: not set(before) & set(workers_of(server)) and len(workers_of(server)) == 2, 120)
+        assert set(load.outcomes) <= {"answered", "refused", "closed"}
+        assert [status(server.url, OTHER) for _ in range(10)] == [200] * 10
+        assert server.end() == 0
+
+
+@pytest.mark.slow
+def test_what_is_not_done_when_the_drain_ends_is_refused(folder):
+    with process(folder, "--drain", 0.3, "--max-wait", 1000) as server:
+        server.wait_until_ready()
+        long = {"inputs": [LONG * 20] * 200}
+        with ThreadPoolExecutor(20) as pool, httpx.Client(base_url=server.url, timeout=60) as client:
+            asked = [pool.submit(outcome, lambda: client.post("/v1/predict", json=long)) for _ in range(20)]
+            until(lambda: b"bothways_queued_tokens 0.0" not in client.get("/metrics").content)
+            begun = time.monotonic()
+            assert server.end() == 0
+            assert time.monotonic() - begun < 15
+            found = [each.result() for each in asked]
+        assert set(found) <= {"answered", "refused", "closed"}
+        assert "refused" in found
+
+
+@pytest.mark.slow
+def test_sigterm_while_the_models_are_opened_ends_the_server(folder):
+    with process(folder) as server:
+        assert server.url
+        assert server.end() in (0, 128 + signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_a_full_disk_for_the_log_stops_nothing(folder):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with Path("/dev/full").open("w") as full, process(folder, "--port", url.rpartition(":")[2], stderr=full) as server:
+        server.wait_until_ready(url)
+        answers = [httpx.post(f"{url}/v1/predict", json=ASK, timeout=20).status_code for _ in range(20)]
+        assert answers == [200] * 20
+        assert b"bothways_lost_log_lines_total 20.0" in httpx.get(f"{url}/metrics").content
+        assert server.end() == 0
