@@ -1,8 +1,9 @@
 """``python -m benchmarks.serving [PART ...] [options]``: figures of ``bothways serve`` under load.
 
 The parts: saturation and peers (tokens a second), single (one text at a time), mixed (short queries beside bulk),
-overload (three times what it can do), memory, start. Every part writes a result of its own. Read the client's cores: on
-a machine with as many cores as compute threads, the client takes its time from the servers.
+overload (three times what it can do), memory, start. Every part writes a result of its own. Everybody runs on as many
+cores as it has threads, HTTP included, and the client on the others: where there are none, it takes its time from the
+servers. Needs Linux.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def main() -> None:
         given |= {"rounds": 1, "seconds": 2.0, "requests": 300}
     limit_threads(given["threads"])
     with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as temporary:
-        options = ServingOptions(**given | {"folder": given["folder"] or Path(temporary)})
+        options = ServingOptions(**given | {"folder": (given["folder"] or Path(temporary)).absolute()})
         options.folder.mkdir(parents=True, exist_ok=True)
         for part in parts:
             say(f"part: {part}")

@@ -16,12 +16,25 @@ import numpy as np
 from benchmarks import embedders
 from benchmarks.harness import Spread, interleaved, say, table
 from benchmarks.serving.load import closed_loop, loaded, open_loop
-from benchmarks.serving.servers import FIFO, INFINITY, INT8, LIGHT, NAMES, OURS, PLAIN, TEI_4, TEI_8, Running, model_of
+from benchmarks.serving.servers import (
+    FIFO,
+    INFINITY,
+    INT8,
+    LIGHT,
+    NAMES,
+    OURS,
+    PLAIN,
+    TEI_4,
+    TEI_8,
+    Running,
+    first_cores,
+    model_of,
+)
 from benchmarks.serving.servers import ServingOptions as Options
 from benchmarks.texts import texts_of_length, workloads
 from benchmarks.workers import Worker
+from bothways.serving.api.vectors import as_base64, typed
 from bothways.serving.routes import Reply
-from bothways.serving.vectors import as_base64, typed
 
 Rounds: TypeAlias = dict[str, list[dict[str, Any]]]
 Figure: TypeAlias = tuple[dict[str, Any], str]
@@ -64,7 +77,8 @@ class Bench(ExitStack):
         if name == LIBRARY_INT8:
             kind = embedders.OURS_INT8
             model_of(INT8, self.options)  # writes it
-        return self.enter_context(Worker(embedders.Subject, kind, self.options.threads, graph))
+        with first_cores(self.options.threads):
+            return self.enter_context(Worker(embedders.Subject, kind, self.options.threads, graph))
 
     def chosen(self, names: Sequence[str]) -> list[str]:
         """Return the names that were asked for and are there."""

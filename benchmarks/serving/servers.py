@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,7 @@ _READ = {
 }
 # Seconds in which a server must be ready.
 _PATIENCE = 180
+_CORES = sorted(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,19 @@ class ServingOptions(Options):
     requests: int = 100_000
     deadline: float = 2.5
     infinity: Path | None = None
+
+
+@contextmanager
+def first_cores(threads: int) -> Iterator[None]:
+    """Start processes on as many cores as they have threads; this one goes to the others afterwards, if there are any.
+
+    A server that ignores its number of threads is not faster by it, and the client takes nothing from the servers.
+    """
+    os.sched_setaffinity(0, _CORES[:threads])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, _CORES[threads:] or _CORES)
 
 
 def model_of(name: str, options: ServingOptions) -> str:
@@ -79,7 +94,14 @@ def command(name: str, options: ServingOptions) -> tuple[list[str], Path]:
     model = model_of(name, options)
     if name.startswith("infinity"):
         # It finds graphs only in the folder where it runs.
-        start = (str(options.infinity), "-c", "from infinity_emb.cli import cli; cli()", "v2", "--model-id", ".")
+        start = (
+            str(options.infinity and options.infinity.absolute()),
+            "-c",
+            "from infinity_emb.cli import cli; cli()",
+            "v2",
+            "--model-id",
+            ".",
+        )
         engine = ("--engine", "torch" if name == INFINITY else "optimum", "--device", "cpu", "--dtype", "float32")
         off = ("--no-vector-disk-cache", "--no-bettertransformer", "--no-trust-remote-code", "--no-model-warmup")
         return [*start, *engine, *off, "--pooling-method", "mean", "--host", "127.0.0.1"], Path(model)
@@ -104,7 +126,9 @@ class Running(AbstractContextManager["Running"]):
         environment = {**os.environ, "DO_NOT_TRACK": "1", "HF_HUB_CACHE": f"{options.folder / name}-cache"}
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         begun = time.perf_counter()
-        self._process = psutil.Popen(whole, cwd=folder, env=environment, stdout=self._log, stderr=subprocess.STDOUT)
+        given = {"stdout": self._log, "stderr": subprocess.STDOUT}
+        with first_cores(options.threads):
+            self._process = psutil.Popen(whole, cwd=folder, env=environment, **given)
         while self.get(ready) is None:
             if self._process.poll() is not None or time.perf_counter() - begun > _PATIENCE:
                 self._log.seek(0)

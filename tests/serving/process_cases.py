@@ -105,7 +105,7 @@ class Process:
 
     def _read(self):
         for line in self.process.stderr or ():
-            self.lines.append(line)  # noqa: PERF402 (others read the list meanwhile)
+            self.lines.append(line)
 
     @property
     def url(self):
@@ -178,7 +178,7 @@ class Load:
 
 
 def outcome(ask):
-    """What a request came to: ``answered``, ``refused`` (come again), ``closed`` before any answer, or what is wrong."""
+    """The end of a request: ``answered``, ``refused`` (come again), ``closed`` before any answer, or what is wrong."""
     try:
         answer = ask()
     except (httpx.ConnectError, httpx.ReadError, httpx.WriteError):

@@ -6,9 +6,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from serving_cases import running
 
 from bothways.cli.program import build_app
-from serving_cases import running
 
 GUIDE = (Path(__file__).parents[2] / "docs/guides/serve.md").read_text(encoding="utf-8")
 LINES = [

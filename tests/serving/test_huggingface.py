@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from serving_cases import running
 
 from bothways import Ensemble, FillMask, PairClassifier, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
-from bothways.serving.huggingface_tags import TaggedPart, grouped
+from bothways.serving.api.huggingface_tags import TaggedPart, grouped
 from task_cases import LONG, close
 
 QUESTION = {"question": "w5", "context": "💙 w25 w5 w10 w11 w30"}

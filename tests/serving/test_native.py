@@ -321,7 +321,7 @@ def test_models_of_the_same_name_are_refused(folders, composed):
     from bothways.serving.models import open_models
     from bothways.serving.settings import Opening
 
-    with pytest.raises(InvalidInput, match="two models would be called 'tagging'.*other="):
+    with pytest.raises(InvalidInput, match=r"two models would be called 'tagging'.*other="):
         open_models([str(folders["tagging"]), f"tagging={composed / 'several'}"], [], Opening())
     found = open_models([f"new={folders['tagging']}"], [], Opening(device="cpu"))
     assert [each.name for each in found] == ["new"]

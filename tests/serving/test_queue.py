@@ -68,7 +68,7 @@ class Watcher:
         self.tokens = []
         self.reasons = []
 
-    def batch(self, tokens, seconds):
+    def batch(self, tokens, _seconds):
         self.tokens.append(tokens)
 
     def dropped(self, reason):
@@ -305,7 +305,7 @@ def test_only_the_request_fails_whose_windows_cannot_be_computed():
 
 def test_a_runner_that_gives_too_few_answers_fails_its_request():
     with crowd() as found:
-        found.runner.run = lambda some: []
+        found.runner.run = lambda _: []
         assert found.ask(1, 5).exception(20) is not None
 
 
@@ -387,7 +387,7 @@ def test_the_wait_is_told_by_the_measured_rate_and_counted_once():
         assert found.queue.rate > 0
         assert sum(found.queue._observer.tokens) == 301
         assert asked.ticket.tokens == 300
-        assert 0 < asked.ticket.computed
+        assert asked.ticket.computed > 0
         until(lambda: found.queue.tokens == 0)
 
 

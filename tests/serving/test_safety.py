@@ -59,7 +59,7 @@ def logged(server):
 def test_only_this_machine_can_reach_a_server_unless_keys_or_anonymous_are_given(folder, keys):
     assert ServerSettings(models=[folder]).host == "127.0.0.1"
     for host in ("0.0.0.0", "::", "192.168.0.7", "example.org"):
-        with pytest.raises(InvalidInput, match="others can reach .*--api-keys FILE.*--anonymous"):
+        with pytest.raises(InvalidInput, match=r"others can reach .*--api-keys FILE.*--anonymous"):
             ServerSettings(models=[folder], host=host)
         for more in ({"api_keys": keys}, {"anonymous": True}):
             assert ServerSettings(models=[folder], host=host, **more).allowed_hosts == ()
@@ -401,7 +401,7 @@ def test_an_error_shows_no_path_and_no_trace(plain, folder, monkeypatch):
             patch.setattr(type(served.model), "_predictions", fail)
             answer = plain.post("/v1/predict", ASK)
             assert answer.status_code == status
-            found = until(lambda: lines() and lines()[-1].get("status") == status and lines())
+            found = until(lambda status=status: lines() and lines()[-1].get("status") == status and lines())
         for text in (answer.text, json.dumps(found)):
             assert str(folder.parent) not in text
             assert "Traceback" not in text
@@ -451,7 +451,7 @@ def test_texts_are_logged_on_request(folder):
 
 
 def test_a_log_that_cannot_be_written_loses_lines_and_no_request(folder):
-    with running(folder) as server, open("/dev/full", "wb", buffering=0) as full:
+    with running(folder) as server, Path("/dev/full").open("wb", buffering=0) as full:
         server.server.log.stream = io.TextIOWrapper(full, line_buffering=True)
         for _ in range(20):
             assert server.post("/v1/predict", ASK).status_code == 200

@@ -10,8 +10,8 @@ from serving_cases import running
 
 from bothways import PairClassifier, SentenceEmbedder, TextClassifier
 from bothways.export import export
+from bothways.serving.api.tei_forms import tei_form
 from bothways.serving.errors import Problem, Refused
-from bothways.serving.tei_forms import tei_form
 from task_cases import LONG, fitted, scored
 
 PAIR = ["w5 w20", "w6"]
@@ -167,7 +167,7 @@ def test_tokens_in_several_windows_have_one_vector(everything):
 
 
 def test_vectors_of_too_many_tokens_are_refused(everything, monkeypatch):
-    monkeypatch.setattr("bothways.serving.tei_vectors.MOST_NUMBERS", 24 * 10)
+    monkeypatch.setattr("bothways.serving.api.tei_vectors.MOST_NUMBERS", 24 * 10)
     assert everything.post("/embed_all", {"inputs": ["w5 " * 5] * 2}).status_code == 200
     answer = everything.post("/embed_all", {"inputs": ["w5 " * 5, "w6 " * 6]})
     assert (answer.status_code, answer.json()["error_type"]) == (422, "Validation")

@@ -119,8 +119,8 @@ class BehaviorConsistencyValidator:
     needs: ClassVar[tuple[Need, ...]] = ("classifier",)
     rule: ClassVar[str] = (
         f"fails if other texts in a batch change a probability by more than {_ROUNDING:g}; low if, on at least "
-        f"{_MIN_EDITED} texts, an edit that keeps the meaning changes more predictions than {_TOLERATED:.0%} and than a "
-        "neutral edit (lower end of the 95 % interval)"
+        f"{_MIN_EDITED} texts, an edit that keeps the meaning changes more predictions than {_TOLERATED:.0%} and than "
+        "a neutral edit (lower end of the 95 % interval)"
     )
 
     def analyze(self, context: Context) -> Iterator[Finding]:

@@ -109,7 +109,7 @@ _STATUS: Mapping[type[BothwaysError], tuple[int, str]] = {
 
 
 def problem_of(error: BaseException, private: Mapping[str, str]) -> Problem:
-    """Return what a client is told of an error; ``private`` words, such as paths, are replaced by public ones."""
+    """Return an error as a client is told of it; ``private`` words, such as paths, are replaced by public ones."""
     match error:
         case Refused():
             return error.problem

@@ -36,8 +36,8 @@ class ApiKeys:
         if self._path is None:
             return ""
         scheme, _, token = (authorization or "").partition(" ")
-        said = token.strip() if scheme.lower() == "bearer" else header or ""
-        given = said.encode("latin-1", "replace")  # the bytes that came
+        spelt = token.strip() if scheme.lower() == "bearer" else header or ""
+        given = spelt.encode("latin-1", "replace")  # the bytes that came
         found = None
         for name, key in self._keys.items():  # all of them, so that the time does not tell which one is near
             if hmac.compare_digest(key, given):

@@ -8,8 +8,8 @@ from importlib.metadata import version
 
 import msgspec
 
+from bothways.serving.api.native import schemas_of
 from bothways.serving.models import Models
-from bothways.serving.native import schemas_of
 from bothways.serving.routes import Call, NoBody, Reply, Route, route
 
 _NAME = re.compile(r"\{(\w+)(?::path)?\}")
@@ -20,7 +20,9 @@ _REFERENCE = "#/components/schemas/{name}"
 def document(routes: Sequence[Route], models: Models) -> dict[str, object]:
     """Return the document: a path for each route, and for each model the schemas of its inputs and predictions."""
     bodies = list(dict.fromkeys(each.body for each in routes if each.body is not NoBody))
-    schemas, components = msgspec.json.schema_components(bodies, schema_hook=lambda _: dict(_ANY_VALUE), ref_template=_REFERENCE)
+    schemas, components = msgspec.json.schema_components(
+        bodies, schema_hook=lambda _: dict(_ANY_VALUE), ref_template=_REFERENCE
+    )
     schema_of = dict(zip(bodies, schemas, strict=True))
     paths: dict[str, dict[str, object]] = {}
     for each in routes:

@@ -30,7 +30,6 @@ from bothways.packing import Packed, summing_type
 from bothways.tasks.backend import Backend, OpenOptions, stored_reading, text_options
 from bothways.text import TextTokenizer
 
-
 # Modules, such as poolings with different prompts, whose runners are kept.
 _MOST_RUNNERS = 64
 

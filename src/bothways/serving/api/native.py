@@ -14,9 +14,9 @@ from bothways import compose
 from bothways.choices import AttributionMethod, Overflow
 from bothways.errors import InvalidInput
 from bothways.lazy import imported
+from bothways.serving.api.offsets import OffsetUnit, with_offsets
 from bothways.serving.errors import Refused, problem_of
 from bothways.serving.models import ServedModel
-from bothways.serving.offsets import OffsetUnit, with_offsets
 from bothways.serving.routes import Call, NoBody, Reply, Route, route
 from bothways.tasks.columns import inputs_of
 from bothways.tasks.embedding.trained import TrainedEmbedder

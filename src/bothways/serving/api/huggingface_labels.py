@@ -1,4 +1,4 @@
-"""Text classification and zero-shot classification in the JSON of Hugging Face; see `bothways.serving.huggingface`."""
+"""Classification, also zero-shot, in the JSON of Hugging Face; see `bothways.serving.api.huggingface`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from bothways.evaluation.temperature import sigmoid, softmax
+from bothways.serving.api.huggingface_forms import HuggingFaceRequest, TaskParameters, listed
+from bothways.serving.api.ranking import LabelFunction, check_size, label_logits, label_scores, ranked_labels
 from bothways.serving.errors import Refused
-from bothways.serving.huggingface_forms import HuggingFaceRequest, TaskParameters, listed
-from bothways.serving.labels import LabelFunction, check_size, label_logits, label_scores, ranked_labels
 from bothways.serving.models import ServedModel
 from bothways.serving.routes import Call
 

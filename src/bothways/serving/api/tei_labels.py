@@ -1,4 +1,4 @@
-"""Labels and ranks, as text-embeddings-inference gives them; see `bothways.serving.tei`."""
+"""Labels and ranks, as text-embeddings-inference gives them; see `bothways.serving.api.tei`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from msgspec import Meta
 
 from bothways.evaluation.temperature import sigmoid
 from bothways.retrieval.reranking import CrossEncoder
+from bothways.serving.api.ranking import label_logits, label_scores, ranked, ranked_labels, scores
+from bothways.serving.api.tei_forms import TeiRequest, nothing
 from bothways.serving.errors import Refused
-from bothways.serving.labels import label_logits, label_scores, ranked_labels
 from bothways.serving.models import ServedModel
-from bothways.serving.ranking import ranked, scores
 from bothways.serving.routes import Call, Reply
-from bothways.serving.tei_forms import TeiRequest, nothing
 from bothways.tasks.heads.targets import Regression
 
 RawScores: TypeAlias = Annotated[bool, Meta(description="Return logits instead of probabilities.")]

@@ -20,17 +20,17 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
+from bothways.serving.api.huggingface_forms import HuggingFaceRequest, TaskParameters, huggingface_form, listed
+from bothways.serving.api.huggingface_labels import LabelRequest, label_texts
+from bothways.serving.api.huggingface_tags import TagRequest, tag_texts
+from bothways.serving.api.native import Unit
+from bothways.serving.api.offsets import OffsetMap
+from bothways.serving.api.tei_forms import Direction, Truncate, overflow, prompt_of
+from bothways.serving.api.tei_vectors import TeiSentences, cosines
+from bothways.serving.api.vectors import as_base64, embed
 from bothways.serving.errors import Refused
-from bothways.serving.huggingface_forms import HuggingFaceRequest, TaskParameters, huggingface_form, listed
-from bothways.serving.huggingface_labels import LabelRequest, label_texts
-from bothways.serving.huggingface_tags import TagRequest, tag_texts
 from bothways.serving.models import ServedModel
-from bothways.serving.native import Unit
-from bothways.serving.offsets import OffsetMap
 from bothways.serving.routes import BodyT, Call, Reply, Route, read_body
-from bothways.serving.tei_forms import Direction, Truncate, overflow, prompt_of
-from bothways.serving.tei_vectors import TeiSentences, cosines
-from bothways.serving.vectors import as_base64, embed
 from bothways.tasks.masked_lm.outputs import FittedMaskedLM
 from bothways.tasks.masked_lm.search import FoundFills
 from bothways.tasks.masked_lm.spec import FillOptions

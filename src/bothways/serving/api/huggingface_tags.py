@@ -1,4 +1,4 @@
-"""Token classification in the JSON of Hugging Face; see `bothways.serving.huggingface`.
+"""Token classification in the JSON of Hugging Face; see `bothways.serving.api.huggingface`.
 
 ``first`` gives the tags of the model: each word has the tag of its first token, among the sequences that are valid in
 their scheme. The other strategies read all tokens of a word, though models are usually trained on the first alone:
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from bothways.evaluation.tag_schemes import parted
 from bothways.evaluation.temperature import apply_temperature
+from bothways.serving.api.huggingface_forms import HuggingFaceRequest, TaskParameters, listed
+from bothways.serving.api.native import Unit
+from bothways.serving.api.offsets import OffsetMap
+from bothways.serving.api.tokens import TextTokens, rows_of_tokens
 from bothways.serving.errors import Refused
-from bothways.serving.huggingface_forms import HuggingFaceRequest, TaskParameters, listed
 from bothways.serving.models import ServedModel
-from bothways.serving.native import Unit
-from bothways.serving.offsets import OffsetMap
 from bothways.serving.routes import Call
-from bothways.serving.tokens import TextTokens, rows_of_tokens
 from bothways.tasks.columns import inputs_of
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.tagging.outputs import TagOutputs

@@ -69,7 +69,7 @@ def test_coheres_client_raises_its_own_errors(server):
         client(server).rerank(model="crss", query=QUERY, documents=DOCUMENTS)
     with pytest.raises(cohere.errors.BadRequestError, match="documents: expected at least one"):
         client(server).rerank(model="cross", query=QUERY, documents=[])
-    with pytest.raises(cohere.errors.BadRequestError, match="is a model for classification and cannot rerank.*cross"):
+    with pytest.raises(cohere.errors.BadRequestError, match=r"is a model for classification and cannot rerank.*cross"):
         client(server).rerank(model="classification", query=QUERY, documents=DOCUMENTS)
 
 

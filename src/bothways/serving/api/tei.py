@@ -21,15 +21,12 @@ from importlib.metadata import version
 from msgspec import Struct
 
 from bothways.errors import InvalidInput
-from bothways.serving import openai
-from bothways.serving.errors import Refused
-from bothways.serving.models import ServedModel
-from bothways.serving.native import ModelName, Unit
-from bothways.serving.offsets import OffsetMap
-from bothways.serving.routes import Call, NoBody, Reply, Route, route
-from bothways.serving.tei_forms import TokenId, nothing, prompt_of, tei_form, tei_openai_form
-from bothways.serving.tei_labels import TeiPredictRequest, TeiRerankRequest, predict, rerank
-from bothways.serving.tei_vectors import (
+from bothways.serving.api import openai
+from bothways.serving.api.native import ModelName, Unit
+from bothways.serving.api.offsets import OffsetMap
+from bothways.serving.api.tei_forms import TokenId, nothing, prompt_of, tei_form, tei_openai_form
+from bothways.serving.api.tei_labels import TeiPredictRequest, TeiRerankRequest, predict, rerank
+from bothways.serving.api.tei_vectors import (
     TeiEmbedAllRequest,
     TeiEmbedRequest,
     TeiSimilarityRequest,
@@ -38,6 +35,9 @@ from bothways.serving.tei_vectors import (
     embed_tokens,
     similarity,
 )
+from bothways.serving.errors import Refused
+from bothways.serving.models import ServedModel
+from bothways.serving.routes import Call, NoBody, Reply, Route, route
 from bothways.tasks.embedding.settings import with_prompt
 from bothways.text.windows import Window
 from bothways.threads import granted_cores

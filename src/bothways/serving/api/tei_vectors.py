@@ -1,4 +1,4 @@
-"""Vectors, as text-embeddings-inference gives them; see `bothways.serving.tei`."""
+"""Vectors, as text-embeddings-inference gives them; see `bothways.serving.api.tei`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
+from bothways.serving.api.native import ModelName
+from bothways.serving.api.tei_forms import TeiInputs, TeiRequest, nothing, prompt_of, texts_or_ids
+from bothways.serving.api.tokens import encoded_ids, rows_of_tokens
+from bothways.serving.api.vectors import embed
 from bothways.serving.errors import Refused
 from bothways.serving.models import ServedModel
-from bothways.serving.native import ModelName
 from bothways.serving.routes import Call, Reply
-from bothways.serving.tei_forms import TeiInputs, TeiRequest, nothing, prompt_of, texts_or_ids
-from bothways.serving.tokens import encoded_ids, rows_of_tokens
-from bothways.serving.vectors import embed
 from bothways.tasks.embedding.settings import with_prompt
 from bothways.tasks.opening import with_weights
 
@@ -29,9 +29,11 @@ class TeiEmbedAllRequest(TeiRequest):
     prompt_name: str | None = None
 
 
-class TeiEmbedRequest(TeiEmbedAllRequest):
+class TeiEmbedRequest(TeiRequest):
     """A request for embeddings."""
 
+    inputs: TeiInputs
+    prompt_name: str | None = None
     normalize: Annotated[bool, Meta(description="Give the vectors unit length.")] = True
     dimensions: Annotated[int, Meta(ge=1)] | None = None
 
@@ -43,7 +45,9 @@ def embed_texts(call: Call, body: TeiEmbedRequest) -> Reply:
     return Reply(embed(call, served, texts, prompt=prompt, dimensions=kept, unit_length=unit, param="inputs"))
 
 
-def _read(call: Call, body: TeiEmbedAllRequest) -> tuple[ServedModel, list[str] | list[list[int]], str]:
+def _read(
+    call: Call, body: TeiEmbedAllRequest | TeiEmbedRequest
+) -> tuple[ServedModel, list[str] | list[list[int]], str]:
     """Return the model, the texts or token ids, and the prompt of a request."""
     body.prepare(call)
     served = embedder(call, body.model)

@@ -7,8 +7,8 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from bothways.serving.api.native import LongTexts
 from bothways.serving.errors import Problem, Refused
-from bothways.serving.native import LongTexts
 
 InputT = TypeVar("InputT")
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from bothways.choices import Overflow
+from bothways.serving.api.native import ModelName
 from bothways.serving.errors import Problem, Refused
 from bothways.serving.models import ServedModel
-from bothways.serving.native import ModelName
 from bothways.serving.routes import Call
 
 TokenId: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from bothways.choices import Overflow
+from bothways.serving.api.vectors import VectorType, as_base64, embed, typed
 from bothways.serving.errors import Problem, Refused
 from bothways.serving.routes import Call, Reply, Route, route
-from bothways.serving.vectors import VectorType, as_base64, embed, typed
 
 
 class EmbeddingRequest(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""The APIs that the server speaks: tables of routes."""
