@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from process_cases import JSON, connected, head, held, read, request, until
 from serving_cases import running
+from task_cases import close
 
 from bothways.errors import OutOfMemory
 from bothways.serving.running import LimitedProtocol
@@ -37,7 +38,7 @@ def unharmed(server):
     yield server
     state = server.server
     until(lambda: state.running == state.answering == state.bytes == state.queue.tokens == 0)
-    assert server.post("/v1/predict", ASK).json()["predictions"] == before
+    assert close(server.post("/v1/predict", ASK).json()["predictions"], before)
 
 
 # --- clients that leave ---
@@ -281,7 +282,7 @@ def test_inputs_of_a_wrong_shape_are_named(unharmed, inputs):
 
 
 @pytest.mark.parametrize(
-    "text", ["\x00 w5", "w5\u2028w6", "\ufffd", "\U0010ffff w5", "e\u0301" * 30, "\u202e", "\U0001d568"]
+    "text", ["\x00 w5", "w5\u2028w6", "\ufffd", "\U0010ffff w5", "e\u0301" * 30, "\u202e w5", "\U0001d568"]
 )
 def test_odd_characters_are_texts_like_others(unharmed, text):
     for model in ("classification", "tagging"):
