@@ -8,25 +8,22 @@ servers. Needs Linux.
 
 import argparse
 import tempfile
-from dataclasses import fields
 from pathlib import Path
 
-from benchmarks.harness import limit_threads, say, write_results
+from benchmarks.harness import RESULTS, limit_threads, say, write_results
 from benchmarks.serving import figures
 from benchmarks.serving.servers import NAMES, ServingOptions
 
 PARTS = ("saturation", "single", "mixed", "overload", "memory", "start", "peers")
-HELP = {
-    "rounds": "interleaved rounds",
-    "threads": "compute threads of a server",
-    "seconds": "seconds of an open load",
-    "connections": "connections of a closed load",
-    "requests": "memory: requests",
-    "deadline": "overload: seconds; 0.5, 1, 2.5 or 5, the edges of the server's buckets",
-    "output": "folder of the result files",
-    "infinity": "python of an environment with infinity-emb[torch,optimum,server]; left out without it",
-    "folder": "folder of the models that are written; kept for the next run",
-}
+OPTIONS = (
+    ("rounds", int, 5, "interleaved rounds (5)"),
+    ("threads", int, 1, "compute threads of a server (1)"),
+    ("seconds", float, 20.0, "seconds of a load (20)"),
+    ("requests", int, 100_000, "memory: requests (100000)"),
+    ("output", Path, RESULTS, "folder of the result files"),
+    ("folder", Path, None, "folder of the models that are written, kept for the next run"),
+    ("infinity", Path, None, "python of an environment with infinity-emb[torch,optimum,server]; left out without it"),
+)
 
 
 def main() -> None:
@@ -35,15 +32,14 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default all")
     parser.add_argument("--quick", action="store_true", help="seconds only, to see that everything runs")
     parser.add_argument("--contestants", nargs="+", default=(), metavar="NAME", help="only these (as in the tables)")
-    for each in fields(ServingOptions):
-        if each.name in HELP:
-            kind = type(each.default) if isinstance(each.default, int | float) else Path
-            default = None if each.name == "folder" else each.default
-            parser.add_argument(f"--{each.name}", type=kind, default=default, help=f"{HELP[each.name]} ({default})")
+    for name, kind, default, text in OPTIONS:
+        parser.add_argument(f"--{name}", type=kind, default=default, help=text)
     given = vars(parser.parse_args())
     parts, given["contestants"] = given.pop("parts") or PARTS, tuple(given["contestants"])
     if not set(parts) <= set(PARTS):
         parser.error(f"the parts are {', '.join(PARTS)}")
+    # The folder of a virtual environment is known by the link to its python, so the link stays.
+    given["infinity"] = given["infinity"] and given["infinity"].absolute()
     if given["quick"]:
         given |= {"rounds": 1, "seconds": 2.0, "requests": 300}
     limit_threads(given["threads"])

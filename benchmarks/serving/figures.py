@@ -41,7 +41,8 @@ Figure: TypeAlias = tuple[dict[str, Any], str]
 
 LIBRARY, LIBRARY_INT8 = "the library", "the library, int8"
 _workloads = cache(workloads)
-BULK_TEXTS, BULK_CONNECTIONS, QUERIES = 16, 4, 20.0
+CONNECTIONS, BULK_TEXTS, BULK_CONNECTIONS, QUERIES = 16, 16, 4, 20.0
+DEADLINE = 2.5  # an edge of the server's buckets
 # Connections at the peak, by the sentences of a request: enough for a full batch to wait.
 PEAK = {32: 16, 1: 64}
 
@@ -89,7 +90,7 @@ class Bench(ExitStack):
 
     def sentences(self, size: int) -> Work:
         load, most = _workloads(quick=False)[0], 64 if self.options.quick else None
-        return Work.of(load.texts[:most], load.tokens[:most], size, "sentences")
+        return Work.of(load.texts[:most], load.tokens[:most], size, "sentences" if size > 1 else "sentence")
 
     def of_length(self, tokens: int, count: int, size: int) -> Work:
         count = min(count, 2 * size) if self.options.quick else count
@@ -141,7 +142,7 @@ def _rate(bench: Bench, work: Work, name: str, _: int = 0) -> dict[str, float]:
         return {"rate": sum(work.tokens) / timed["wall"], "server": timed["cpu"] / timed["wall"]}
     server = bench.server(name)
     before = server.usage()[1]
-    load = loaded(server.port, closed_loop(server.requests(work.texts), bench.options.connections)).checked()
+    load = loaded(server.port, closed_loop(server.requests(work.texts), CONNECTIONS)).checked()
     cores = {"server": (server.usage()[1] - before) / load.seconds, "client": load.cpu / load.seconds}
     bench.library(LIBRARY).call("keep", "check", work.texts[0])
     expected_NK, found_NK = bench.library(LIBRARY).call("vectors", "check"), server.vectors(work.texts[0])
@@ -200,9 +201,9 @@ def mixed(bench: Bench) -> Figure:
         server, seconds = bench.server(name), bench.options.seconds
         in_bulk, before = server.requests(bulk.texts), server.metrics()
         loaded(server.port, closed_loop(in_bulk, BULK_CONNECTIONS, seconds / 2)).checked()
-        more = server.more(before)
+        more = server.metrics() - before
         # Servers of others do not tell the time of a batch.
-        batch = 1000 * more.get("bothways_batch_seconds_sum", 0) / more.get("bothways_batch_seconds_count", 1)
+        batch = 1000 * more["bothways_batch_seconds_sum"] / (more["bothways_batch_seconds_count"] or 1)
         asked = open_loop(server.requests(queries.texts), QUERIES, seconds)
         load = loaded(server.port, asked, closed_loop(in_bulk, BULK_CONNECTIONS, seconds)).checked()
         p99, done = load.latency(0.99), sum(bulk.tokens[answer.place] for answer in load.beside)
@@ -221,18 +222,18 @@ def mixed(bench: Bench) -> Figure:
 def overload(bench: Bench) -> Figure:
     """Send three times what the server can do, with deadlines, and compare what it does with its peak."""
     works = {work.name: work for work in map(bench.sentences, PEAK)}
-    server, seconds, deadline = bench.server(OURS), bench.options.seconds, bench.options.deadline
+    server, seconds = bench.server(OURS), bench.options.seconds
 
     def once(name: str, _: int) -> dict[str, Any]:
         work = works[name]
         connections = PEAK[len(work.texts[0])]
         peak = loaded(server.port, closed_loop(server.requests(work.texts), connections, seconds)).checked()
-        timed = server.requests(work.texts, f"x-timeout-ms: {1000 * deadline:.0f}")
+        timed = server.requests(work.texts, f"x-timeout-ms: {1000 * DEADLINE:.0f}")
         before = server.metrics()
         load = loaded(server.port, open_loop(timed, 3 * len(peak.answers) / peak.seconds, seconds))
-        more = server.more(before)
+        more = server.metrics() - before
         # The queue tells when the first batch of a request began, in buckets.
-        late = more["bothways_queue_seconds_count"] - more[f"bothways_queue_seconds_bucket{deadline}"]
+        late = more["bothways_queue_seconds_count"] - more[f"bothways_queue_seconds_bucket{DEADLINE}"]
         wasted = more["bothways_batch_tokens_sum"] - load.done(work.tokens)
         goodput = load.done(work.tokens) / load.seconds / (peak.done(work.tokens) / peak.seconds)
         found = {"goodput": goodput, "begun_late": late, "wasted": wasted, "statuses": load.statuses()}
@@ -241,7 +242,7 @@ def overload(bench: Bench) -> Figure:
 
     found: Rounds = interleaved([*works], bench.options.rounds, once, what="overload")
     columns = {"goodput / peak": ("goodput", 2), "p99 of 429, ms": ("p99_429", 1), "p99 of 200, ms": ("p99", 0)}
-    columns |= {f"begun after {deadline} s": ("begun_late", 0), "tokens computed in vain": ("wasted", 0)}
+    columns |= {f"begun after {DEADLINE} s": ("begun_late", 0), "tokens computed in vain": ("wasted", 0)}
     columns |= {"client late, ms": ("late", 1), "cores of the client": ("cores", 2)}
     return {"rounds": found}, spreads("three times overloaded, requests of", found, columns)
 
@@ -253,7 +254,7 @@ def memory(bench: Bench) -> Figure:
     asked = [bad if place % 50 == 49 else good[place % len(good)] for place in range(part)]
     for number in range(10):
         say(f"memory: part {number + 1} of 10")
-        statuses = loaded(server.port, closed_loop(asked, bench.options.connections)).statuses()
+        statuses = loaded(server.port, closed_loop(asked, CONNECTIONS)).statuses()
         mebibytes.append(server.usage()[0])
     rows = [
         [f"{(row + 1) * part:,}", f"{each:.1f}", f"{each - mebibytes[0]:+.1f}"] for row, each in enumerate(mebibytes)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -49,9 +50,7 @@ class ServingOptions(Options):
 
     folder: Path = Path()
     seconds: float = 20.0
-    connections: int = 16
     requests: int = 100_000
-    deadline: float = 2.5
     infinity: Path | None = None
 
 
@@ -94,14 +93,7 @@ def command(name: str, options: ServingOptions) -> tuple[list[str], Path]:
     model = model_of(name, options)
     if name.startswith("infinity"):
         # It finds graphs only in the folder where it runs.
-        start = (
-            str(options.infinity and options.infinity.absolute()),
-            "-c",
-            "from infinity_emb.cli import cli; cli()",
-            "v2",
-            "--model-id",
-            ".",
-        )
+        start = (str(options.infinity), "-c", "from infinity_emb.cli import cli; cli()", "v2", "--model-id", ".")
         engine = ("--engine", "torch" if name == INFINITY else "optimum", "--device", "cpu", "--dtype", "float32")
         off = ("--no-vector-disk-cache", "--no-bettertransformer", "--no-trust-remote-code", "--no-model-warmup")
         return [*start, *engine, *off, "--pooling-method", "mean", "--host", "127.0.0.1"], Path(model)
@@ -153,18 +145,13 @@ class Running(AbstractContextManager["Running"]):
         data = json.loads(self.get(self._path, {"input": texts, "encoding_format": "base64"}) or "{}")["data"]
         return np.stack([np.frombuffer(base64.b64decode(each["embedding"]), "<f4") for each in data])
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Counter[str]:
         """Return the sum of each metric over its labels; those of buckets have the edge in their names."""
-        found: dict[str, float] = {}
+        found: Counter[str] = Counter()
         for family in text_string_to_metric_families(self.get("/metrics") or ""):
             for sample in family.samples:
-                key = sample.name + sample.labels.get("le", "")
-                found[key] = found.get(key, 0.0) + sample.value
+                found[sample.name + sample.labels.get("le", "")] += sample.value
         return found
-
-    def more(self, before: dict[str, float]) -> dict[str, float]:
-        """Return by how much each metric has grown."""
-        return {name: value - before.get(name, 0.0) for name, value in self.metrics().items()}
 
     def usage(self) -> tuple[float, float]:
         """Return the resident MiB and the CPU seconds of the process."""

@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from process_cases import JSON, connected, head, held, read, request, until
 from serving_cases import running
-from task_cases import close
 
 from bothways.errors import OutOfMemory
 from bothways.serving.running import LimitedProtocol
 from bothways.serving.settings import Limits
 from bothways.serving.tables import ROUTES
+from task_cases import close
 
 ASK = {"model": "classification", "inputs": ["w5 w6"]}
 POSTS = [each.path.replace("{name}", "classification") for each in ROUTES if each.method == "POST"]
@@ -301,6 +301,14 @@ def test_ten_million_times_one_character_cost_little_time(unharmed):
     answer = unharmed.post("/v1/predict", {**ASK, "inputs": ["w " * 500_000]})
     assert answer.json()["error"]["code"] == "too_many_tokens"
     assert time.perf_counter() - begun < 20
+
+
+def test_long_names_are_not_read_back(unharmed):
+    name = "classificatio" * 100_000
+    for more in ({"model": name}, {name: 1}, {"task": name}, {"options": {name: 1}}, {"offsets": name}):
+        answer = unharmed.post("/v1/predict", {**ASK, **more})
+        assert answer.status_code in (404, 422)
+        assert len(answer.content) < 5000, next(iter(more))
 
 
 def test_a_hundred_thousand_inputs_are_refused(unharmed):

@@ -90,7 +90,7 @@ def test_inputs_and_options_that_fit_the_schemas_of_a_model_are_answered_or_refu
                 jsonschema.validate(each, schemas["prediction"])
 
     check()
-    assert answered
+    assert answered or name == "masked_lm"  # which needs a mask in each text
 
 
 def fitting(body):

@@ -120,6 +120,9 @@ def test_keys_are_read_again_and_an_unusable_file_changes_nothing(tmp_path):
     path.write_text("nothing here")
     with pytest.raises(InvalidInput):
         keys.reload()
+    path.unlink()
+    with pytest.raises(InvalidInput, match="cannot be read: No such file"):
+        keys.reload()
     assert keys.name_of(f"Bearer {OTHER}") == "second"
 
 

@@ -6,7 +6,7 @@ import pytest
 from bothways import TextTagger
 from bothways.errors import InvalidInput
 from bothways.inference.texts import TextOptions, TextRunner, TokenBudget
-from bothways.serving.api.tokens import encoded_ids, rows_of_tokens
+from bothways.serving.api.vectors import encoded_ids, rows_of_tokens
 from task_cases import LONG
 
 

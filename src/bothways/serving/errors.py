@@ -8,7 +8,9 @@ from typing import Self
 from bothways import errors
 from bothways.errors import BothwaysError, InvalidInput
 
-RETRYABLE = (429, 503)
+SHOWN = 100
+"""Characters of a name from a request that messages show."""
+_LONGEST = 2000  # characters of a message, which may quote the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Refused(Exception):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.problem = Problem(status, message, code, param, headers or {})
+        self.problem = Problem(status, message[:_LONGEST], code, param, headers or {})
 
     @classmethod
     def busy(cls, message: str, seconds: float) -> Self:
@@ -134,4 +136,4 @@ _PATH = re.compile(r"(?<![\w/])/(?:[^\s/'\"]+/)+([^\s/'\"]*)")
 def _public(message: str, private: Mapping[str, str]) -> str:
     for words, public in private.items():
         message = message.replace(words, public)
-    return _PATH.sub(r"\1", message)
+    return _PATH.sub(r"\1", message[:_LONGEST])

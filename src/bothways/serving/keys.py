@@ -19,7 +19,8 @@ class ApiKeys:
         path: The file; None if the server needs no key.
 
     Raises:
-        InvalidInput: The file has no key, a line is not ``name:key``, or a name occurs twice. No message has a key.
+        InvalidInput: The file cannot be read or has no key, a line is not ``name:key``, or a name occurs twice. No
+            message has a key.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -54,7 +55,10 @@ class ApiKeys:
 
 def _read(path: Path) -> Mapping[str, bytes]:
     found: dict[str, bytes] = {}
-    text = read_bytes(path, _MOST_BYTES).decode("utf-8", "replace")
+    try:
+        text = read_bytes(path, _MOST_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        raise InvalidInput(f"the file of API keys cannot be read: {error.strerror}. Check its name.") from error
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue

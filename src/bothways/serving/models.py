@@ -13,7 +13,7 @@ from bothways import compose
 from bothways.data import Row
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.lazy import imported
-from bothways.serving.errors import Refused
+from bothways.serving.errors import SHOWN, Refused
 from bothways.serving.settings import Opening
 from bothways.tasks.columns import inputs_of
 from bothways.tasks.embedding.spec import EMBEDDING
@@ -185,8 +185,10 @@ class Models:
     def unknown(kind: str, name: str | None, known: Mapping[str, object]) -> Refused:
         """Return the refusal of a name that nothing here has."""
         have = f"the names here are: {', '.join(known)}" if known else f"this server has no {kind}"
-        hint = did_you_mean(name or "", known)
-        return Refused(404, f"there is no {kind} {name!r}: {have}.{hint}", code=f"{kind}_not_found", param=kind)
+        hint = did_you_mean((name or "")[:SHOWN], known)
+        return Refused(
+            404, f"there is no {kind} {name!r:.{SHOWN}}: {have}.{hint}", code=f"{kind}_not_found", param=kind
+        )
 
     def warm_up(self) -> None:
         """Compute once with each model, so that the first request is as fast as the others."""

@@ -14,7 +14,7 @@ import msgspec
 import orjson
 
 from bothways.errors import did_you_mean
-from bothways.serving.errors import Problem, Refused
+from bothways.serving.errors import SHOWN, Problem, Refused
 from bothways.serving.models import Models
 from bothways.serving.queue import BatchQueue, Ticket
 from bothways.serving.settings import Limits
@@ -179,9 +179,10 @@ def _explained(message: str, body: type[msgspec.Struct]) -> tuple[str, str | Non
     field_name = (place or "").lstrip(".") or None
     if unknown := _UNKNOWN.search(what):
         names = _fields_at(msgspec.inspect.type_info(body), re.findall(r"\.(\w+)", place or ""))
-        hint = did_you_mean(unknown[1], names)
+        name = unknown[1][:SHOWN]
+        hint = did_you_mean(name, names)
         known = f"known are {', '.join(names)}" if names else "it takes none"
-        return f"the request has a field {unknown[1]!r} that this route does not know: {known}.{hint}", unknown[1]
+        return f"the request has a field {name!r} that this route does not know: {known}.{hint}", name
     where = f"{field_name}: " if field_name else ""
     return f"{where}{what[:1].lower()}{what[1:]}.".replace("`", "'"), field_name
 

@@ -27,7 +27,7 @@ from bothways.evaluation.temperature import apply_temperature
 from bothways.serving.api.huggingface_forms import HuggingFaceRequest, TaskParameters, listed
 from bothways.serving.api.native import Unit
 from bothways.serving.api.offsets import OffsetMap
-from bothways.serving.api.tokens import TextTokens, rows_of_tokens
+from bothways.serving.api.vectors import TextTokens, rows_of_tokens
 from bothways.serving.errors import Refused
 from bothways.serving.models import ServedModel
 from bothways.serving.routes import Call

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from bothways.serving.api.native import ModelName
 from bothways.serving.api.tei_forms import TeiInputs, TeiRequest, nothing, prompt_of, texts_or_ids
-from bothways.serving.api.tokens import encoded_ids, rows_of_tokens
-from bothways.serving.api.vectors import embed
+from bothways.serving.api.vectors import embed, encoded_ids, rows_of_tokens
 from bothways.serving.errors import Refused
 from bothways.serving.models import ServedModel
 from bothways.serving.routes import Call, Reply
