@@ -137,7 +137,7 @@ def test_every_stage_is_shown_as_it_begins(made):
 def test_the_printed_commands_are_those_of_the_report_and_name_real_paths(made, report):
     output, lines = made
     commands = [line.strip() for line in lines[lines.index("What to run next:") + 1 :]]
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         assert command in words_of(report)
         quoted = re.findall(rf"'({re.escape(str(output))}[^']*)'", command)

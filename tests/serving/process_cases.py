@@ -110,11 +110,11 @@ class Process:
     @property
     def url(self):
         """The address that it said, once it said one."""
-        return until(lambda: next((found[0] for line in self.lines if (found := ADDRESS.search(line))), None), 60)
+        return until(lambda: next((found[0] for line in self.lines if (found := ADDRESS.search(line))), None), 180)
 
     def wait_until_ready(self, url=None):
         with httpx.Client(base_url=url or self.url, timeout=60, transport=httpx.HTTPTransport(retries=9)) as client:
-            until(lambda: client.get("/ready").status_code == 200, 60)
+            until(lambda: client.get("/ready").status_code == 200, 180)
 
     def end(self, number=signal.SIGTERM):
         """Send a signal, and return the exit code."""
@@ -122,7 +122,7 @@ class Process:
         return self.ended()
 
     def ended(self):
-        code = self.process.wait(60)
+        code = self.process.wait(120)
         self.reader.join(10)
         return code
 
@@ -168,7 +168,7 @@ class Load:
     def __enter__(self):
         for each in self.threads:
             each.start()
-        until(lambda: self.count("answered") > 20, 60)
+        until(lambda: self.count("answered") > 20, 180)
         return self
 
     def __exit__(self, *_):

@@ -15,8 +15,8 @@ from process_cases import JSON, connected, head, held, read, request, until
 from serving_cases import running
 
 from bothways.errors import OutOfMemory
+from bothways.serving.routes import Reply
 from bothways.serving.running import LimitedProtocol
-from bothways.serving.settings import Limits
 from bothways.serving.tables import ROUTES
 from task_cases import close
 
@@ -27,7 +27,7 @@ POSTS = [each.path.replace("{name}", "classification") for each in ROUTES if eac
 @pytest.fixture(scope="module")
 def server(folders):
     names = ("classification", "embedding", "tagging", "question-answering", "masked_lm")
-    with running(*(folders[name] for name in names), limits=Limits(header_seconds=0.5)) as found:
+    with running(*(folders[name] for name in names)) as found:
         yield found
 
 
@@ -212,6 +212,19 @@ def test_refusals_and_health_do_not_wait_for_what_is_computed(unharmed, monkeypa
             for path in ("/live", "/ready", "/startup", "/metrics", "/"):
                 assert unharmed.get(path).status_code == 200
         assert sorted(seconds)[10] < 0.05
+
+
+def test_an_answer_is_made_into_json_in_the_thread_of_its_request(unharmed, monkeypatch):
+    """One of megabytes would hold up all other requests."""
+    threads, original = [], Reply.encoded
+
+    def encoded(self):
+        threads.append(threading.current_thread().name)
+        return original(self)
+
+    monkeypatch.setattr(Reply, "encoded", encoded)
+    unharmed.post("/v1/predict", ASK)
+    assert [name.partition("_")[0] for name in threads] == ["request"]
 
 
 # --- what is no request ---

@@ -1,5 +1,8 @@
 """The OpenAPI document, and requests that are made from it: none is answered with a fault of the server."""
 
+import random
+from collections import Counter
+
 import jsonschema
 import pytest
 import schemathesis
@@ -101,6 +104,104 @@ def fitting(body):
         {"openapi": "3.1.0", "info": {"title": "One model", "version": "1"}, "paths": {"/": operation}}
     )
     return found["/"]["POST"].as_strategy(generation_mode=GenerationMode.POSITIVE)
+
+
+# --- good requests, changed at random ---
+
+GOOD = [
+    *(("/v1/predict", {"model": name, "inputs": case.questions()[:3], "options": {}}) for name, case in CASES.items()),
+    ("/v1/predict", {"model": "tagging", "inputs": ["w5 w6"], "offsets": "utf16", "errors": "per_item"}),
+    ("/v1/predict", {"model": "classification", "inputs": ["w5"], "options": {"top": 2, "calibrated": True}}),
+    *(
+        ("/v1/explain", {"model": name, "input": CASES[name].values(CASES[name].questions()[:1])[0], "label": None})
+        for name in ("classification", "pairs", "tagging", "question-answering", "multiple_choice")
+    ),
+    ("/v1/judge", {"inputs": [{"query": "w5", "passage": "w6", "answer": "w7"}]}),
+    ("/v1/search", {"query": "w5", "top": 3, "mode": "dense", "filters": ["a>=1"]}),
+    ("/v1/embeddings", {"input": ["w5", "w6 w7"], "dimensions": 8, "encoding_format": "float", "embed_dtype": "int8"}),
+    ("/v1/embeddings", {"model": "embedding", "input": [[5, 6], [7]], "encoding_format": "base64"}),
+    ("/v1/rerank", {"query": "w5", "documents": ["w6", {"text": "w7"}], "top_n": 1, "return_documents": True}),
+    ("/classify", {"model": "classification", "input": ["w5", "w6"]}),
+    ("/score", {"text_1": ["w5", "w6"], "text_2": ["w7", "w8"]}),
+    ("/embed", {"inputs": ["w5", "w6"], "truncate": True, "normalize": False, "dimensions": 4}),
+    ("/embed_all", {"inputs": ["w5 w6", "w7"], "truncate": False}),
+    ("/predict", {"model": "classification", "inputs": [["w5"], ["w6"]], "raw_scores": True}),
+    ("/rerank", {"query": "w5", "texts": ["w6", "w7"], "return_text": True}),
+    ("/similarity", {"inputs": {"source_sentence": "w5", "sentences": ["w6", "w7"]}, "parameters": {"truncate": True}}),
+    ("/tokenize", {"inputs": ["w5 w6"], "add_special_tokens": True}),
+    ("/decode", {"ids": [[5, 6, 7]], "skip_special_tokens": False}),
+    ("/models/classification", {"inputs": ["w5"], "parameters": {"top_k": 2, "function_to_apply": "softmax"}}),
+    ("/models/pairs", {"inputs": [{"text": "w5", "text_pair": "w6"}], "parameters": {"top_k": 1}}),
+    ("/models/tagging", {"inputs": "w5 w6", "parameters": {"aggregation_strategy": "none", "offsets": "bytes"}}),
+    ("/models/question-answering", {"inputs": {"question": "w5", "context": "w5 w6"}, "parameters": {"top_k": 2}}),
+    ("/models/masked_lm", {"inputs": "w5 [MASK]", "parameters": {"top_k": 3, "targets": ["w6", "w7"]}}),
+    ("/models/embedding", {"inputs": {"source_sentence": "w5", "sentences": ["w6"]}}),
+]
+WORDS = ["", " ", "w5", "\u200b", "\x00", "👩\u200d👧 é w5", "[MASK]", "[CLS] w5 [SEP]", "w5 " * 60]
+NAMES = ["embedding", "error", "bytes", "integrated-gradients", "lexical", "nothing"]
+VALUES = [None, True, False, 0, -1, 1, 7, 10**6, 2**31, 2**63, 10**40, 0.0, -0.5, 1e300, 1e-320, [], {}, [[]], [None]]
+
+
+def changed(draw, value):
+    """A JSON value with something in it replaced, left out, doubled, put into a list, or given another name."""
+    match value:
+        case dict() if value and draw.random() < 0.85:
+            name = draw.choice(list(value))
+            match draw.randrange(6):
+                case 0:
+                    return {key: each for key, each in value.items() if key != name}
+                case 1:
+                    return value | {draw.choice([name + "s", "model", "options", "text", "on_overflow"]): value[name]}
+                case _:
+                    return value | {name: changed(draw, value[name])}
+        case list() if value and draw.random() < 0.85:
+            place = draw.randrange(len(value))
+            match draw.randrange(5):
+                case 0:
+                    return value[:place] + value[place + 1 :]
+                case 1:
+                    return value + value[place:] * draw.choice([1, 1, 40])
+                case _:
+                    return [*value[:place], changed(draw, value[place]), *value[place + 1 :]]
+    junk = draw.choice([*WORDS, *NAMES, *VALUES])
+    return draw.choice([junk, [value], {"text": value}, [junk, value], value])
+
+
+def ask_changed(server, seed, count):
+    """Send good requests after one to three changes; how many answers were given with each status."""
+    draw, statuses = random.Random(seed), Counter()
+    for _ in range(count):
+        path, body = draw.choice(GOOD)
+        for _ in range(draw.randrange(4)):
+            body = changed(draw, body)
+        answer = server.post(path, body)
+        assert answer.status_code != 500, (path, body, answer.text)
+        assert answer.json() is not None
+        assert "NaN" not in answer.text
+        statuses[answer.status_code] += 1
+    return statuses
+
+
+def test_good_requests_are_answered(everything):
+    for path, body in GOOD:
+        answer = everything.post(path, body)
+        able = path not in ("/v1/judge", "/v1/search")
+        assert answer.status_code in ((200,) if able else (404, 422)), (path, body, answer.text)
+
+
+def test_good_requests_that_are_changed_at_random_are_no_faults(everything):
+    statuses = ask_changed(everything, 1, 300)
+    assert statuses[200] > 60
+    assert sum(statuses[each] for each in (400, 422)) > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_many_good_requests_that_are_changed_at_random_are_no_faults(everything, seed):
+    ask_changed(everything, seed, 5000)
+
+
+# --- the document ---
 
 
 def test_the_document_is_valid_and_lists_every_route(everything):

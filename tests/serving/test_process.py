@@ -43,8 +43,8 @@ def test_keys_are_read_again_and_sigterm_under_load_answers_or_refuses_every_req
         assert [status(server.url, key) for key in (SECRET, OTHER)] == [200, 200]
         with Load(server.url, ASK, authorization=f"Bearer {SECRET}") as load:
             server.process.send_signal(signal.SIGTERM)
-            until(lambda: load.count("refused") > 0)
-            assert httpx.get(f"{server.url}/ready").status_code == 503
+            until(lambda: load.count("refused", "closed") > 0)
+            assert outcome(lambda: httpx.get(f"{server.url}/ready")) in ("refused", "closed")
             assert server.ended() == 0
         assert set(load.outcomes) <= {"answered", "refused", "closed"}
         assert load.count("answered") > 20
@@ -102,12 +102,12 @@ def test_a_killed_worker_comes_back_and_only_its_requests_fail(folder):
         server.wait_until_ready()
         both = until(lambda: len(found := workers_of(server)) == 2 and found)
         for each in both:
-            until(lambda worker=each: takes_connections(server, worker), 60)
+            until(lambda worker=each: takes_connections(server, worker), 180)
         with Load(server.url, ASK) as load:
             assert load.count("closed") == 0
             both[0].send_signal(signal.SIGKILL)
-            (new,) = until(lambda: [each for each in workers_of(server) if each not in both], 60)
-            until(lambda: takes_connections(server, new), 60)
+            (new,) = until(lambda: [each for each in workers_of(server) if each not in both], 180)
+            until(lambda: takes_connections(server, new), 180)
             many = load.count("answered")
             until(lambda: load.count("answered") > many + 50)
         # At most a request for each client, which had its connection with the worker that was killed.
@@ -176,7 +176,7 @@ def test_a_full_disk_for_the_log_stops_nothing(folder, tmp_path):
     """The log may not grow any more, as on a full disk."""
     log = tmp_path / "log"
     with log.open("w") as stream, process(folder, stderr=stream) as server:
-        url = until(lambda: ADDRESS.search(log.read_text()), 60)[0]
+        url = until(lambda: ADDRESS.search(log.read_text()), 180)[0]
         server.wait_until_ready(url)
         until(lambda: "ready" in log.read_text() and "curl" in log.read_text())
         size = log.stat().st_size

@@ -223,7 +223,7 @@ def test_other_names_can_be_given(folder):
 
 @pytest.fixture(scope="module")
 def small(folder, folders):
-    limits = Limits(body_bytes=5000, items=4, characters=300, tokens=60, header_seconds=0.4)
+    limits = Limits(body_bytes=5000, items=4, characters=300, tokens=60, header_seconds=0.8)
     with running(folder, folders["embedding"], folders["tagging"], limits=limits) as server:
         yield server
 

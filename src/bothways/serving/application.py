@@ -249,8 +249,8 @@ def _endpoint(server: Server, route: Route) -> Endpoint:
             ticket.key, ticket.deadline = _checked(server, request, route)
             await _read(server, request, parts)
             call = Call(server.admit(ticket.deadline), server.queue, ticket, limits, request.path_params)
-            reply = await _answered(server, request, route, call, b"".join(parts))
-            response = _response(reply, call, begun)
+            reply, content = await _answered(server, request, route, call, b"".join(parts))
+            response = _response(reply, content, call, begun)
         except (Left, ClientDisconnect):
             response = Response(status_code=CLIENT_LEFT)
         except Exception as error:
@@ -322,12 +322,13 @@ async def _read(server: Server, request: Request, parts: list[bytes]) -> None:
         raise Refused(408, "the body did not come in time: send it faster.", code="slow_body") from error
 
 
-async def _answered(server: Server, request: Request, route: Route, call: Call, body: bytes) -> Reply:
+async def _answered(server: Server, request: Request, route: Route, call: Call, body: bytes) -> tuple[Reply, bytes]:
     """Answer in a thread; if the client leaves first, its request is dropped from the queue."""
 
-    def answer() -> Reply:
+    def answer() -> tuple[Reply, bytes]:
         with scheduled(call.ticket):
-            return route.answer(call, body)
+            reply = route.answer(call, body)
+        return reply, reply.encoded()
 
     server.answering += 1
     working = asyncio.get_running_loop().run_in_executor(server.pool, answer)
@@ -351,7 +352,7 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _response(reply: Reply, call: Call, begun: float) -> Response:
+def _response(reply: Reply, content: bytes, call: Call, begun: float) -> Response:
     ticket = call.ticket
     headers = {
         "x-total-time": f"{(time.perf_counter() - begun) * 1000:.0f}",
@@ -364,7 +365,7 @@ def _response(reply: Reply, call: Call, begun: float) -> Response:
         headers["x-truncated"] = str(len(call.dropped))
     if warnings := call.all_warnings():
         headers["x-warnings"] = str(len(warnings))
-    return Response(reply.encoded(), reply.status, headers, media_type="application/json")
+    return Response(content, reply.status, headers, media_type="application/json")
 
 
 def _refusal(problem: Problem, form: ErrorForm) -> Response:
