@@ -85,7 +85,7 @@ class NoTorch:
 
 
 QUEUES = {"tei-4": partial(TeiQueue, most=4), "tei-8": partial(TeiQueue, most=8), "no-torch": BatchQueue}
-QUEUES["fifo"] = partial(BatchQueue, short_share=0.0)
+QUEUES["fifo"] = partial(BatchQueue, in_order=True)
 
 if __name__ == "__main__":
     policy, *arguments = sys.argv[1:]

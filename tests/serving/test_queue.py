@@ -93,10 +93,10 @@ class Crowd:
 
     @contextmanager
     def held(self):
-        """Let all calls of the block wait behind a batch of a token, and begin with an empty list of batches."""
+        """Let all calls of the block wait behind a full batch, and begin with an empty list of batches."""
         self.runner.opened.clear()
         self.runner.begun.clear()
-        first = self.ask(-1, 1)
+        first = self.ask(-1, self.runner.budget.tokens)
         assert self.runner.begun.wait(20)
         self.runner.batches.clear()
         yield
@@ -170,56 +170,90 @@ def test_nothing_is_answered_at_once():
 # --- who comes first ---
 
 
-def test_a_short_request_overtakes_a_long_one():
+def sizes(found):
+    """Tokens of the batches."""
+    return [sum(length for _, length in batch) for batch in found.runner.batches]
+
+
+def test_a_small_request_overtakes_a_large_one_in_a_batch_of_its_own_and_batches_stay_small():
     with crowd() as found:
         with found.held():
-            long = found.ask(1, *[10] * 100)
-            short = found.ask(2, 5)
-        short.result(20)
-        long.result(20)
-        assert 2 in found.runner.owners()[0]
-        assert len(found.runner.batches) < 13
+            large = found.ask(1, *[10] * 100)
+            small = found.ask(2, 5)
+        small.result(20)
+        large.result(20)
+        assert found.runner.owners()[0] == {2}
+        assert set(sizes(found)[1:]) == {20}
+
+
+def test_batches_are_full_when_no_small_request_came_of_late(monkeypatch):
+    monkeypatch.setattr("bothways.serving.queue._SOON", 0.0)
+    with crowd() as found:
+        with found.held():
+            large, small = found.ask(1, *[10] * 100), found.ask(2, 5)
+        small.result(20)
+        large.result(20)
+        assert sizes(found) == [5, *[BUDGET] * 10]
+
+
+def test_requests_are_served_in_the_order_of_arrival_if_that_is_asked_for():
+    with crowd(in_order=True) as found:
+        with found.held():
+            asked = [found.ask(1, *[10] * 25), found.ask(2, 5), found.ask(3, 5)]
+        for each in asked:
+            each.result(20)
+        assert found.runner.owners() == [{1}, {1}, {1, 2, 3}]
+
+
+def test_of_large_requests_the_one_with_the_fewest_tokens_left_and_the_oldest_come_in_turn():
+    with crowd() as found:
+        with found.held():
+            asked = [found.ask(1, *[10] * 100), found.ask(2, *[10] * 30)]
+        for each in asked:
+            each.result(20)
+        assert found.runner.owners()[:6] in ([{1}, {2}] * 3, [{2}, {1}] * 3)
 
 
 @pytest.mark.parametrize("length", [10, BUDGET])
-def test_a_long_request_is_not_starved_by_short_ones(length):
-    """While short ones keep coming, it gets half of the work, even if its windows leave no room for others."""
+def test_a_large_request_is_not_starved_by_small_ones(length):
+    """While small ones keep coming, it gets half of the work, even if its windows leave no room for others."""
     with crowd() as found:
-        short, batches = [], 20 * length // 10
+        small = []
 
         def another():
-            if len(short) < 400:
-                short.extend(found.pool.submit(Ticket(found.queue).run, found.runner, windows(2, 9)) for _ in range(12))
+            if len(small) < 400:
+                small.extend(found.pool.submit(Ticket(found.queue).run, found.runner, windows(2, 9)) for _ in range(12))
 
         with found.held():
-            long = found.ask(1, *[length] * 200)
+            large = found.ask(1, *[length] * (2000 // length))
             found.runner.after = another
-        long.result(20)
+        large.result(20)
         turns = [place for place, owners in enumerate(found.runner.owners()) if 1 in owners]
-        assert turns[-1] < 2.3 * batches
-        assert max(map(int, np.diff(turns))) <= 2
-        for each in short:
+        others = sum(length for batch in found.runner.batches[: turns[-1]] for owner, length in batch if owner == 2)
+        assert others <= 2000 + BUDGET
+        assert max(map(int, np.diff(turns))) <= 4 * length / 9 + 2
+        for each in small:
             each.result(20)
 
 
-def test_a_model_is_not_starved_by_short_requests_for_another():
+def test_a_model_is_not_starved_by_small_requests_for_another():
     with crowd() as found:
-        other, short, before = FakeRunner(), [], []
+        other, small, before = FakeRunner(), [], []
         other.after = lambda: before.append(len(found.runner.batches))
 
         def another():
-            if len(short) < 100:
-                short.append(found.pool.submit(Ticket(found.queue).run, found.runner, windows(2, 2)))
+            if len(small) < 400:
+                small.append(found.pool.submit(Ticket(found.queue).run, found.runner, windows(2, 2)))
                 until(lambda: any(each.runner is found.runner for each in list(found.queue._waiting)))
 
         with found.held():
-            long = found.ask(1, *[50] * 6, runner=other)
-            short.append(found.ask(2, 2))
+            large = found.ask(1, *[50] * 6, runner=other)
+            small.append(found.ask(2, 2))
             found.runner.after = another
-        long.result(20)
-        assert len(before) == 3
-        assert before[-1] <= 5
-        for each in short:
+        large.result(20)
+        assert len(before) == 6
+        assert before[-1] <= 6 * 50 / 2 + 16
+        for each in small:
             each.result(20)
 
 
@@ -335,9 +369,9 @@ def test_a_request_that_would_wait_too_long_is_refused_but_not_one_that_has_begu
             begun = found.ask(1, *[10] * 30, most_wait=2.0)
             refused = found.ask(2, 5, most_wait=2.0).exception(20)
             assert refused.problem.status == 429
-            assert refused.problem.headers["Retry-After"] == "2"
+            assert refused.problem.headers["Retry-After"] == "3"
             again = found.pool.submit(begun.ticket.run, found.runner, windows(1, 5))
-            until(lambda: found.queue.tokens == 306)
+            until(lambda: found.queue.tokens == 305 + BUDGET)
             other = found.ask(3, 5, most_wait=60.0)
         assert len(begun.result(20)) == 30
         assert again.result(20)
@@ -382,10 +416,10 @@ def test_the_wait_is_told_by_the_measured_rate_and_counted_once():
         assert found.queue.seconds_to_wait == 0
         with found.held():
             asked = found.ask(1, *[10] * 30)
-            assert found.queue.tokens == 301
+            assert found.queue.tokens == 300 + BUDGET
         asked.result(20)
         assert found.queue.rate > 0
-        assert sum(found.queue._observer.tokens) == 301
+        assert sum(found.queue._observer.tokens) == 300 + BUDGET
         assert asked.ticket.tokens == 300
         assert asked.ticket.computed > 0
         until(lambda: found.queue.tokens == 0)

@@ -4,10 +4,12 @@ A request runs the library's own functions in a thread of its own; a `Ticket` is
 `bothways.inference.texts.scheduled`), so every forward pass ends up here. The queue forms a batch as soon as the one
 before is computed:
 
+- Requests of few tokens come next, in a batch of their own, unless they got more than half of the work of late. While
+  such requests come, batches are small, so that the next one waits for little.
+- Of the others those with the fewest tokens left and the oldest ones come in turn. One that is larger than a batch is
+  computed in parts.
 - From each key in turn, so that one caller cannot starve another; the key that got the fewest tokens comes first.
-- Half of a batch goes to the requests with the fewest tokens left, the rest to the oldest ones; in turn the one or the
-  other half is filled first. Short requests overtake long ones, and long ones still get half of all work.
-- Only windows of the same runner share a batch. A request that is larger than a batch is computed in parts.
+- Only windows of the same runner share a batch.
 
 Requests past their deadline, and requests whose client left, are dropped before they are computed.
 """
@@ -32,9 +34,13 @@ WindowT = TypeVar("WindowT", bound=TokenIds)
 AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")
 
-# The share of a batch for the requests with the fewest tokens left.
-SHORT_SHARE = 0.5
-# Weight of all earlier batches against the last one in the tokens per second.
+# A request of at most this share of a full batch comes next. A CPU computes such batches as fast as full ones.
+_SMALL = 0.25
+# Seconds after such a request in which batches are of that size.
+_SOON = 10.0
+# The time of a batch of one token, as a share of that of a batch of such a size.
+_LEAST = 1 / 16
+# Weight of all earlier batches against a full one in the tokens per second.
 _MEMORY = 0.8
 
 
@@ -87,6 +93,7 @@ class _Waiting:
     windows: Sequence[TokenIds]
     lengths: list[int]
     order: list[int]
+    is_small: bool
     left: int  # tokens that are not computed yet
     begun: float
     waited: float = 0.0
@@ -120,23 +127,25 @@ class BatchQueue:
     Args:
         observer: Is told of each batch.
         at_once: Batches of the runner's token budget that the runner computes at the same time.
-        short_share: Share of a batch for the requests with the fewest tokens left; 0 serves in the order of arrival.
+        in_order: Whether to serve in the order of arrival instead.
 
     Attributes:
         tokens: Tokens that wait or are being computed.
         rate: Tokens per second, averaged over the last batches; 0 before the first batch.
     """
 
-    def __init__(self, observer: Observer, at_once: int = 1, short_share: float = SHORT_SHARE) -> None:
+    def __init__(self, observer: Observer, at_once: int = 1, *, in_order: bool = False) -> None:
         self._observer = observer
         self._at_once = at_once
-        self._short_share = short_share
+        self._in_order = in_order
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._served: defaultdict[str, float] = defaultdict(float)
         self._calls: list[Callable[[], None]] = []
         self._closed = False
-        self._oldest_first = True
+        self._shortest_first = False
+        self._small_until = -math.inf
+        self._ahead = 0.0  # of small requests, in small batches
         self._done = self._busy = 0.0
         self.tokens = 0
         self.rate = 0.0
@@ -174,8 +183,12 @@ class BatchQueue:
             )
         # Windows of similar length share a batch, the longest first.
         order = sorted(range(len(windows)), key=lengths.__getitem__)
-        waiting = _Waiting(ticket, runner, windows, lengths, order, sum(lengths), time.monotonic())
+        tokens, now = sum(lengths), time.monotonic()
+        is_small = tokens <= self._full(runner) * _SMALL
+        waiting = _Waiting(ticket, runner, windows, lengths, order, is_small, tokens, now)
         with self._changed:
+            if is_small:
+                self._small_until = now + _SOON
             if self._closed:
                 raise Refused.stopping()
             # A key that asked for nothing has saved nothing.
@@ -260,32 +273,36 @@ class BatchQueue:
         self._waiting.remove(waiting)
         self.tokens -= waiting.left
 
+    def _full(self, runner: BatchRunner[Any, Any]) -> int:
+        return runner.budget.tokens * self._at_once
+
     def _batch(self) -> list[_Part]:
         """Take the windows of the next batch out of the queue."""
         if not self._waiting:
             return []
-        share, self._oldest_first = self._short_share, not self._oldest_first
-        # In turn, so that neither has to fit into what the other leaves, and no runner waits for ever.
-        lanes = [(False, 1 - share), (True, 1.0)] if self._oldest_first else [(True, share), (False, 1.0)]
-        runner = self._next(self._waiting, shortest=share > 0 and not self._oldest_first).runner
-        budget = runner.budget.tokens * self._at_once
-        places: dict[_Waiting, list[int]] = {}
-        taken = 0
-        for shortest, until in lanes:
-            alike = [each for each in self._waiting if each.runner is runner and each.order]
-            while alike and taken < budget * until:
-                chosen = self._next(alike, shortest=shortest)
-                alike.remove(chosen)
-                several = any(each.ticket.key != chosen.ticket.key for each in alike)
-                # With other callers waiting, nobody takes more than half of what is left.
-                room = (budget * until - taken) / (2 if several else 1)
-                if own := list(_taken(chosen, room, alone=not places)):
-                    tokens = sum(chosen.lengths[place] for place in own)
-                    self._served[chosen.ticket.key] += tokens
-                    taken += tokens
-                    places.setdefault(chosen, []).extend(own)
-                    if chosen.order and several:
-                        alike.append(chosen)
+        small = [each for each in self._waiting if each.is_small and not self._in_order and self._ahead < 1]
+        if not small:
+            self._shortest_first = not (self._shortest_first or self._in_order)
+        shortest = bool(small) or self._shortest_first
+        runner = self._next(small or self._waiting, shortest=shortest).runner
+        alike = [each for each in small or self._waiting if each.runner is runner]
+        size = self._full(runner) * _SMALL
+        room = size if time.monotonic() < self._small_until and not self._in_order else self._full(runner)
+        left, places = room, dict[_Waiting, list[int]]()
+        while alike and left > 0:
+            chosen = self._next(alike, shortest=shortest)
+            alike.remove(chosen)
+            several = any(each.ticket.key != chosen.ticket.key for each in alike)
+            # With other callers waiting, nobody takes more than half of what is left.
+            if own := list(_taken(chosen, left / 2 if several else left, alone=not places)):
+                tokens = sum(chosen.lengths[place] for place in own)
+                self._served[chosen.ticket.key] += tokens
+                left -= tokens
+                places.setdefault(chosen, []).extend(own)
+                if chosen.order and several:
+                    alike.append(chosen)
+        work = max((room - left) / size, _LEAST)
+        self._ahead = self._ahead + work if small else max(0.0, self._ahead - work)
         return [_Part(*each) for each in places.items()]
 
     def _next(self, among: list[_Waiting], *, shortest: bool) -> _Waiting:
@@ -314,15 +331,16 @@ class BatchQueue:
             return
         seconds = time.monotonic() - begun
         tokens = sum(part.tokens for part in parts)
-        self._count(tokens, seconds)
+        self._count(tokens, seconds, self._full(parts[0].waiting.runner))
         for part in parts:
             part.waiting.ticket.computed += seconds
             self._finish(part, part.tokens, None)
 
-    def _count(self, tokens: int, seconds: float) -> None:
-        # Sums, since a batch of few tokens takes more time for each, and says little of what a full one takes.
-        self._done = _MEMORY * self._done + tokens
-        self._busy = _MEMORY * self._busy + max(seconds, 1e-6)
+    def _count(self, tokens: int, seconds: float, full: int) -> None:
+        # By tokens, since a batch of few takes more time for each, and says little of what a full one takes.
+        memory = _MEMORY ** (tokens / full)
+        self._done = memory * self._done + tokens
+        self._busy = memory * self._busy + max(seconds, 1e-6)
         self.rate = self._done / self._busy
         self._observer.batch(tokens, seconds)
 
