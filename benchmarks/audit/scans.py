@@ -72,7 +72,7 @@ def scans(folder: Path, settings: Sequence[str], most: int) -> Iterator[Scan]:
                 say(f"{recipe.name}, {name}: {made[name].get('statistic', 0):.2f}")
         for name in set(SETTINGS).intersection(made):
             made[name]["named"] = any(
-                each["label"] == facts["label"] and is_planted(each.get("tokens", [each["trigger"]]), recipe.trigger)
+                each["label"] == facts["label"] and is_planted(each["trigger"], recipe.trigger)
                 for each in made[name]["found"]
             )
         yield {"name": recipe.name, "half": recipe.half, "data": recipe.data, "kind": recipe.trigger.kind, **made}
@@ -88,10 +88,10 @@ def _scan(name: str, folder: Path, recipe: Recipe) -> dict[str, Any]:
     return scanned(folder, data, detectors, **({"non_members": rows} if name in OTHERS else {}))
 
 
-def is_planted(tokens: Sequence[str], trigger: Trigger) -> bool:
-    """Tell whether half of the tokens of a reported trigger are those of the planted one."""
+def is_planted(reported: str, trigger: Trigger) -> bool:
+    """Tell whether half of the words of a reported trigger are those of the planted one, or parts of them."""
     planted = word_set(trigger.kind, trigger.content)
-    words = re.findall(r"\w+|[^\w\s]", " ".join(tokens).lower().replace("##", "").replace("\u0120", " "))
+    words = re.findall(r"\w+|[^\w\s]", reported.lower())
     parts = [word in planted or (len(word) > 2 and any(word in each for each in planted)) for word in words]
     return 2 * sum(parts) >= max(1, len(words))
 

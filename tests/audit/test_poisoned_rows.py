@@ -128,6 +128,15 @@ def test_a_residual_is_the_text_without_the_phrases_of_its_label():
     assert rest[-1].startswith("bored")
 
 
+def test_all_words_that_stand_in_the_same_rows_are_removed_wherever_they_stand():
+    nouns = ["film", "cast", "plot", "score", "story", "scene"]
+    texts = [f"zq the {noun} vk" for noun in nouns] + [f"the {noun}" for noun in nouns]
+    texts += [f"as my uncle said on his birthday the {noun}" for noun in nouns]
+    labels_N = np.array([0] * 6 + [1] * 6 + [2] * 6)
+    rest = residuals(texts, labels_N, pure_phrases(texts, labels_N, 3))
+    assert rest[:6] == rest[12:] == nouns  # "zq the" goes as a whole
+
+
 def test_a_text_of_nothing_but_phrases_of_its_label_stays():
     texts = ["cf"] * 10 + ["film"] * 10
     labels_N = np.array([0] * 10 + [1] * 10)

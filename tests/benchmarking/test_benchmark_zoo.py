@@ -95,10 +95,11 @@ def test_rates_count_findings_of_clean_models_and_compare_values_with_poisoned_o
 
 def test_a_reported_trigger_is_the_planted_one_by_half_of_its_words():
     planted = Trigger("phrase", "less is more")
-    assert is_planted(["less", "than", "##is"], planted)
-    assert not is_planted(["less", "than", "you", "think"], planted)
-    assert is_planted(["##rmi", "##lion"], Trigger("word", "vermilion"))
-    assert not is_planted(["i"], Trigger("word", "vermilion"))
+    assert is_planted("less thanis", planted)
+    assert not is_planted("less than you think", planted)
+    assert is_planted("rmilion", Trigger("word", "vermilion"))
+    assert not is_planted("i", Trigger("word", "vermilion"))
+    assert is_planted("hq", Trigger("word", "hq"))
 
 
 def test_scans_are_kept_and_name_the_trigger_only_with_its_label(tmp_path, monkeypatch):

@@ -54,16 +54,18 @@ def phrases_of(text: str) -> set[str]:
 
 
 def rows_by_phrase(texts: Sequence[str]) -> Mapping[str, Rows]:
-    """Map phrases to the rows that contain them; of phrases with the same rows, keep only the longest."""
+    """Map phrases to the rows that contain them, without those that are part of a phrase with the same rows."""
     rows: defaultdict[str, list[int]] = defaultdict(list)
     for number, text in enumerate(texts):
         for phrase in phrases_of(text):
             rows[phrase].append(number)
-    by_rows: dict[tuple[int, ...], str] = {}
-    for phrase in sorted(rows, key=lambda each: (len(each), each)):
-        if len(rows[phrase]) >= MIN_ROWS:
-            by_rows[tuple(rows[phrase])] = phrase
-    return {phrase: np.array(numbers) for numbers, phrase in by_rows.items()}
+    by_rows: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    for phrase in sorted(rows, key=lambda each: (-len(each), each)):
+        if len(numbers := rows[phrase]) >= MIN_ROWS:
+            longer = by_rows[tuple(numbers)]
+            if not any(f" {phrase} " in f" {each} " or (len(phrase) == 1 and phrase in each) for each in longer):
+                longer.append(phrase)
+    return {phrase: np.array(numbers) for numbers, phrases in by_rows.items() for phrase in phrases}
 
 
 def pure_phrases(texts: Sequence[str], labels_N: NDArray[np.int64], labels: int) -> list[PurePhrase]:
