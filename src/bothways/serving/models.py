@@ -217,7 +217,11 @@ def open_models(models: Sequence[str], indexes: Sequence[str], opening: Opening)
     Raises:
         InvalidInput: Two models have the same name. Also raises everything that `compose.open_trained` raises.
     """
-    opened = [open_model(name, given, opening) for name, given in _named(models)]
+    named = _named(models)
+    if foreign := opening.tasks.keys() - dict(named).keys():
+        known = ", ".join(name for name, _ in named)
+        raise InvalidInput(f"a task is given for {min(foreign)!r}, which is no model here: the models are {known}.")
+    opened = [open_model(name, given, opening) for name, given in named]
     found: dict[str, SemanticSearch] = {}
     for name, given in _named(indexes):
         kind = imported("bothways.retrieval.search:SemanticSearch")
@@ -243,10 +247,12 @@ def _named(given: Sequence[str]) -> list[tuple[str, str]]:
 def open_model(name: str, given: str, opening: Opening) -> ServedModel:
     """Open a model as the task that it was trained for, else as an embedder; see `open_models`."""
     model: AnyTask
-    own = opening.arguments()
+    own, task = opening.arguments(), opening.tasks.get(name)
     try:
-        model = compose.open_trained(given, **own)
+        model = compose.open_trained(given, task=task, **own)
     except NotFitted:
+        if task is not None:
+            raise
         model = imported(EMBEDDING.home).from_pretrained(given, **own)
     composed = "multitask" if compose.parts_of(model) else model.spec.name
     judge: Judge | None = None
