@@ -352,7 +352,12 @@ BAD_REQUESTS = [
     ("masked_lm", {"inputs": "w5 [MASK]", "parameters": {"targets": []}}, 422, "targets"),
     ("masked_lm", {"inputs": "w5 [MASK]", "parameters": {"targets": ["zebra"]}}, 422, "cannot spell"),
     ("masked_lm", {"inputs": "w5 [MASK]", "parameters": {"top_k": 10**6}}, 422, "top_k"),
-    ("masked_lm", {"inputs": "w5 [MASK]", "parameters": {"on_overflow": "error"}}, 422, "'on_overflow'"),
+    (
+        "masked_lm",
+        {"inputs": "[MASK]" + " w5" * 17, "parameters": {"on_overflow": "error"}},
+        422,
+        "more than the limit",
+    ),
     ("question-answering", {"inputs": ASK, "parameters": {"top_k": 10**6}}, 422, "top_k"),
     ("embedding", {"inputs": {"source_sentence": "w5", "sentences": []}}, 422, "sentences: expected at least one"),
     ("embedding", {"inputs": {"source_sentence": "w5", "sentence": ["w6"]}}, 422, "Did you mean 'sentences'?"),

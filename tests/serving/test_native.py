@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from serving_cases import running
 
-from bothways import Ensemble, MultiTask, SemanticSearch, SentenceEmbedder, TaskData, open_trained
+from bothways import Ensemble, FillMask, MultiTask, SemanticSearch, SentenceEmbedder, TaskData, open_trained
 from bothways.explain import attribute
 from bothways.export import export
 from bothways.judging import Judge, Triple
@@ -151,6 +151,28 @@ def test_long_texts_are_read_in_windows_cut_or_refused_as_the_request_says(serve
     assert "text 2" in error["message"]
     # Not remembered by the thread or the model.
     assert ask(server, "/v1/predict", body)["warnings"] == []
+
+
+def test_long_texts_with_masks_are_read_around_the_mask_cut_or_refused_as_the_request_says(everything, folders):
+    text = f"{LONG} w5 [MASK] w6 {LONG}"
+    answers = {}
+    for policy in ("window", "truncate", "truncate_left", "error"):
+        body = {"model": "masked_lm", "inputs": [text], "on_overflow": policy}
+        if policy in ("truncate", "truncate_left", "error"):
+            assert said(everything, "/v1/predict", body)["code"] == "text_too_long"
+        found = everything.post("/models/masked_lm", {"inputs": text, "parameters": {"on_overflow": policy}})
+        assert found.status_code == (200 if policy == "window" else 422)
+    for policy, text in (("window", f"{LONG} [MASK] w5"), ("truncate_left", f"{LONG} [MASK] w5")):
+        answers[policy] = ask(
+            everything, "/v1/predict", {"model": "masked_lm", "inputs": [text], "on_overflow": policy}
+        )
+    assert answers["window"] == answers["truncate_left"]
+    cut = ask(
+        everything, "/v1/predict", {"model": "masked_lm", "inputs": [f"w5 [MASK] {LONG}"], "on_overflow": "truncate"}
+    )
+    expected = FillMask.from_pretrained(folders["masked_lm"], on_overflow="truncate").predict(f"w5 [MASK] {LONG}")
+    assert close(cut["predictions"][0], json.loads(json.dumps(expected.to_dict())))
+    assert cut["warnings"] == ["input 0: 31 tokens were not read"]
 
 
 def test_a_bad_input_fails_the_request_or_only_itself(server, folders):

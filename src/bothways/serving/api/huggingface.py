@@ -101,8 +101,8 @@ def _answers(prediction: Mapping[str, object], place: OffsetMap, declines: bool)
 # --- masks ---
 
 
-class FillParameters(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Parameters of filling masks; of a long text, the part around the masks is read."""
+class FillParameters(TaskParameters):
+    """Parameters of filling masks; by default, the part of a long text around the masks is read."""
 
     top_k: Annotated[int, Meta(ge=1, le=1000, description="Number of words.")] = 5
     targets: Annotated[list[str], Meta(min_length=1, description="The only words that may fill a mask.")] | None = None
@@ -118,6 +118,7 @@ class FillRequest(HuggingFaceRequest):
 def fill_masks(call: Call, served: ServedModel, body: FillRequest) -> object:
     """Return the words for the mask of each text, best first; a list of them for each mask if there are several."""
     parameters = body.parameters or FillParameters()
+    call.ticket.on_overflow = parameters.on_overflow
     texts = listed(body.inputs)
     call.check_texts(texts)
     fitted: FittedMaskedLM = served.model.fitted
