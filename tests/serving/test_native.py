@@ -260,6 +260,21 @@ def test_explanations_are_those_of_the_library(server, folders, method):
     assert found["model"] == "classification"
 
 
+@pytest.mark.parametrize(
+    ("method", "label", "passes"),
+    [
+        ("integrated-gradients", None, 1 + 32 + 2),
+        ("integrated-gradients", "cow", 32 + 2),
+        ("gradient-x-input", None, 1 + 1 + 1),
+    ],
+)
+def test_the_tokens_of_all_passes_of_an_explanation_are_counted(server, method, label, passes):
+    body = {"model": "classification", "input": "w5 w30 w31", "method": method, "label": label}
+    answer = server.post("/v1/explain", body)
+    assert answer.json()["usage"] == {"inputs": 1, "tokens": passes * 5}
+    assert answer.headers["x-compute-tokens"] == str(passes * 5)
+
+
 def test_a_label_can_be_explained_and_must_be_known(server):
     found = ask(server, "/v1/explain", {"model": "classification", "input": "w5 w30", "label": "cow"})
     assert found["explanation"]["label"] == "cow"
@@ -336,6 +351,18 @@ def test_a_server_without_an_index_or_an_able_model_says_so(everything):
     assert "this server has no index" in said(everything, "/v1/search", {"query": "w5"}, 404)["message"]
     error = said(everything, "/v1/judge", {"inputs": [{"query": "w5"}]})
     assert "none of the models can judge" in error["message"]
+
+
+def test_a_server_of_indexes_alone_names_the_route_that_answers(composed):
+    with running(indexes=[str(composed / "index")]) as server:
+        assert ask(server, "/v1/search", {"query": "w5"})["index"] == "index"
+        for path, body in (("/v1/predict", {"inputs": ["w5"]}), ("/v1/judge", {"inputs": [{"query": "w5"}]})):
+            message = said(server, path, body)["message"]
+            assert message == (
+                "this server has no model, only indexes (index): ask /v1/search, or serve a model beside them."
+            )
+        assert said(server, "/v1/predict", {"model": "x", "inputs": ["w5"]}, 404)
+        assert "only indexes" in server.get("/info").json()["error"]
 
 
 def test_models_of_the_same_name_are_refused(folders, composed):

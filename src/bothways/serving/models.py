@@ -162,6 +162,9 @@ class Models:
             for each in self:
                 if not ability or ability in each.abilities:
                     return each
+            if not self._by_name:
+                message = f"this server has no model, only indexes ({', '.join(self.indexes)}): ask /v1/search"
+                raise Refused(422, f"{message}, or serve a model beside them.", code="wrong_task", param="model")
             raise Refused(422, f"none of the models can {ability}: serve one that can.", code="wrong_task")
         found = self._by_name.get(name) or self._also.get(name)
         if found is None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -13,10 +15,12 @@ from msgspec import Meta, Struct
 from bothways import compose
 from bothways.choices import AttributionMethod, Overflow
 from bothways.errors import InvalidInput
+from bothways.inference.texts import BatchRunner, OneT, ResultT, scheduled
 from bothways.lazy import imported
 from bothways.serving.api.offsets import OffsetUnit, with_offsets
 from bothways.serving.errors import Refused, problem_of
 from bothways.serving.models import ServedModel
+from bothways.serving.queue import Ticket
 from bothways.serving.routes import Call, NoBody, Reply, Route, route
 from bothways.tasks.columns import inputs_of
 from bothways.tasks.embedding.trained import TrainedEmbedder
@@ -24,6 +28,9 @@ from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.schemas import Schemas
 from bothways.tasks.task import AnyTask
 from bothways.text.words import ReadWords, Words
+
+if TYPE_CHECKING:
+    from bothways.explain.attribution import Attribution
 
 ModelName: TypeAlias = Annotated[str | None, Meta(description="Name of the model; the first that can, without it.")]
 LongTexts: TypeAlias = Annotated[
@@ -234,14 +241,39 @@ def explain(call: Call, body: ExplainRequest) -> Reply:
     target = None if body.label is None else imported("bothways.explain.targets:Label")(body.label)
     attribute = imported("bothways.explain.attribution:attribute")
 
-    def computed() -> object:
-        (found,) = attribute(model, values, method, target=target)
-        return found.to_dict()
+    def computed() -> Attribution:
+        found: Attribution = attribute(model, values, method, target=target)[0]
+        return found
 
     # Leaving out words asks the model many times, in batches; gradients are computed in one piece.
-    found = computed() if method == "leave-one-out" else call.queue.call(call.ticket, computed)
-    answer = with_offsets(found, lambda: read_texts(read, lambda words: ReadWords.of(words).text), body.offsets)
+    if method == "leave-one-out":
+        found = computed()
+    else:
+        found = call.queue.call(call.ticket, lambda: _counted(call.ticket, computed))
+    texts = partial(read_texts, read, lambda words: ReadWords.of(words).text)
+    answer = with_offsets(found.to_dict(), texts, body.offsets)
     return Reply({"model": served.name, "explanation": answer, "usage": usage(call)})
+
+
+@dataclass(frozen=True, slots=True)
+class _AtOnce:
+    """The schedule of the queue's own thread, which computes at once and counts the tokens of a request."""
+
+    ticket: Ticket
+    on_overflow: Overflow | None = None
+
+    def run(self, runner: BatchRunner[OneT, ResultT], windows: Sequence[OneT]) -> list[ResultT]:
+        """Return the runner's answers for windows, in order."""
+        self.ticket.tokens += sum(len(each.ids) for each in windows)
+        return Context().run(runner.run, windows)  # without this schedule
+
+
+def _counted(ticket: Ticket, computed: Callable[[], Attribution]) -> Attribution:
+    """Return an attribution, after counting the tokens of the prediction that it explains and of its gradients."""
+    with scheduled(_AtOnce(ticket)):
+        found = computed()
+    ticket.tokens += found.tokens
+    return found
 
 
 def has_gradients(model: AnyTask) -> bool:
