@@ -137,6 +137,26 @@ def test_options_are_those_of_the_prediction(server, folders):
         assert said(server, "/v1/predict", {**ASK, "options": options})["code"] in ("unknown_option", "invalid_value")
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("question-answering", {"top": 101}, "top must be at most 100, got 101"),
+        ("question-answering", {"max_answer_tokens": 201}, "max_answer_tokens must be at most 200, got 201"),
+        ("masked_lm", {"top": 10**6}, "top must be at most 1,000, got 1,000,000"),
+        ("masked_lm", {"beam": 201}, "beam must be at most 200, got 201"),
+        ("masked_lm", {"words": ["w5"] * 1001}, "expected at most 1,000 words, got 1,001"),
+    ],
+)
+def test_options_that_cost_more_than_the_texts_have_limits(everything, name, options, words):
+    inputs = ["w5 [MASK]"] if name == "masked_lm" else [["w5", "w5 w6 w7"]]
+    assert words in said(everything, "/v1/predict", {"model": name, "inputs": inputs, "options": options})["message"]
+    schema = everything.get(f"/v1/models/{name}").json()["schemas"]["options"]["properties"]
+    (option,) = options
+    most = schema[option]["maxItems" if option == "words" else "maximum"]
+    allowed = {option: ["w5"] * most if option == "words" else most}
+    ask(everything, "/v1/predict", {"model": name, "inputs": inputs, "options": allowed})
+
+
 @pytest.mark.parametrize("name", ["classification", "several", "tagging"])
 def test_long_texts_are_read_in_windows_cut_or_refused_as_the_request_says(server, name):
     body = {"model": name, "inputs": ["w5", LONG]}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.task import AnyTask
 
+_CLASSIFIES = frozenset(("classification", "pairs"))
 # The file that a model's folder is known by; a change is noticed by its time.
 _WATCHED = ("model.safetensors", "model.onnx", "bothways.json", "config.json")
 
@@ -72,6 +73,14 @@ class ServedModel:
                     return None  # its labels do not say which one means relevant
                 return cross
         return None
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The tasks whose inputs it classifies, texts or pairs of them; both for a classifier of another program."""
+        match self.model.fitted:
+            case TrainedHead(backend=backend) if self.task in _CLASSIFIES and backend.trained_for is None:
+                return _CLASSIFIES
+        return _CLASSIFIES & {self.task}
 
     @property
     def abilities(self) -> tuple[str, ...]:

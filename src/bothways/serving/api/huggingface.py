@@ -30,6 +30,7 @@ from bothways.serving.api.tei_vectors import TeiSentences, cosines
 from bothways.serving.api.vectors import as_base64, embed
 from bothways.serving.errors import Refused
 from bothways.serving.models import ServedModel
+from bothways.serving.option_limits import LONGEST_ANSWER, MOST_ANSWERS, MOST_FILLS, MOST_WORDS
 from bothways.serving.routes import BodyT, Call, Reply, Route, read_body
 from bothways.tasks.masked_lm.outputs import FittedMaskedLM
 from bothways.tasks.masked_lm.search import FoundFills
@@ -48,8 +49,8 @@ class Question(Struct, forbid_unknown_fields=True, kw_only=True):
 class AnswerParameters(TaskParameters):
     """Parameters of question answering."""
 
-    top_k: Annotated[int, Meta(ge=1, le=100, description="Number of answers.")] = 1
-    max_answer_len: Annotated[int, Meta(ge=1, le=200, description="Tokens of an answer.")] | None = None
+    top_k: Annotated[int, Meta(ge=1, le=MOST_ANSWERS, description="Number of answers.")] = 1
+    max_answer_len: Annotated[int, Meta(ge=1, le=LONGEST_ANSWER, description="Tokens of an answer.")] | None = None
     handle_impossible_answer: Annotated[
         bool, Meta(description="Also give the empty answer, if the model was trained to find none.")
     ] = False
@@ -104,8 +105,10 @@ def _answers(prediction: Mapping[str, object], place: OffsetMap, declines: bool)
 class FillParameters(TaskParameters):
     """Parameters of filling masks; by default, the part of a long text around the masks is read."""
 
-    top_k: Annotated[int, Meta(ge=1, le=1000, description="Number of words.")] = 5
-    targets: Annotated[list[str], Meta(min_length=1, description="The only words that may fill a mask.")] | None = None
+    top_k: Annotated[int, Meta(ge=1, le=MOST_FILLS, description="Number of words.")] = 5
+    targets: (
+        Annotated[list[str], Meta(min_length=1, max_length=MOST_WORDS, description="The only words for a mask.")] | None
+    ) = None
 
 
 class FillRequest(HuggingFaceRequest):
@@ -166,7 +169,7 @@ class VectorRequest(HuggingFaceRequest):
 def embed_inputs(call: Call, served: ServedModel, body: VectorRequest) -> object:
     """Return the vector of each text, or the cosine of each sentence and the first one."""
     chosen = body.parameters.on_overflow if body.parameters else None
-    call.ticket.on_overflow = chosen or overflow(body.truncate, body.truncation_direction)
+    call.ticket.on_overflow = chosen or overflow(served, body.truncate, body.truncation_direction)
     if isinstance(body.inputs, TeiSentences):
         return cosines(call, served, body.inputs, body.prompt_name)
     prompt, unit = prompt_of(served, body.prompt_name), body.normalize

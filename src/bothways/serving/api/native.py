@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from bothways.lazy import imported
 from bothways.serving.api.offsets import OffsetUnit, with_offsets
 from bothways.serving.errors import Refused, problem_of
 from bothways.serving.models import ServedModel
+from bothways.serving.option_limits import check_limits, with_limits
 from bothways.serving.queue import Ticket
 from bothways.serving.routes import Call, NoBody, Reply, Route, route
 from bothways.tasks.columns import inputs_of
@@ -67,7 +67,8 @@ def schemas_of(served: ServedModel) -> dict[str, object]:
             made = Schemas.of(spec, columns)
         case _:
             made = compose.schemas_of(served.model)
-    return {"input": made.input, "options": made.options, "prediction": made.prediction}
+    options = with_limits(served.model.spec.name, made.options)
+    return {"input": made.input, "options": options, "prediction": made.prediction}
 
 
 # --- predictions ---
@@ -96,9 +97,7 @@ def predict(call: Call, body: PredictRequest) -> Reply:
     values = as_list(body.inputs)
     call.check_texts(["".join(texts_in(value)) for value in values])
     call.ticket.on_overflow = body.on_overflow
-    for name, value in body.options.items():
-        if isinstance(value, int) and abs(value) > sys.maxsize:
-            raise Refused(422, f"options: {name} is too large a number: give a smaller one.", param="options")
+    check_limits(model.spec.name, body.options)
     if served.embedder is not None and not any(isinstance(value, list | dict) for value in values):
         raise Refused(422, f"{served.name!r} embeds texts: ask /v1/embeddings.", code="wrong_task", param="model")
 
