@@ -102,6 +102,21 @@ def test_one_task_of_several_can_be_asked(server, composed):
     assert "it has one task" in said(server, "/v1/predict", {**ASK, "task": "animal"})["message"]
 
 
+def test_one_task_of_several_answers_in_the_json_of_hugging_face(server, composed):
+    part = open_trained(composed / "several", task="beast")
+    for parameters in ({}, {"function_to_apply": "softmax"}):
+        found = ask(server, "/models/several/beast", {"inputs": "w5 w30", "parameters": parameters})
+        expected = part.predict("w5 w30", calibrated=None if not parameters else False).probabilities
+        assert {each["label"]: each["score"] for each in found[0]} == pytest.approx(expected, abs=1e-5)
+    for name, status, words in (
+        ("several", 422, ("(animal, beast)", "ask /models/several/animal", "/v1/predict")),
+        ("several/best", 422, ("its tasks are: animal, beast",)),
+        ("tagging/animal", 404, ("no model 'tagging/animal'",)),
+    ):
+        message = said(server, f"/models/{name}", {"inputs": "w5"}, status)
+        assert all(each in message for each in words), message
+
+
 def test_models_are_listed_with_what_they_can_do(server):
     listed = server.get("/v1/models").json()
     by_name = {each["id"]: each for each in listed["data"]}

@@ -161,6 +161,9 @@ class Models:
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._by_name.values())
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name or name in self._also
+
     def find(self, name: str | None, ability: str = "") -> ServedModel:
         """Return the model of this name; without one, the first that has the ability.
 
