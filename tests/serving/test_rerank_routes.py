@@ -10,6 +10,7 @@ from serving_cases import running
 from bothways import PairClassifier, SentenceEmbedder, open_trained
 from bothways.errors import InvalidInput
 from bothways.export import export
+from bothways.pretraining.task_distiller import task_to_distill
 from bothways.retrieval import BiEncoder, CrossEncoder
 from bothways.serving.models import open_models
 from bothways.serving.settings import Opening
@@ -219,3 +220,23 @@ def test_an_exported_cross_encoder_ranks_as_before(tmp_path, head):
         found = [server.post("/rerank", {**body, "model": name}).json() for name in ("theirs", "exported")]
     assert [each["index"] for each in found[0]] == [each["index"] for each in found[1]]
     np.testing.assert_allclose(*([each["score"] for each in own] for own in found), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_cross_encoder_of_sentence_transformers_ranks_as_there(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    folder = write_reranker(tmp_path / "base", problem_type="regression")
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "cls", "sep", "pad", "mask")}
+    special["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **special).save_pretrained(
+        folder
+    )
+    theirs = pytest.importorskip("sentence_transformers").CrossEncoder(str(folder), device="cpu")
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    expected = theirs.predict([(QUERY, document) for document in DOCUMENTS])
+    with running(tmp_path / "theirs") as server:
+        found = server.post("/rerank", {"query": QUERY, "texts": DOCUMENTS}).json()
+    order = np.argsort(-expected, kind="stable")
+    assert [each["index"] for each in found] == order.tolist()
+    np.testing.assert_allclose([each["score"] for each in found], expected[order], atol=1e-5)
+    assert task_to_distill(tmp_path / "theirs", "theirs") == "pairs"
