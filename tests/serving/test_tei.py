@@ -275,7 +275,8 @@ def test_instances_are_answered_one_by_one(ranking):
     assert found.json() == {"predictions": [ranking.post("/", body).json() for body in bodies]}
     assert found.headers["x-truncated"] == "2"
     one = {"inputs": LONG, "truncate": True}
-    assert ranking.post("/vertex", {"instances": [one, one, one]}).headers["x-truncated"] == "3"
+    several = [one, {"query": "w5", "texts": [LONG, LONG], "model": "graded", "truncate": True}, one, one]
+    assert ranking.post("/vertex", {"instances": several}).headers["x-truncated"] == "5"
 
 
 def test_the_page_stays_where_it_is(everything):

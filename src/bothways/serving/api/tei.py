@@ -213,10 +213,10 @@ def answer_vertex(call: Call, body: TeiVertexRequest) -> Reply:
         raise nothing("instances")
     predictions = []
     for instance in body.instances:
-        first, dropped = call.inputs, call.dropped
-        call.dropped = {}
+        before, call.dropped = call.dropped, {}
         predictions.append(answer_main(call, bytes(instance)).content)
-        call.dropped = dropped | {first + number: tokens for number, tokens in call.dropped.items()}
+        # Each instance numbers its own inputs.
+        call.dropped = dict(enumerate([*before.values(), *call.dropped.values()]))
     return Reply({"predictions": predictions})
 
 
