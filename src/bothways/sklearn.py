@@ -68,7 +68,8 @@ class Estimator(BaseEstimator):
         layer_decay: Factor by which the learning rate falls from each layer to the one below it.
         batch_size: Rows per update.
         max_length: Maximum tokens per window. Default: as trained, else the model's limit.
-        on_overflow: Treatment of longer texts: ``"window"`` (the default), ``"error"`` or ``"truncate"``.
+        on_overflow: Treatment of longer texts: ``"window"`` (the default), ``"error"``, ``"truncate"`` or
+            ``"truncate_left"``.
         device: Device of the model; ``"auto"`` takes a GPU if there is one.
         random_state: Seed of the training. A RandomState, or None for NumPy's own, draws a seed at each fit.
         fit_options: More options of the task's ``fit``, such as ``{"warmup_fraction": 0.2, "show_progress": False}``.

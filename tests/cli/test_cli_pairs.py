@@ -3,6 +3,8 @@
 import pytest
 from command_line import call, evaluated, fails, ok, write_jsonl
 
+from serving.hub_cases import write_reranker
+
 
 def pair_rows(count, **more):
     """The second text repeats the first word of the first one, or does not."""
@@ -135,3 +137,10 @@ def test_pairs_without_a_label_are_refused_or_dropped_in_all_data(files, labelle
     assert made
     assert ok("evaluate", labelled, "--data", data["test"], *drop, "--json").json()["n"] == 16
     fails(2, "unlabelled", "evaluate", labelled, "--data", data["test"], "--unlabelled", "skip")
+
+
+def test_a_reranker_of_another_program_reads_pairs_unless_it_is_told_otherwise(tmp_path):
+    folder = write_reranker(tmp_path / "theirs")
+    pair, text = call("predict", folder, "w5", "w6").json(), call("predict", folder, "w5", "--task", "classification")
+    assert pair["value"] != text.json()["value"]
+    fails(2, "expected name=task", "serve", folder, "--task", "pairs")

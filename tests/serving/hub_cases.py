@@ -53,6 +53,17 @@ def write_hub_model(folder, name):
     return folder
 
 
+def write_reranker(folder, **settings):
+    """A model of another program with a single output, and further settings in its config.json."""
+    write_checkpoint(folder, architecture="BertForSequenceClassification")
+    without_dropout(folder)
+    weights = load_file(folder / "model.safetensors")
+    one = {name: value[:1].clone() if name.startswith("classifier.") else value for name, value in weights.items()}
+    save_file(one, folder / "model.safetensors", metadata={"format": "pt"})
+    edit_config(folder, **({"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}} | settings))
+    return folder
+
+
 def overflowing(folder, name):
     """A model whose numbers overflow for one word; models with NaN in their weights are not opened."""
     write_hub_model(folder, name)

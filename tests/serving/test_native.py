@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from serving_cases import running
 
-from bothways import Ensemble, MultiTask, SemanticSearch, SentenceEmbedder, TaskData, open_trained
+from bothways import Ensemble, FillMask, MultiTask, SemanticSearch, SentenceEmbedder, TaskData, open_trained
 from bothways.explain import attribute
 from bothways.export import export
 from bothways.judging import Judge, Triple
@@ -102,6 +102,21 @@ def test_one_task_of_several_can_be_asked(server, composed):
     assert "it has one task" in said(server, "/v1/predict", {**ASK, "task": "animal"})["message"]
 
 
+def test_one_task_of_several_answers_in_the_json_of_hugging_face(server, composed):
+    part = open_trained(composed / "several", task="beast")
+    for parameters in ({}, {"function_to_apply": "softmax"}):
+        found = ask(server, "/models/several/beast", {"inputs": "w5 w30", "parameters": parameters})
+        expected = part.predict("w5 w30", calibrated=None if not parameters else False).probabilities
+        assert {each["label"]: each["score"] for each in found[0]} == pytest.approx(expected, abs=1e-5)
+    for name, status, words in (
+        ("several", 422, ("(animal, beast)", "ask /models/several/animal", "/v1/predict")),
+        ("several/best", 422, ("its tasks are: animal, beast",)),
+        ("tagging/animal", 404, ("no model 'tagging/animal'",)),
+    ):
+        message = said(server, f"/models/{name}", {"inputs": "w5"}, status)
+        assert all(each in message for each in words), message
+
+
 def test_models_are_listed_with_what_they_can_do(server):
     listed = server.get("/v1/models").json()
     by_name = {each["id"]: each for each in listed["data"]}
@@ -137,6 +152,26 @@ def test_options_are_those_of_the_prediction(server, folders):
         assert said(server, "/v1/predict", {**ASK, "options": options})["code"] in ("unknown_option", "invalid_value")
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("question-answering", {"top": 101}, "top must be at most 100, got 101"),
+        ("question-answering", {"max_answer_tokens": 201}, "max_answer_tokens must be at most 200, got 201"),
+        ("masked_lm", {"top": 10**6}, "top must be at most 1,000, got 1,000,000"),
+        ("masked_lm", {"beam": 201}, "beam must be at most 200, got 201"),
+        ("masked_lm", {"words": ["w5"] * 1001}, "expected at most 1,000 words, got 1,001"),
+    ],
+)
+def test_options_that_cost_more_than_the_texts_have_limits(everything, name, options, words):
+    inputs = ["w5 [MASK]"] if name == "masked_lm" else [["w5", "w5 w6 w7"]]
+    assert words in said(everything, "/v1/predict", {"model": name, "inputs": inputs, "options": options})["message"]
+    schema = everything.get(f"/v1/models/{name}").json()["schemas"]["options"]["properties"]
+    (option,) = options
+    most = schema[option]["maxItems" if option == "words" else "maximum"]
+    allowed = {option: ["w5"] * most if option == "words" else most}
+    ask(everything, "/v1/predict", {"model": name, "inputs": inputs, "options": allowed})
+
+
 @pytest.mark.parametrize("name", ["classification", "several", "tagging"])
 def test_long_texts_are_read_in_windows_cut_or_refused_as_the_request_says(server, name):
     body = {"model": name, "inputs": ["w5", LONG]}
@@ -151,6 +186,28 @@ def test_long_texts_are_read_in_windows_cut_or_refused_as_the_request_says(serve
     assert "text 2" in error["message"]
     # Not remembered by the thread or the model.
     assert ask(server, "/v1/predict", body)["warnings"] == []
+
+
+def test_long_texts_with_masks_are_read_around_the_mask_cut_or_refused_as_the_request_says(everything, folders):
+    text = f"{LONG} w5 [MASK] w6 {LONG}"
+    answers = {}
+    for policy in ("window", "truncate", "truncate_left", "error"):
+        body = {"model": "masked_lm", "inputs": [text], "on_overflow": policy}
+        if policy in ("truncate", "truncate_left", "error"):
+            assert said(everything, "/v1/predict", body)["code"] == "text_too_long"
+        found = everything.post("/models/masked_lm", {"inputs": text, "parameters": {"on_overflow": policy}})
+        assert found.status_code == (200 if policy == "window" else 422)
+    for policy, text in (("window", f"{LONG} [MASK] w5"), ("truncate_left", f"{LONG} [MASK] w5")):
+        answers[policy] = ask(
+            everything, "/v1/predict", {"model": "masked_lm", "inputs": [text], "on_overflow": policy}
+        )
+    assert answers["window"] == answers["truncate_left"]
+    cut = ask(
+        everything, "/v1/predict", {"model": "masked_lm", "inputs": [f"w5 [MASK] {LONG}"], "on_overflow": "truncate"}
+    )
+    expected = FillMask.from_pretrained(folders["masked_lm"], on_overflow="truncate").predict(f"w5 [MASK] {LONG}")
+    assert close(cut["predictions"][0], json.loads(json.dumps(expected.to_dict())))
+    assert cut["warnings"] == ["input 0: 31 tokens were not read"]
 
 
 def test_a_bad_input_fails_the_request_or_only_itself(server, folders):
@@ -238,6 +295,21 @@ def test_explanations_are_those_of_the_library(server, folders, method):
     assert found["model"] == "classification"
 
 
+@pytest.mark.parametrize(
+    ("method", "label", "passes"),
+    [
+        ("integrated-gradients", None, 1 + 32 + 2),
+        ("integrated-gradients", "cow", 32 + 2),
+        ("gradient-x-input", None, 1 + 1 + 1),
+    ],
+)
+def test_the_tokens_of_all_passes_of_an_explanation_are_counted(server, method, label, passes):
+    body = {"model": "classification", "input": "w5 w30 w31", "method": method, "label": label}
+    answer = server.post("/v1/explain", body)
+    assert answer.json()["usage"] == {"inputs": 1, "tokens": passes * 5}
+    assert answer.headers["x-compute-tokens"] == str(passes * 5)
+
+
 def test_a_label_can_be_explained_and_must_be_known(server):
     found = ask(server, "/v1/explain", {"model": "classification", "input": "w5 w30", "label": "cow"})
     assert found["explanation"]["label"] == "cow"
@@ -314,6 +386,18 @@ def test_a_server_without_an_index_or_an_able_model_says_so(everything):
     assert "this server has no index" in said(everything, "/v1/search", {"query": "w5"}, 404)["message"]
     error = said(everything, "/v1/judge", {"inputs": [{"query": "w5"}]})
     assert "none of the models can judge" in error["message"]
+
+
+def test_a_server_of_indexes_alone_names_the_route_that_answers(composed):
+    with running(indexes=[str(composed / "index")]) as server:
+        assert ask(server, "/v1/search", {"query": "w5"})["index"] == "index"
+        for path, body in (("/v1/predict", {"inputs": ["w5"]}), ("/v1/judge", {"inputs": [{"query": "w5"}]})):
+            message = said(server, path, body)["message"]
+            assert message == (
+                "this server has no model, only indexes (index): ask /v1/search, or serve a model beside them."
+            )
+        assert said(server, "/v1/predict", {"model": "x", "inputs": ["w5"]}, 404)
+        assert "only indexes" in server.get("/info").json()["error"]
 
 
 def test_models_of_the_same_name_are_refused(folders, composed):

@@ -130,6 +130,8 @@ GOOD = [
     ("/similarity", {"inputs": {"source_sentence": "w5", "sentences": ["w6", "w7"]}, "parameters": {"truncate": True}}),
     ("/tokenize", {"inputs": ["w5 w6"], "add_special_tokens": True}),
     ("/decode", {"ids": [[5, 6, 7]], "skip_special_tokens": False}),
+    ("/", {"inputs": "w5 w6", "truncate": True, "truncation_direction": "left"}),
+    ("/vertex", {"instances": [{"inputs": [["w5"], ["w6"]]}, {"query": "w5", "texts": ["w6"], "model": "embedding"}]}),
     ("/models/classification", {"inputs": ["w5"], "parameters": {"top_k": 2, "function_to_apply": "softmax"}}),
     ("/models/pairs", {"inputs": [{"text": "w5", "text_pair": "w6"}], "parameters": {"top_k": 1}}),
     ("/models/tagging", {"inputs": "w5 w6", "parameters": {"aggregation_strategy": "none", "offsets": "bytes"}}),

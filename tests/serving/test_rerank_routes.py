@@ -4,10 +4,16 @@ import cohere
 import httpx
 import numpy as np
 import pytest
+from hub_cases import write_reranker
 from serving_cases import running
 
 from bothways import PairClassifier, SentenceEmbedder, open_trained
+from bothways.errors import InvalidInput
+from bothways.export import export
+from bothways.pretraining.task_distiller import task_to_distill
 from bothways.retrieval import BiEncoder, CrossEncoder
+from bothways.serving.models import open_models
+from bothways.serving.settings import Opening
 from task_cases import LONG, fitted, pairs
 
 QUERY = "w5 w30"
@@ -139,3 +145,98 @@ def test_classification_gives_all_probabilities(server, folders, path):
     assert one["data"][0]["probs"] == pytest.approx(found["data"][0]["probs"], abs=1e-5)
     assert server.post(path, {"input": []}).status_code == 400
     assert server.post(path, {"model": "embedding", "input": "w5"}).json()["error"]["code"] == "wrong_task"
+
+
+# --- rerankers of other programs, which have a single output ---
+
+TOLD = Opening(tasks={"told": "pairs"})
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """Folders of a reranker, and of one whose files look like those of a model of single texts."""
+    folder = tmp_path_factory.mktemp("theirs")
+    write_reranker(folder / "reranker")
+    return write_reranker(folder / "number", problem_type="regression").parent
+
+
+@pytest.fixture(scope="module")
+def published(theirs):
+    with running(theirs / "reranker", theirs / "number", f"told={theirs / 'number'}", opening=TOLD) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def logits(theirs):
+    """The outputs of transformers for the query with each document."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(theirs / "reranker" / "tokenizer.json"),
+        pad_token="[PAD]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(theirs / "reranker").eval()
+    given = tokenizer([QUERY] * len(DOCUMENTS), DOCUMENTS, padding=True, return_tensors="pt")
+    return model(**given).logits[:, 0].detach().numpy()
+
+
+@pytest.mark.parametrize("name", ["reranker", "told"])
+def test_a_published_reranker_ranks_in_every_form(published, logits, name):
+    order = np.argsort(-logits, kind="stable").tolist()
+    found = published.post("/v1/rerank", {"model": name, "query": QUERY, "documents": DOCUMENTS}).json()["results"]
+    assert [each["index"] for each in found] == order
+    np.testing.assert_allclose([each["relevance_score"] for each in found], logits[order], atol=1e-5)
+    for raw, expected in ((True, logits), (False, 1 / (1 + np.exp(-logits)))):
+        body = {"model": name, "query": QUERY, "texts": DOCUMENTS, "raw_scores": raw}
+        found = published.post("/rerank", body).json()
+        assert [each["index"] for each in found] == order
+        np.testing.assert_allclose([each["score"] for each in found], expected[order], atol=1e-5)
+    found = published.post("/score", {"model": name, "text_1": QUERY, "text_2": DOCUMENTS}).json()["data"]
+    np.testing.assert_allclose([each["score"] for each in found], logits, atol=1e-5)
+    pairs = [[QUERY, document] for document in DOCUMENTS]
+    found = published.post("/v1/predict", {"model": name, "inputs": pairs}).json()["predictions"]
+    np.testing.assert_allclose([each["value"] for each in found], logits, atol=1e-5)
+
+
+def test_a_published_model_of_single_texts_ranks_nothing_but_says_who_does(published):
+    answer = published.post("/v1/rerank", {"model": "number", "query": QUERY, "documents": DOCUMENTS})
+    assert answer.status_code == 400
+    assert "reranker, told" in answer.json()["message"]
+
+
+def test_a_task_for_a_model_that_is_not_there_is_refused(theirs):
+    with pytest.raises(InvalidInput, match="'ranker', which is no model here: the models are reranker"):
+        open_models([str(theirs / "reranker")], [], Opening(device="cpu", tasks={"ranker": "pairs"}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", [None, "sequence"])
+def test_an_exported_cross_encoder_ranks_as_before(tmp_path, head):
+    folder = write_reranker(tmp_path / "theirs", problem_type="regression")
+    (folder / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder", "prompts": {}}')
+    export(folder, tmp_path / "exported", format="onnx", head=head)
+    with running(folder, tmp_path / "exported") as server:
+        body = {"query": QUERY, "texts": DOCUMENTS, "raw_scores": True}
+        found = [server.post("/rerank", {**body, "model": name}).json() for name in ("theirs", "exported")]
+    assert [each["index"] for each in found[0]] == [each["index"] for each in found[1]]
+    np.testing.assert_allclose(*([each["score"] for each in own] for own in found), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_cross_encoder_of_sentence_transformers_ranks_as_there(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    folder = write_reranker(tmp_path / "base", problem_type="regression")
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "cls", "sep", "pad", "mask")}
+    special["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **special).save_pretrained(
+        folder
+    )
+    theirs = pytest.importorskip("sentence_transformers").CrossEncoder(str(folder), device="cpu")
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    expected = theirs.predict([(QUERY, document) for document in DOCUMENTS])
+    with running(tmp_path / "theirs") as server:
+        found = server.post("/rerank", {"query": QUERY, "texts": DOCUMENTS}).json()
+    order = np.argsort(-expected, kind="stable")
+    assert [each["index"] for each in found] == order.tolist()
+    np.testing.assert_allclose([each["score"] for each in found], expected[order], atol=1e-5)
+    assert task_to_distill(tmp_path / "theirs", "theirs") == "pairs"

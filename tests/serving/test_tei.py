@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hub_cases import BAD, entailing, let_client_call, overflowing
+from hub_cases import BAD, entailing, let_client_call, overflowing, write_hub_model, write_reranker
 from huggingface_hub import InferenceClient
 from serving_cases import running
 
@@ -12,7 +12,7 @@ from bothways import PairClassifier, SentenceEmbedder, TextClassifier
 from bothways.export import export
 from bothways.serving.api.tei_forms import tei_form
 from bothways.serving.errors import Problem, Refused
-from task_cases import LONG, fitted, scored
+from task_cases import LONG, close, fitted, scored
 
 PAIR = ["w5 w20", "w6"]
 
@@ -84,6 +84,9 @@ GOLDEN = [
     ),
     ("/tokenize", {"inputs": "w5 w6"}, every(tokens)),
     ("/tokenize", {"inputs": ["w5", "w6"], "add_special_tokens": False}, every(tokens)),
+    ("/", {"inputs": "w5"}, predictions),
+    ("/invocations", {"inputs": ["w5", "w6"], "model": "embedding"}, every(vector)),
+    ("/vertex", {"instances": [{"inputs": "w5"}]}, lambda value: every(predictions)(value["predictions"])),
     ("/decode", {"ids": [1, 5, 6, 2]}, ["w5 w6"].__eq__),
     ("/decode", {"ids": [[1, 5, 2], [6]], "skip_special_tokens": False}, ["[CLS] w5 [SEP]", "w6"].__eq__),
 ]
@@ -144,6 +147,29 @@ def test_what_was_cut_is_said(everything, folders):
     refused = everything.post("/embed", {"inputs": LONG, "truncate": False})
     assert refused.status_code == 422
     assert "45 tokens" in refused.json()["error"]
+
+
+@pytest.mark.parametrize("direction", ["left", "Left"])
+def test_long_texts_are_cut_on_the_left_if_the_request_says_so(everything, folders, direction):
+    body = {"inputs": ["w5", LONG], "truncate": True, "truncation_direction": direction}
+    cut = everything.post("/embed", body)
+    assert cut.headers["x-truncated"] == "1"
+    assert np.allclose(cut.json()[1], embedded(folders, [" ".join(LONG.split()[-16:])])[0], atol=1e-6)
+    for truncate, status in ((None, 200), (False, 422)):
+        answer = everything.post("/embed", {**body, "truncate": truncate})
+        assert answer.status_code == status
+        assert "x-truncated" not in answer.headers
+    last = " ".join(LONG.split()[-16:])
+    found = [everything.post("/predict", {**body, "inputs": text}).json() for text in (LONG, last)]
+    assert [each["score"] for each in found[0]] == pytest.approx([each["score"] for each in found[1]], abs=1e-5)
+
+
+def test_a_model_that_cuts_by_itself_cuts_where_the_request_says(folders, tmp_path):
+    SentenceEmbedder.from_pretrained(folders["embedding"], on_overflow="truncate").save(tmp_path / "cut", golden=None)
+    with running(tmp_path / "cut") as server:
+        assert server.get("/info").json()["auto_truncate"] is True
+        found = server.post("/embed", {"inputs": LONG, "truncation_direction": "left"}).json()
+    assert np.allclose(found, embedded(folders, [" ".join(LONG.split()[-16:])]), atol=1e-6)
 
 
 def test_each_token_has_a_vector(everything):
@@ -208,6 +234,55 @@ def test_the_alias_of_openais_route_answers_as_it_does(everything):
     assert (empty.status_code, empty.json()["type"]) == (400, "Empty")
 
 
+# --- headers, and the routes of whatever the model answers ---
+
+
+def test_headers_tell_of_the_computation(everything):
+    for path, body, characters in (
+        ("/embed", {"inputs": ["w5", "w6 é"]}, 6),
+        ("/embed", {"inputs": [1, 5, 2]}, None),
+        ("/predict", {"inputs": [["w5", "w6"]], "model": "pairs"}, 4),
+        ("/rerank", {"query": "w20", "texts": ["w6", "w5"], "model": "embedding"}, 7),
+        ("/vertex", {"instances": [{"inputs": "w5"}] * 3}, 6),
+    ):
+        headers = everything.post(path, body).headers
+        assert headers["x-compute-type"] == "cpu"
+        assert headers.get("x-compute-characters") == (None if characters is None else str(characters))
+        assert int(headers["x-compute-tokens"]) > 0
+        times = [int(headers[f"x-{name}-time"]) for name in ("total", "queue", "inference")]
+        assert times[0] >= times[2] >= 0
+        assert "x-tokenization-time" not in headers
+    assert "x-compute-type" not in everything.post("/tokenize", {"inputs": "w5"}).headers
+
+
+@pytest.mark.parametrize("path", ["/", "/invocations"])
+def test_the_first_model_answers_or_the_one_that_is_named(ranking, path):
+    for body, other in (
+        ({"inputs": ["w5", LONG], "truncate": True}, "/embed"),
+        ({"inputs": PAIR, "model": "entailing", "raw_scores": True}, "/predict"),
+        ({"query": "w5", "texts": ["w6", "w5"], "return_text": True, "model": "graded"}, "/rerank"),
+        ({"query": "w5", "texts": ["w6", "w5"], "model": "embedding"}, "/rerank"),
+    ):
+        found, expected = ranking.post(path, body), ranking.post(other, body)
+        assert found.status_code == 200
+        assert found.json() == expected.json()
+        assert found.headers.get("x-truncated") == expected.headers.get("x-truncated")
+
+
+def test_instances_are_answered_one_by_one(ranking):
+    bodies = [{"inputs": [LONG, LONG], "truncate": True}, {"inputs": PAIR, "model": "entailing"}, {"inputs": "w5"}]
+    found = ranking.post("/vertex", {"instances": bodies})
+    assert found.json() == {"predictions": [ranking.post("/", body).json() for body in bodies]}
+    assert found.headers["x-truncated"] == "2"
+    one = {"inputs": LONG, "truncate": True}
+    several = [one, {"query": "w5", "texts": [LONG, LONG], "model": "graded", "truncate": True}, one, one]
+    assert ranking.post("/vertex", {"instances": several}).headers["x-truncated"] == "5"
+
+
+def test_the_page_stays_where_it_is(everything):
+    assert "text/html" in everything.get("/").headers["content-type"]
+
+
 # --- labels and ranks ---
 
 
@@ -230,6 +305,28 @@ def test_a_flat_list_of_two_texts_is_one_pair(everything, folders):
         found = found if inputs is PAIR else found[0]
         assert {each["label"]: each["score"] for each in found} == pytest.approx(expected, abs=1e-5)
     assert len(everything.post("/predict", {"inputs": [["w5 w20"], ["w6"]]}).json()) == 2
+
+
+def test_a_classifier_of_another_program_reads_texts_and_pairs_in_one_batch(tmp_path):
+    write_hub_model(tmp_path / "nli", "nli")
+    write_reranker(tmp_path / "reranker")
+    with running(tmp_path / "nli", tmp_path / "reranker") as server:
+        for model in ("nli", "reranker"):
+            for raw in (True, False):
+                body = {"model": model, "raw_scores": raw}
+                mixed = server.post("/predict", {**body, "inputs": [["w5 w20"], PAIR, ["w6"]]})
+                assert mixed.status_code == 200, mixed.text
+                alone = [server.post("/predict", {**body, "inputs": each}).json() for each in ("w5 w20", PAIR, "w6")]
+                assert close(mixed.json(), alone)
+        text, pair = (TextClassifier, "w5 w20"), (PairClassifier, tuple(PAIR))
+        found = server.post("/predict", {"inputs": [["w5 w20"], PAIR]}).json()
+        for (kind, value), each in zip((text, pair), found, strict=True):
+            expected = kind.from_pretrained(tmp_path / "nli", device="cpu").predict(value).probabilities
+            assert {one["label"]: one["score"] for one in each} == pytest.approx(expected, abs=1e-5)
+        inputs = ["w5 w20", {"text": PAIR[0], "text_pair": PAIR[1]}]
+        assert [each[0]["score"] for each in server.post("/models/nli", {"inputs": inputs}).json()] == pytest.approx(
+            [each[0]["score"] for each in found], abs=1e-5
+        )
 
 
 def ranks(server, **body):
@@ -305,7 +402,6 @@ BAD_REQUESTS = [
     ("/embed", {"inputs": " "}, 422, "Validation", "text 1 is empty"),
     ("/embed", {"inputs": "w5", "dimensions": 0}, 422, "Validation", "dimensions"),
     ("/embed", {"inputs": "w5", "dimensions": 25}, 422, "Validation", "between 1 and 24"),
-    ("/embed", {"inputs": "w5", "truncation_direction": "left"}, 422, "Validation", "got 'left'"),
     ("/embed", {"inputs": "w5", "truncation_direction": "middle"}, 422, "Validation", "truncation_direction"),
     ("/embed", {"inputs": "w5", "prompt_name": "query me"}, 422, "Validation", "query me"),
     ("/embed", {"inputs": [1, 5, 2], "prompt_name": "query"}, 422, "Validation", "token ids"),
@@ -321,8 +417,15 @@ BAD_REQUESTS = [
     ("/predict", {"inputs": ["w5", "w6", "w7"]}, 422, "Validation", "[['a'], ['b']]"),
     ("/predict", {"inputs": ["w5", ["w6"]]}, 422, "Validation", "[['a'], ['b']]"),
     ("/predict", {"inputs": [["w5"], ["w5", "w6"]]}, 422, "Validation", "several requests"),
-    ("/predict", {"inputs": [["w5", "w6", "w7"]]}, 422, "Validation", "several requests"),
-    ("/predict", {"inputs": [[]]}, 422, "Validation", "several requests"),
+    ("/predict", {"inputs": [["w5", "w6", "w7"]]}, 422, "Validation", "one text each, or of two"),
+    ("/predict", {"inputs": [[]]}, 422, "Validation", "one text each, or of two"),
+    ("/", {"inputs": []}, 400, "Empty", "inputs: expected at least one"),
+    ("/", {"input": "w5"}, 422, "Validation", "Did you mean 'inputs'?"),
+    ("/", {"query": "w5", "texts": ["w6"]}, 424, "Backend", "cannot rerank"),
+    ("/invocations", {"inputs": "w5", "model": "tagging"}, 424, "Backend", "cannot classify"),
+    ("/vertex", {"instances": []}, 400, "Empty", "instances: expected at least one"),
+    ("/vertex", {"instances": [{"inputs": "w5"}, 5]}, 422, "Validation", "expected"),
+    ("/vertex", {"inputs": "w5"}, 422, "Validation", "'inputs'"),
     ("/predict", {"inputs": "w5", "raw_scores": "yes"}, 422, "Validation", "raw_scores"),
     ("/predict", {"inputs": "w5", "model": "pairs"}, 424, "Backend", "does not classify single texts"),
     ("/predict", {"inputs": PAIR, "model": "classification"}, 424, "Backend", "does not classify pairs"),

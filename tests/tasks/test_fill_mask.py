@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from mask_cases import Oracle, masked_lm
 
+from bothways.errors import TextTooLong
 from bothways.tasks.masked_lm.masked_text import MaskReader
 
 EXACT = 1e-5
@@ -191,6 +192,17 @@ def test_cutting_keeps_the_beginning(plain):
     expected = cutting.predict("w5 [MASK] " + " ".join(WORDS[:14]))
     assert [filling.words for filling in answer.fillings] == [filling.words for filling in expected.fillings]
     assert answer.dropped_tokens == 62 - 16
+
+
+def test_cutting_on_the_left_keeps_the_end(plain):
+    _, oracle = plain
+    cutting = masked_lm(oracle.model.folder, on_overflow="truncate_left")
+    answer = cutting.predict(" ".join(WORDS) + " [MASK] w5")
+    expected = cutting.predict(" ".join(WORDS[-14:]) + " [MASK] w5")
+    assert [filling.words for filling in answer.fillings] == [filling.words for filling in expected.fillings]
+    assert answer.dropped_tokens == 62 - 16
+    with pytest.raises(TextTooLong, match="mask 1 of text 1 comes before the last 16 tokens"):
+        cutting.predict("[MASK] " + " ".join(WORDS))
 
 
 # --- how words are spelt where a mask stands ---

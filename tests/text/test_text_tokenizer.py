@@ -161,6 +161,26 @@ def test_truncate_keeps_the_first_window_and_counts_what_it_drops(tokenizer):
     assert short.dropped_tokens == 0
 
 
+def test_truncating_on_the_left_keeps_the_last_tokens(tokenizer):
+    text = " ".join(random_texts(30, seed=4))
+    whole, cut = (
+        tokenizer.encode([text], max_length=size, on_overflow="truncate_left", offsets=True)[0] for size in (10**6, 20)
+    )
+    (window,) = cut.windows
+    assert body(window, 0) == body(whole.windows[0], 0)[-18:]
+    assert cut.dropped_tokens == cut.tokens - 18 == window.start > 0
+    assert (window.ids[0], window.ids[-1]) == (whole.windows[0].ids[0], whole.windows[0].ids[-1])
+
+
+@pytest.mark.parametrize(("cut", "kept"), [("longer", [("a", 3), ("b", 14)]), ("second", [("a", 3), ("b", 14)])])
+def test_truncating_a_pair_on_the_left_keeps_the_end_of_its_longer_text(minilm, cut, kept):
+    pair = "a a a", "c " * 30 + "b " * 14
+    (found,) = minilm.encode([pair], max_length=20, on_overflow="truncate_left", offsets=True, cut=cut)
+    (window,) = found.windows
+    assert [(text[window.offsets[-2 if n else 1][0]], len(body(window, n))) for n, text in enumerate(pair)] == kept
+    assert found.dropped_tokens == 30
+
+
 def test_error_tells_the_text_its_length_the_limit_and_the_choices(minilm):
     assert len(minilm.encode(["word " * 8], max_length=10, on_overflow="error")) == 1
     with pytest.raises(TextTooLong) as error:
@@ -210,7 +230,7 @@ def test_what_is_not_a_text_is_refused_by_place(minilm, texts, message):
         ({"max_length": -1}, "max_length above 2"),
         ({"max_length": 10, "stride": 8}, "stride from 0 to 7"),
         ({"max_length": 10, "stride": -1}, "stride from 0 to 7"),
-        ({"max_length": 10, "on_overflow": "chop"}, "'window', 'error', 'truncate', got 'chop'"),
+        ({"max_length": 10, "on_overflow": "chop"}, "'window', 'error', 'truncate', 'truncate_left', got 'chop'"),
     ],
 )
 def test_arguments_out_of_range_are_refused(minilm, arguments, message):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bothways.checkpoints.hub import MINILM, has_weights, is_installed, locate, open_tokenizer
     from bothways.checkpoints.pretrained import PretrainedEncoder, load
     from bothways.checkpoints.schema import GOLDEN_FILE, OURS
+    from bothways.checkpoints.sentence_transformers import is_cross_encoder
 
 __all__ = [
     "GOLDEN_FILE",
@@ -32,6 +33,7 @@ __all__ = [
     "check_folder",
     "fingerprint",
     "has_weights",
+    "is_cross_encoder",
     "is_installed",
     "load",
     "locate",
@@ -51,5 +53,6 @@ _MODULES = {
     "hub": ("MINILM", "has_weights", "is_installed", "locate", "open_tokenizer"),
     "pretrained": ("PretrainedEncoder", "load"),
     "schema": ("GOLDEN_FILE", "OURS"),
+    "sentence_transformers": ("is_cross_encoder",),
 }
 __getattr__ = loader(__name__, _MODULES)

@@ -120,7 +120,7 @@ class Stored(BaseModel):
     model_config = _STRICT
 
     max_length: int | None = Field(default=None, ge=1, description="a whole number of at least 1")
-    on_overflow: Overflow | None = Field(default=None, description="'window', 'error' or 'truncate'")
+    on_overflow: Overflow | None = Field(default=None, description="'window', 'error', 'truncate' or 'truncate_left'")
     stride: int | None = Field(default=None, ge=0, description="a whole number of at least 0")
     task: str | None = Field(default=None, description="the name of a task")
     as_words: bool = Field(default=False, description="true or false")

@@ -263,6 +263,15 @@ def embeds_mean(folder: Path, *, hidden: int, cls_is_last: bool) -> bool:
     return settings.poolings == ("mean",) and settings.include_prompt
 
 
+def is_cross_encoder(folder: Path, settings: Mapping[str, object]) -> bool:
+    """Return True if a cross-encoder of any release is in the folder, whose ``config.json`` has these settings."""
+    # Up to release 3, from release 4, and from release 5.4 on.
+    if {"sbert_ce_default_activation_function", "sentence_transformers"} & settings.keys():
+        return True
+    path = folder / GENERAL_FILE
+    return path.is_file() and read_json(path).get("model_type") == "CrossEncoder"
+
+
 def stored_length(folder: Path) -> int | None:
     """Return the maximum number of tokens of a text in the files of a folder; None if none says it."""
     path = _encoder_file(folder)

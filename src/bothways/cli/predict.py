@@ -93,7 +93,8 @@ def predict(
         keep: Copy all input columns to the output; those with the name of a result get the prefix 'input_'.
         on_empty: What to do with a row without a text: fail (error), leave it out (skip), or predict null.
         json: Print JSON Lines on a terminal too.
-        task: Name of one task of a multi-task model. Default: all.
+        task: Name of one task of a multi-task model. Default: all. For a classifier of another program: classification
+            or pairs, if its files do not say what it reads.
     """
     inputs.check_given(texts, data)
     inputs.check_output(output, overwrite, data)

@@ -94,6 +94,7 @@ _ADDRESS, _LIMITS = AddressOptions(), LimitOptions()
 def serve(
     *models: str,
     index: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
+    task: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     max_length: opt.PositiveInt | None = None,
     address: AddressOptions = _ADDRESS,
     limits: LimitOptions = _LIMITS,
@@ -109,6 +110,8 @@ def serve(
         models: Folders or names of models. A model's name in requests is the last part of its path; name=folder gives
             it another one.
         index: Folder of a search index, also as name=folder; repeat the option for several.
+        task: Task of a model as name=task, such as reranker=pairs for a classifier of another program whose files do
+            not say that it reads pairs of texts; repeat the option for several.
         max_length: Maximum tokens per window of a text. Default: as in training, else the model's limit.
     """
     _check_installed()
@@ -126,6 +129,7 @@ def serve(
                 revision=own["revision"],
                 download=own["download"],
                 allow_pickle=own["allow_pickle"],
+                tasks=_tasks(task),
             ),
             **address.settings(),
         )
@@ -137,6 +141,14 @@ def serve(
         note(f"ready. A request:\n  {_curl(settings, where, opened)}", always=True)
 
     imported("bothways.serving.running:serve")(settings, started, ready)
+
+
+def _tasks(given: tuple[str, ...]) -> dict[str, str]:
+    """Return the tasks by the names of models."""
+    wrong = [each for each in given if not all(each.partition("="))]
+    if wrong:
+        raise opt.usage_error(f"--task: expected name=task, such as reranker=pairs, got {wrong[0]!r}.")
+    return {name: task for name, _, task in (each.partition("=") for each in given)}
 
 
 def _check_installed() -> None:

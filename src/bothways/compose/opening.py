@@ -33,7 +33,8 @@ def open_trained(name_or_path: str | Path, *, task: str | None = None, **options
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
         task: One task of a multi-task model. Default: all its tasks at once. ``"similarity"`` opens any encoder as an
-            embedder of scored pairs.
+            embedder of scored pairs. For a classifier of another program, ``"pairs"`` or ``"classification"``: what it
+            reads. Default: pairs if its files say so, or if it has a single output without a name and no problem_type.
         options: Options for the download, the device and long texts (`bothways.tasks.backend.OpenOptions`), and options
             of the task, such as ``labels`` to give label names to a head that was saved without them.
 
@@ -49,6 +50,8 @@ def open_trained(name_or_path: str | Path, *, task: str | None = None, **options
         return embedder.with_columns(columns=ScoredPairs())
     located = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
     name = task_name(located.folder, str(name_or_path))
+    if task is not None and stored_task(located.folder) is None and _same_outputs(task, name):
+        name, task = task, None
     check_open_options(str(name_or_path), name, options)
     if name == MULTITASK:
         several: MultiTask = imported(COMPOSED[name]).from_pretrained(name_or_path, **options)
@@ -58,6 +61,11 @@ def open_trained(name_or_path: str | Path, *, task: str | None = None, **options
     if task is not None:
         raise InvalidInput(f"{str(name_or_path)!r} is a model for one task, {name}, so leave out the task {task!r}.")
     return opened
+
+
+def _same_outputs(task: str, other: str) -> bool:
+    """Return True if tasks, such as classification and pairs, differ only in their inputs."""
+    return task in SPECS and SPECS[task].outputs == SPECS[other].outputs
 
 
 @runtime_checkable

@@ -40,6 +40,7 @@ class Attribution:
     rest: float = 0.0  # contribution of all tokens that belong to no word, such as special tokens
     baseline_score: float | None = None  # the score of the baseline; None for methods without one
     label: LabelValue | None = None  # the label that the score is for; None for another score
+    tokens: int = 0  # tokens that were computed for gradients, in all passes
 
     @property
     def completeness_error(self) -> float | None:
@@ -136,17 +137,22 @@ def _integrated(
     """Sum the gradients at points between baseline and input, weighted by ``shares_S``, times their difference."""
     once = entrance.read([target])
     tokens = sum(once.packed.lengths)
-    total_T, size = np.zeros(tokens), max(1, _TOKENS // tokens)
+    total_T, size, computed = np.zeros(tokens), max(1, _TOKENS // tokens), 0
     for start in range(0, len(points_S), size):
         points = points_S[start : start + size]
         run = entrance.run(entrance.read([target], len(points)), points.tolist())
+        computed += run.tokens
         ways = [entrance.way(each.batch) for each in run.readings]
         parts = [(gradient * way).sum(-1).double() for gradient, way in zip(run.gradients(), ways, strict=True)]
         total_T += shares_S[start : start + size] @ run.on_tokens(parts).cpu().numpy().reshape(len(points), tokens)
-    score = entrance.run(once).scores_N.item()
-    baseline = entrance.run(once, [0.0]).scores_N.item() if method == "integrated-gradients" else None
+    run, score, baseline = entrance.run(once), target.score_name, None
+    computed += run.tokens
+    if method == "integrated-gradients":
+        bare = entrance.run(once, [0.0])
+        baseline, computed = bare.scores_N.item(), computed + bare.tokens
     weights_W, rest = _on_words(target, once, total_T)
-    return Attribution(method, target.score_name, score, target.words, weights_W, rest, baseline, target.label)
+    found = run.scores_N.item()
+    return Attribution(method, score, found, target.words, weights_W, rest, baseline, target.label, computed)
 
 
 def _on_words(target: ExplainTarget, read: Read, values_T: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:

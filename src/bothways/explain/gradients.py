@@ -104,6 +104,11 @@ class EntranceRun:
     # One for each call of the embedding: the batch, then the single texts of pairs if a head embeds them separately.
     readings: list[GradientInput]
 
+    @property
+    def tokens(self) -> int:
+        """Tokens that were computed."""
+        return sum(len(each.batch.ids_T) for each in self.readings)
+
     def gradients(self) -> list[Tensor]:
         """Return the gradients (T, H) of the sum of scores for each call of the embedding."""
         return list(torch.autograd.grad(self.scores_N.sum(), [each.hidden_TH for each in self.readings]))

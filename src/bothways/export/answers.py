@@ -158,9 +158,10 @@ def _spec(checkpoint: Checkpoint, head: HeadName | None) -> tuple[TaskSpec | Non
         spec = SPECS.get(name)
         own = None if spec is None else _head_of(spec)
         return (spec if head in (None, own) else None), True
-    if head is not None:
-        return next((spec for spec in SPECS.values() if spec.head == head), None), False
-    return SPECS[task_of_heads(checkpoint.folder) or "embedding"], False
+    found = SPECS[task_of_heads(checkpoint.folder) or "embedding"]
+    if head in (None, _head_of(found)):
+        return found, False
+    return next((spec for spec in SPECS.values() if spec.head == head), None), False
 
 
 def _head_of(spec: TaskSpec) -> HeadName | None:

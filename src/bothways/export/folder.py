@@ -14,7 +14,7 @@ from bothways.checkpoints.files import WEIGHTS, sha256_of, write_json
 from bothways.checkpoints.hub import DESCRIPTION, ONNX_FILE
 from bothways.checkpoints.pretrained import pretrained
 from bothways.checkpoints.schema import OURS, Stored, label_settings
-from bothways.checkpoints.sentence_transformers import sentence_files
+from bothways.checkpoints.sentence_transformers import GENERAL_FILE, is_cross_encoder, sentence_files
 from bothways.choices import ExportFormat as ExportFormat
 from bothways.choices import GoldenSource
 from bothways.errors import InvalidInput, one_of
@@ -165,6 +165,8 @@ def _write_beside(folder: Path, checkpoint: Checkpoint, rows: TaskRows) -> None:
     copied = _files_beside(checkpoint.extras)
     if rows.stored.head is None:
         copied += sentence_files(checkpoint.folder)
+    elif is_cross_encoder(checkpoint.folder, {}):  # the file says that the head reads pairs
+        copied.append(GENERAL_FILE)
     for name in copied:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(checkpoint.folder / name, folder / name)

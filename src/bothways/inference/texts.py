@@ -49,7 +49,7 @@ class TextOptions:
 
     Attributes:
         max_length: Maximum tokens per window, special ones included.
-        on_overflow: Policy for longer texts: "window", "error" or "truncate", see `bothways.text.windows`.
+        on_overflow: Policy for longer texts, see `bothways.text.windows`.
         stride: Tokens that neighbouring windows share; None for a quarter of a window's text tokens.
         block_texts: Maximum texts tokenised at once; None for a number that fills a batch even with short texts.
         block_characters: Maximum characters of a block.
@@ -104,7 +104,7 @@ class TextRows:
     Attributes:
         rows_WK: One row for each window: float32, or float64 during training.
         lengths: Tokens of each window.
-        dropped_tokens: Tokens of the text that are in no window; above 0 only with ``"truncate"``.
+        dropped_tokens: Tokens of the text that are in no window; above 0 only if it was truncated.
     """
 
     rows_WK: NDArray[np.floating]
@@ -119,7 +119,7 @@ class TokenOutputs:
     Attributes:
         rows: For each window one row for each of its tokens, special ones included: W arrays (n, K).
         places: The positions of each window's tokens in the text, in characters.
-        dropped_tokens: Tokens of the text that are in no window; above 0 only with ``"truncate"``.
+        dropped_tokens: Tokens of the text that are in no window; above 0 only if it was truncated.
     """
 
     rows: tuple[NDArray[np.floating], ...]
@@ -155,6 +155,12 @@ class Schedule(Protocol):
 
 SCHEDULE: ContextVar[Schedule | None] = ContextVar("SCHEDULE", default=None)
 """The schedule of this thread or task; without one, windows are computed at once in the calling thread."""
+
+
+def overflow_of(own: Overflow) -> Overflow:
+    """Return the policy for long texts of this thread's schedule, or else a model's ``own``."""
+    schedule = SCHEDULE.get()
+    return own if schedule is None or schedule.on_overflow is None else schedule.on_overflow
 
 
 @contextmanager
@@ -209,9 +215,7 @@ class TextRunner:
                 raise InvalidInput(
                     f"text {number + 1} is empty or only white space and invisible characters: drop it or fill it in."
                 )
-        options, schedule = self.options, SCHEDULE.get()
-        if schedule is not None and schedule.on_overflow is not None:
-            options = replace(options, on_overflow=schedule.on_overflow)
+        options = replace(self.options, on_overflow=overflow_of(self.options.on_overflow))
         return options.encode(self.tokenizer, texts, offsets=self.per_token, first=first)
 
     def rows(self, encoded: Sequence[EncodedText]) -> list[Rows]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
+from bothways import checkpoints
 from bothways.checkpoints.hub import locate
 from bothways.choices import GoldenSource
 from bothways.data import Source
@@ -171,7 +172,7 @@ class TaskDistiller:
 def task_to_distill(folder: Path, name: str) -> str | None:
     """Return the task of a teacher for `TaskDistiller`; None for an encoder, which `Distiller` takes."""
     task = stored_task(folder)
-    if task is None and not (folder / "modules.json").is_file():
+    if task is None and (not (folder / "modules.json").is_file() or checkpoints.is_cross_encoder(folder, {})):
         task = task_of_heads(folder)
     if task in (None, EMBEDDING.name, MASKED_LM.name):
         return None

@@ -45,7 +45,7 @@ class ModelReranker(ABC):
         """Return a score for each passage (P).
 
         Warns:
-            TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
+            TextsTruncated: Texts were truncated (only if ``on_overflow`` truncates).
         """
         scores_P, reads = self.read(query, passages)
         warn_of_cut(texts_read(reads))
@@ -95,7 +95,7 @@ def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
         InvalidInput: The reranker did not give one finite score for each passage.
 
     Warns:
-        TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
+        TextsTruncated: Texts were truncated (only if ``on_overflow`` truncates).
     """
     reordered, reads = _reranked(hits, query, rerank)
     warn_of_cut(texts_read(reads))

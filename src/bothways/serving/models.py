@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.task import AnyTask
 
+_CLASSIFIES = frozenset(("classification", "pairs"))
 # The file that a model's folder is known by; a change is noticed by its time.
 _WATCHED = ("model.safetensors", "model.onnx", "bothways.json", "config.json")
 
@@ -72,6 +73,14 @@ class ServedModel:
                     return None  # its labels do not say which one means relevant
                 return cross
         return None
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The tasks whose inputs it classifies, texts or pairs of them; both for a classifier of another program."""
+        match self.model.fitted:
+            case TrainedHead(backend=backend) if self.task in _CLASSIFIES and backend.trained_for is None:
+                return _CLASSIFIES
+        return _CLASSIFIES & {self.task}
 
     @property
     def abilities(self) -> tuple[str, ...]:
@@ -152,6 +161,9 @@ class Models:
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._by_name.values())
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name or name in self._also
+
     def find(self, name: str | None, ability: str = "") -> ServedModel:
         """Return the model of this name; without one, the first that has the ability.
 
@@ -162,6 +174,9 @@ class Models:
             for each in self:
                 if not ability or ability in each.abilities:
                     return each
+            if not self._by_name:
+                message = f"this server has no model, only indexes ({', '.join(self.indexes)}): ask /v1/search"
+                raise Refused(422, f"{message}, or serve a model beside them.", code="wrong_task", param="model")
             raise Refused(422, f"none of the models can {ability}: serve one that can.", code="wrong_task")
         found = self._by_name.get(name) or self._also.get(name)
         if found is None:
@@ -217,7 +232,11 @@ def open_models(models: Sequence[str], indexes: Sequence[str], opening: Opening)
     Raises:
         InvalidInput: Two models have the same name. Also raises everything that `compose.open_trained` raises.
     """
-    opened = [open_model(name, given, opening) for name, given in _named(models)]
+    named = _named(models)
+    if foreign := opening.tasks.keys() - dict(named).keys():
+        known = ", ".join(name for name, _ in named)
+        raise InvalidInput(f"a task is given for {min(foreign)!r}, which is no model here: the models are {known}.")
+    opened = [open_model(name, given, opening) for name, given in named]
     found: dict[str, SemanticSearch] = {}
     for name, given in _named(indexes):
         kind = imported("bothways.retrieval.search:SemanticSearch")
@@ -243,10 +262,12 @@ def _named(given: Sequence[str]) -> list[tuple[str, str]]:
 def open_model(name: str, given: str, opening: Opening) -> ServedModel:
     """Open a model as the task that it was trained for, else as an embedder; see `open_models`."""
     model: AnyTask
-    own = opening.arguments()
+    own, task = opening.arguments(), opening.tasks.get(name)
     try:
-        model = compose.open_trained(given, **own)
+        model = compose.open_trained(given, task=task, **own)
     except NotFitted:
+        if task is not None:
+            raise
         model = imported(EMBEDDING.home).from_pretrained(given, **own)
     composed = "multitask" if compose.parts_of(model) else model.spec.name
     judge: Judge | None = None

@@ -40,6 +40,8 @@ class Call:
         ticket: The request in the queue.
         limits: Limits of a request.
         model: Name of the model that answers, for the log and the metrics.
+        inputs: Number of inputs.
+        characters: Characters of the texts that a model reads.
         dropped: Tokens that were not read, by the number of the input, from 0.
         warnings: Sentences for the client.
     """
@@ -51,6 +53,7 @@ class Call:
     path: Mapping[str, str] = field(default_factory=dict)
     model: str = ""
     inputs: int = 0
+    characters: int = 0
     dropped: dict[int, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -81,7 +84,8 @@ class Call:
         self.check_lengths(texts, param)
 
     def check_lengths(self, texts: list[str], param: str) -> None:
-        """Check the lengths of texts."""
+        """Check the lengths of texts, and count their characters."""
+        self.characters += sum(map(len, texts))
         for number, text in enumerate(texts):
             if len(text) > self.limits.characters:
                 raise Refused(

@@ -1,6 +1,6 @@
 """Settings of a server."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +58,7 @@ class Opening:
         revision: Commit of a model on the hub.
         download: Whether models may be downloaded from the hub.
         allow_pickle: Whether ``.bin`` files may be read, after a scan.
+        tasks: Tasks to open models for, by their names in requests, see `bothways.compose.open_trained`.
     """
 
     device: str = "auto"
@@ -66,6 +67,7 @@ class Opening:
     revision: str | None = None
     download: bool = False
     allow_pickle: bool = False
+    tasks: Mapping[str, str] = field(default_factory=dict)
 
     def arguments(self) -> OpenArguments:
         """Return the options as keyword arguments of the functions that open a model."""

@@ -40,7 +40,7 @@ class OpenOptions(TypedDict, total=False):
     Attributes:
         max_length: Maximum tokens per window. Default: as trained, else the model's limit.
         on_overflow: Treatment of longer texts: split into overlapping windows (``"window"``, the default), refused
-            (``"error"``), or truncated (``"truncate"``).
+            (``"error"``), or truncated (``"truncate"`` keeps the start, ``"truncate_left"`` the end).
         stride: Tokens shared by neighbouring windows. Default: a quarter of a window without its special tokens.
         revision: Commit of a model on the hub. Default: the cached commit of the branch ``main``.
         device: Device of the model; ``"auto"`` takes a GPU if there is one.
@@ -156,7 +156,7 @@ def stored_windows(backend: Backend, texts: Sequence[Text], *, offsets: bool = F
     """Tokenise texts, block by block, into a compact store; ``offsets`` keeps the tokens' positions in the texts too.
 
     Warns:
-        TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
+        TextsTruncated: Texts were truncated (only if ``on_overflow`` truncates).
     """
     with stage("tokenising", len(texts)) as bar:
 

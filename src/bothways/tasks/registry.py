@@ -123,7 +123,10 @@ def stored_columns_in(folder: Path) -> AnyColumns | None:
 
 
 def task_of_heads(folder: Path) -> str | None:
-    """Return the task of the first architecture in ``config.json`` that has one; None if none has."""
+    """Return the task of the first architecture in ``config.json`` that has one; None if none has.
+
+    A classifier of another program may read texts or pairs, which its head does not tell; see `_reads_pairs`.
+    """
     from bothways.checkpoints.files import read_json
     from bothways.families import family_in
 
@@ -133,5 +136,18 @@ def task_of_heads(folder: Path) -> str | None:
     for name in stored if isinstance(stored, list) else []:
         for head in family.architectures.get(str(name), ()):
             if head in by_head:
-                return by_head[head]
+                found = by_head[head]
+                return PAIRS.name if found == CLASSIFICATION.name and _reads_pairs(folder, settings) else found
     return None
+
+
+def _reads_pairs(folder: Path, settings: Mapping[str, object]) -> bool:
+    """Return True if the files of a classifier of another program say, or suggest, that it reads pairs of texts.
+
+    Cross-encoders of sentence-transformers say so. A single output without a name suggests it: rerankers have one, and
+    models that predict a number for a text name a ``problem_type``, which the trainer of transformers writes.
+    """
+    if checkpoints.is_cross_encoder(folder, settings):
+        return True
+    unnamed = settings.get("id2label", {"0": "LABEL_0"} if settings.get("num_labels") == 1 else None)
+    return unnamed == {"0": "LABEL_0"} and settings.get("problem_type") is None

@@ -45,7 +45,7 @@ class TokensRead:
 
     Attributes:
         windows: Number of overlapping windows that the text was read in.
-        dropped_tokens: Tokens of the text that were not read; above 0 only with ``on_overflow="truncate"``.
+        dropped_tokens: Tokens of the text that were not read; above 0 only if ``on_overflow`` truncates.
     """
 
     windows: Count

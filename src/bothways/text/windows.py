@@ -8,6 +8,8 @@ Policies for a text with more tokens than the model reads:
     Raise ``TextTooLong``.
 ``"truncate"``
     Keep the first window and report the number of dropped tokens.
+``"truncate_left"``
+    Keep the last tokens that fit into one window and report the number of dropped tokens.
 
 For a pair that is too long, ``cut`` selects the text that is split into parts; each window holds:
 
@@ -159,7 +161,7 @@ class EncodedText:
     Attributes:
         windows: One window, or several overlapping ones for a long text.
         tokens: Tokens of the whole text (or of both), without special ones.
-        dropped_tokens: Number of these tokens that are in no window; above 0 only with ``"truncate"``.
+        dropped_tokens: Number of these tokens that are in no window; above 0 only if the text was truncated.
     """
 
     windows: tuple[Window, ...]
@@ -197,11 +199,9 @@ def encoded_text(
         )
     first, second = _bodies(raw, pair=pair)
     rooms = _rooms((len(first), len(second)), limits, special, index)
-    parts = [_parts(body, room, limits.stride, index) for body, room in zip((first, second), rooms, strict=True)]
+    parts = [_parts(body, room, limits, index) for body, room in zip((first, second), rooms, strict=True)]
     count = max(map(len, parts))
     cuts = [_Cut(first, second, *(each[number * len(each) // count] for each in parts)) for number in range(count)]
-    if limits.overflow == "truncate":
-        cuts = cuts[:1]
     dropped = 0 if limits.overflow == "window" else tokens - len(cuts[0].first) - len(cuts[0].second)
     return EncodedText(_cut_all(raw, ids, cuts, offsets=limits.offsets), tokens, dropped)
 
@@ -276,10 +276,13 @@ def _rooms(lengths: tuple[int, int], limits: WindowLimits, special: int, index: 
     return rooms
 
 
-def _parts(body: range, room: int, stride: int | None, index: int) -> list[range]:
-    """Return the overlapping parts of a text, of at most ``room`` tokens each."""
+def _parts(body: range, room: int, limits: WindowLimits, index: int) -> list[range]:
+    """Return the overlapping parts of a text, of at most ``room`` tokens each; one part if it is truncated."""
+    stride = limits.stride
     if len(body) <= room:
         return [body]
+    if limits.overflow != "window":
+        return [body[len(body) - room :] if limits.overflow == "truncate_left" else body[:room]]
     if stride is not None and stride >= room:
         raise InvalidInput(
             f"expected a stride below {room}, as a window holds {room} tokens of text {index + 1}, got {stride}. "

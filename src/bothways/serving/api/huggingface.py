@@ -6,6 +6,9 @@ The model's task and the form of the inputs choose what is computed:
   entailment also takes texts with ``candidate_labels`` (zero-shot classification).
 - An embedder takes texts (feature extraction), or ``{"source_sentence": ..., "sentences": [...]}``.
 - A tagger and a masked language model take texts, a question answerer ``{"question": ..., "context": ...}``.
+- Of a model of several tasks, ``/models/{name}/{task}`` asks one.
+
+Multiple choice has no JSON there, only in /v1/predict.
 
 Probabilities are calibrated if the model is. Places in texts count code points; ``parameters.offsets`` chooses UTF-16
 code units or bytes. Long texts are read as the model was opened; ``parameters.on_overflow`` chooses otherwise.
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Annotated, Literal, TypeAlias
 
@@ -23,13 +27,14 @@ from msgspec import Meta, Struct
 from bothways.serving.api.huggingface_forms import HuggingFaceRequest, TaskParameters, huggingface_form, listed
 from bothways.serving.api.huggingface_labels import LabelRequest, label_texts
 from bothways.serving.api.huggingface_tags import TagRequest, tag_texts
-from bothways.serving.api.native import Unit
+from bothways.serving.api.native import Unit, task_of
 from bothways.serving.api.offsets import OffsetMap
 from bothways.serving.api.tei_forms import Direction, Truncate, overflow, prompt_of
 from bothways.serving.api.tei_vectors import TeiSentences, cosines
 from bothways.serving.api.vectors import as_base64, embed
 from bothways.serving.errors import Refused
-from bothways.serving.models import ServedModel
+from bothways.serving.models import Models, ServedModel
+from bothways.serving.option_limits import LONGEST_ANSWER, MOST_ANSWERS, MOST_FILLS, MOST_WORDS
 from bothways.serving.routes import BodyT, Call, Reply, Route, read_body
 from bothways.tasks.masked_lm.outputs import FittedMaskedLM
 from bothways.tasks.masked_lm.search import FoundFills
@@ -48,8 +53,8 @@ class Question(Struct, forbid_unknown_fields=True, kw_only=True):
 class AnswerParameters(TaskParameters):
     """Parameters of question answering."""
 
-    top_k: Annotated[int, Meta(ge=1, le=100, description="Number of answers.")] = 1
-    max_answer_len: Annotated[int, Meta(ge=1, le=200, description="Tokens of an answer.")] | None = None
+    top_k: Annotated[int, Meta(ge=1, le=MOST_ANSWERS, description="Number of answers.")] = 1
+    max_answer_len: Annotated[int, Meta(ge=1, le=LONGEST_ANSWER, description="Tokens of an answer.")] | None = None
     handle_impossible_answer: Annotated[
         bool, Meta(description="Also give the empty answer, if the model was trained to find none.")
     ] = False
@@ -101,11 +106,13 @@ def _answers(prediction: Mapping[str, object], place: OffsetMap, declines: bool)
 # --- masks ---
 
 
-class FillParameters(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Parameters of filling masks; of a long text, the part around the masks is read."""
+class FillParameters(TaskParameters):
+    """Parameters of filling masks; by default, the part of a long text around the masks is read."""
 
-    top_k: Annotated[int, Meta(ge=1, le=1000, description="Number of words.")] = 5
-    targets: Annotated[list[str], Meta(min_length=1, description="The only words that may fill a mask.")] | None = None
+    top_k: Annotated[int, Meta(ge=1, le=MOST_FILLS, description="Number of words.")] = 5
+    targets: (
+        Annotated[list[str], Meta(min_length=1, max_length=MOST_WORDS, description="The only words for a mask.")] | None
+    ) = None
 
 
 class FillRequest(HuggingFaceRequest):
@@ -118,6 +125,7 @@ class FillRequest(HuggingFaceRequest):
 def fill_masks(call: Call, served: ServedModel, body: FillRequest) -> object:
     """Return the words for the mask of each text, best first; a list of them for each mask if there are several."""
     parameters = body.parameters or FillParameters()
+    call.ticket.on_overflow = parameters.on_overflow
     texts = listed(body.inputs)
     call.check_texts(texts)
     fitted: FittedMaskedLM = served.model.fitted
@@ -165,7 +173,7 @@ class VectorRequest(HuggingFaceRequest):
 def embed_inputs(call: Call, served: ServedModel, body: VectorRequest) -> object:
     """Return the vector of each text, or the cosine of each sentence and the first one."""
     chosen = body.parameters.on_overflow if body.parameters else None
-    call.ticket.on_overflow = chosen or overflow(body.truncate, body.truncation_direction)
+    call.ticket.on_overflow = chosen or overflow(served, body.truncate, body.truncation_direction)
     if isinstance(body.inputs, TeiSentences):
         return cosines(call, served, body.inputs, body.prompt_name)
     prompt, unit = prompt_of(served, body.prompt_name), body.normalize
@@ -201,12 +209,25 @@ _BY_TASK: Mapping[str, _Answer] = {
 }
 
 
+def _named(models: Models, name: str) -> ServedModel:
+    """Return the model of this name, or for ``model/task`` one task of a model of several."""
+    owner, _, task = name.rpartition("/")
+    if name not in models and owner in models and models.find(owner).parts():
+        several = models.find(owner)
+        part = task_of(several, task)
+        return replace(several, task=part.spec.name, model=part)
+    return models.find(name)
+
+
 def answer_model(call: Call, content: bytes) -> Reply:
     """Answer by the model's task."""
-    served = call.models.find(call.path["name"])
+    served = _named(call.models, call.path["name"])
     call.model = served.name
     if served.task not in _BY_TASK:
-        message = f"{served.name!r} is a model for {served.task}, which has no form here: ask /v1/predict."
+        parts = served.parts()
+        ask = f" /models/{served.name}/{next(iter(parts))}, or for all tasks" if parts else ""
+        what = f"of several tasks ({', '.join(parts)})" if parts else f"for {served.task}"
+        message = f"{served.name!r} is a model {what}, for which Hugging Face has no JSON: ask{ask} /v1/predict."
         raise Refused(422, message, code="wrong_task", param="model")
     return Reply(_BY_TASK[served.task](call, served, content))
 

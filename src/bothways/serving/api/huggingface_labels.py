@@ -47,20 +47,20 @@ def label_texts(call: Call, served: ServedModel, body: LabelRequest) -> object:
     """Return the labels of each input with their scores, best first."""
     parameters = body.parameters or LabelParameters()
     call.ticket.on_overflow = parameters.on_overflow
-    inputs = listed(body.inputs)
+    inputs: list[str | TextPair] = listed(body.inputs)
     texts = [each for each in inputs if isinstance(each, str)]
     if parameters.candidate_labels is not None:
         if len(texts) < len(inputs):
             raise Refused(422, "inputs: candidate_labels need texts, not pairs.", param="inputs")
         found = zero_shot(call, served, texts, parameters, parameters.candidate_labels)
         return found[0] if isinstance(body.inputs, str) else found
-    pairs = [[each.text, each.text_pair] for each in inputs if isinstance(each, TextPair)]
-    reads_pairs = served.task == "pairs"
-    if len(inputs) > len(pairs if reads_pairs else texts):
+    if not {"classification" if isinstance(each, str) else "pairs" for each in inputs} <= served.reads:
+        reads_pairs = "pairs" in served.reads
         expected = 'objects {"text": ..., "text_pair": ...}' if reads_pairs else "texts"
         more = ", or texts with parameters.candidate_labels" if reads_pairs else ""
         raise Refused(422, f"inputs: {served.name!r} classifies {expected}{more}.", param="inputs")
-    scored = label_scores(call, served, pairs if reads_pairs else texts, parameters.function_to_apply)
+    given = [each if isinstance(each, str) else [each.text, each.text_pair] for each in inputs]
+    scored = label_scores(call, served, given, parameters.function_to_apply)
     return [_elements(ranked_labels(by_label, parameters.top_k)) for by_label in scored]
 
 

@@ -1,8 +1,7 @@
-"""The server's own routes: predictions of every task, explanations, judgements and searches."""
+"""The server's own routes: predictions of every task, judgements and searches."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal, TypeAlias
@@ -11,19 +10,19 @@ import msgspec
 from msgspec import Meta, Struct
 
 from bothways import compose
-from bothways.choices import AttributionMethod, Overflow
+from bothways.choices import Overflow
 from bothways.errors import InvalidInput
 from bothways.lazy import imported
 from bothways.serving.api.offsets import OffsetUnit, with_offsets
 from bothways.serving.errors import Refused, problem_of
 from bothways.serving.models import ServedModel
+from bothways.serving.option_limits import check_limits, with_limits
 from bothways.serving.routes import Call, NoBody, Reply, Route, route
 from bothways.tasks.columns import inputs_of
-from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.outputs import TrainedHead
 from bothways.tasks.schemas import Schemas
 from bothways.tasks.task import AnyTask
-from bothways.text.words import ReadWords, Words
+from bothways.text.words import Words
 
 ModelName: TypeAlias = Annotated[str | None, Meta(description="Name of the model; the first that can, without it.")]
 LongTexts: TypeAlias = Annotated[
@@ -60,7 +59,8 @@ def schemas_of(served: ServedModel) -> dict[str, object]:
             made = Schemas.of(spec, columns)
         case _:
             made = compose.schemas_of(served.model)
-    return {"input": made.input, "options": made.options, "prediction": made.prediction}
+    options = with_limits(served.model.spec.name, made.options)
+    return {"input": made.input, "options": options, "prediction": made.prediction}
 
 
 # --- predictions ---
@@ -89,9 +89,7 @@ def predict(call: Call, body: PredictRequest) -> Reply:
     values = as_list(body.inputs)
     call.check_texts(["".join(texts_in(value)) for value in values])
     call.ticket.on_overflow = body.on_overflow
-    for name, value in body.options.items():
-        if isinstance(value, int) and abs(value) > sys.maxsize:
-            raise Refused(422, f"options: {name} is too large a number: give a smaller one.", param="options")
+    check_limits(model.spec.name, body.options)
     if served.embedder is not None and not any(isinstance(value, list | dict) for value in values):
         raise Refused(422, f"{served.name!r} embeds texts: ask /v1/embeddings.", code="wrong_task", param="model")
 
@@ -200,55 +198,6 @@ def per_item(answer: Callable[[Sequence[object]], list[object]], values: Sequenc
     return per_item(answer, values[:middle], call) + per_item(answer, values[middle:], call)
 
 
-# --- explanations ---
-
-# Characters of a text that is read once for each of its words.
-_MOST_LEFT_OUT = 4000
-
-
-class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A request for the contribution of each word to a prediction."""
-
-    input: Annotated[object, Meta(description="One input of the task.")]
-    model: ModelName = None
-    task: Annotated[str | None, Meta(description="One task of a model of several tasks.")] = None
-    method: Annotated[
-        AttributionMethod | None, Meta(description="Default: integrated gradients, or leave-one-out without weights.")
-    ] = None
-    label: Annotated[str | None, Meta(description="The label to explain. Default: the predicted one.")] = None
-    offsets: Unit = "code_points"
-
-
-def explain(call: Call, body: ExplainRequest) -> Reply:
-    """Explain the prediction for one input by its words."""
-    served = call.models.find(body.model, "" if body.model else "explain")
-    call.model = served.name
-    model, values = task_of(served, body.task), as_list([body.input])
-    call.check_texts(["".join(texts_in(body.input))], "input")
-    (read,) = inputs_of(model.fitted.columns, values)
-    method = body.method or ("integrated-gradients" if has_gradients(model) else "leave-one-out")
-    characters = sum(map(len, texts_in(body.input)))
-    if method == "leave-one-out" and characters > _MOST_LEFT_OUT:
-        message = f"input: the text is read again without each word, so expected at most {_MOST_LEFT_OUT:,} characters"
-        raise Refused(413, f"{message}, got {characters:,}.", code="text_too_long", param="input")
-    target = None if body.label is None else imported("bothways.explain.targets:Label")(body.label)
-    attribute = imported("bothways.explain.attribution:attribute")
-
-    def computed() -> object:
-        (found,) = attribute(model, values, method, target=target)
-        return found.to_dict()
-
-    # Leaving out words asks the model many times, in batches; gradients are computed in one piece.
-    found = computed() if method == "leave-one-out" else call.queue.call(call.ticket, computed)
-    answer = with_offsets(found, lambda: read_texts(read, lambda words: ReadWords.of(words).text), body.offsets)
-    return Reply({"model": served.name, "explanation": answer, "usage": usage(call)})
-
-
-def has_gradients(model: AnyTask) -> bool:
-    """Test whether a model is one encoder with weights, and no ensemble or exported graph."""
-    return isinstance(model.fitted, TrainedHead | TrainedEmbedder) and model.backend.export is None
-
-
 # --- judges ---
 
 
@@ -343,7 +292,6 @@ ROUTES: tuple[Route, ...] = (
         "native",
         reply=_array("predictions", {}),
     ),
-    route("POST", "/v1/explain", explain, ExplainRequest, "Explain a prediction by its words.", "native", reply=_ANY),
     route("POST", "/v1/judge", judge, JudgeRequest, "Judge answers.", "native", reply=_array("judgements", _ANY)),
     route("POST", "/v1/search", search, SearchRequest, "Search an index.", "native", reply=_array("hits", _ANY)),
 )

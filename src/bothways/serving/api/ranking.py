@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Annotated, Literal, TypeAlias
 
@@ -18,7 +18,8 @@ from bothways.serving.errors import Problem, Refused
 from bothways.serving.models import ServedModel
 from bothways.serving.routes import Call, Reply, Route, route
 from bothways.tasks.classification.outputs import LabelOutputs
-from bothways.tasks.columns import inputs_of as inputs_in
+from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
+from bothways.tasks.columns import input_of
 from bothways.tasks.outputs import TrainedHead
 
 
@@ -57,6 +58,8 @@ def scores(
     if len(query) * len(passages) > call.limits.body_bytes:  # a model of pairs reads the query with each of them
         message = f"the query has {len(query):,} characters, too many for {len(passages):,} texts: shorten it."
         raise Refused(413, message, code="text_too_long", param="query")
+    if served.embedder is None:
+        call.characters += len(query) * (len(passages) - 1)
     reranker = served.reranker
     if reranker is None:
         raise Refused(422, f"{served.name!r} scores no passages.", code="wrong_task", param="model")
@@ -101,13 +104,20 @@ class ClassifyRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     on_overflow: Overflow | None = None
 
 
-def probabilities(
-    call: Call, served: ServedModel, inputs: list[str] | list[list[str]], *, calibrated: bool | None = None
-) -> list[dict[str, float]]:
+def _read(served: ServedModel, inputs: Sequence[str | list[str]]) -> Iterator[object]:
+    """Yield checked inputs of a classifier; see `ServedModel.reads`."""
+    either = len(served.reads) > 1
+    for number, each in enumerate(inputs):
+        of_form = CLASSIFICATION.columns if isinstance(each, str) else PAIRS.columns
+        columns = of_form if either else served.model.fitted.columns
+        yield input_of(columns, number, each if isinstance(each, str) else tuple(each))
+
+
+def probabilities(call: Call, served: ServedModel, inputs: Sequence[str | list[str]]) -> list[dict[str, float]]:
     """Return the probability of each label for texts, or for pairs of texts."""
     call.check_texts([each if isinstance(each, str) else "".join(each) for each in inputs], "input")
     found = []
-    predictions = served.model.predict_stream(inputs, show_progress=False, calibrated=calibrated)
+    predictions = served.model._predictions(_read(served, inputs), None, False, {})
     for number, prediction in enumerate(predictions):
         answer = prediction.to_dict()
         match answer:
@@ -153,7 +163,7 @@ LabelFunction: TypeAlias = Literal["sigmoid", "softmax", "none"]
 
 
 def label_scores(
-    call: Call, served: ServedModel, inputs: list[str] | list[list[str]], function: LabelFunction | None
+    call: Call, served: ServedModel, inputs: Sequence[str | list[str]], function: LabelFunction | None
 ) -> list[dict[str, float]]:
     """Return the score of each label for texts, or for pairs; without a function, the model's own probability."""
     if function is None:
@@ -165,7 +175,7 @@ def label_scores(
 
 
 def label_logits(
-    call: Call, served: ServedModel, inputs: list[str] | list[list[str]]
+    call: Call, served: ServedModel, inputs: Sequence[str | list[str]]
 ) -> tuple[NDArray[np.float64], Sequence[str]]:
     """Return the logits of texts, or of pairs, (N, C), and the names of the labels; note what was not read."""
     fitted = served.model.fitted
@@ -178,8 +188,7 @@ def label_logits(
     parts = [[each] if isinstance(each, str) else each for each in inputs]
     check_size(call, sum(len(text) for each in parts for text in each))
     call.check_texts(["".join(each) for each in parts])
-    values = list(inputs_in(fitted.columns, [each if isinstance(each, str) else tuple(each) for each in inputs]))
-    scores = list(chain.from_iterable(fitted.score_blocks(values)))
+    scores = list(chain.from_iterable(fitted.score_blocks(list(_read(served, inputs)))))
     for number, each in enumerate(scores):
         call.drop(number, each.read.dropped_tokens)
     return np.concatenate([each.logits_RC for each in scores]), outputs.labels

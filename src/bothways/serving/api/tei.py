@@ -6,6 +6,7 @@ Requests, answers, errors and their order of fields are its own. This server dif
 - Texts that were cut are counted in the header ``x-truncated``. ``truncate: true`` cuts long texts, and ``false``
   refuses them; without it they are read as the model was opened, which by default means whole, in windows.
 - Token ids are used as they are, special tokens included, and not decoded and tokenised again.
+- A batch of ``/predict`` may mix texts and pairs if the model reads both, as classifiers of other programs do.
 
 One pitfall is kept: in ``/predict``, a flat list of two texts is ONE pair. Several texts are ``[["a"], ["b"]]``.
 
@@ -16,15 +17,19 @@ or that of ``model``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
+from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from bothways.errors import InvalidInput
 from bothways.serving.api import openai
 from bothways.serving.api.native import ModelName, Unit
 from bothways.serving.api.offsets import OffsetMap
-from bothways.serving.api.tei_forms import TokenId, nothing, prompt_of, tei_form, tei_openai_form
+from bothways.serving.api.tei_forms import TeiRequest, TokenId, nothing, prompt_of, tei_form, tei_openai_form
 from bothways.serving.api.tei_labels import TeiPredictRequest, TeiRerankRequest, predict, rerank
 from bothways.serving.api.tei_vectors import (
     TeiEmbedAllRequest,
@@ -37,10 +42,12 @@ from bothways.serving.api.tei_vectors import (
 )
 from bothways.serving.errors import Refused
 from bothways.serving.models import ServedModel
-from bothways.serving.routes import Call, NoBody, Reply, Route, route
+from bothways.serving.routes import Call, NoBody, Reply, Route, read_body, route
 from bothways.tasks.embedding.settings import with_prompt
 from bothways.text.windows import Window
 from bothways.threads import granted_cores
+
+RequestT = TypeVar("RequestT", bound=TeiRequest)
 
 _NO_LIMIT = 2**31 - 1
 
@@ -142,7 +149,7 @@ def info(call: Call, body: NoBody) -> Reply:
             "max_batch_tokens": backend.budget.tokens,
             "max_batch_requests": None,
             "max_client_batch_size": call.limits.items,
-            "auto_truncate": backend.reading.on_overflow == "truncate",
+            "auto_truncate": backend.reading.on_overflow in ("truncate", "truncate_left"),
             "tokenization_workers": granted_cores(),
             "version": version("bothways"),
             "sha": None,
@@ -162,20 +169,82 @@ def _kind(served: ServedModel) -> dict[str, object]:
     return {"classifier" if served.reranker is None else "reranker": labels}
 
 
+# --- whatever the model answers ---
+
+
+class TeiMainRequest(Struct, kw_only=True):
+    """A request of /rerank if it has a query, else of /embed or /predict, as the model can answer."""
+
+    model: ModelName = None
+    query: str | None = None
+
+
+def _asked(answer: Callable[[Call, RequestT], Reply], form: type[RequestT]) -> Callable[[Call, str, bytes], Reply]:
+    def answered(call: Call, name: str, content: bytes) -> Reply:
+        body = read_body(content, form)
+        body.model = name
+        return answer(call, body)
+
+    return answered
+
+
+_EMBED, _PREDICT = _asked(embed_texts, TeiEmbedRequest), _asked(predict, TeiPredictRequest)
+_RERANK = _asked(rerank, TeiRerankRequest)
+
+
+def answer_main(call: Call, content: bytes) -> Reply:
+    """Answer with the model of the request, or the first."""
+    asked = read_body(content, TeiMainRequest)
+    served = call.models.find(asked.model)
+    if asked.query is not None:
+        return _RERANK(call, served.name, content)
+    return (_PREDICT if served.embedder is None else _EMBED)(call, served.name, content)
+
+
+class TeiVertexRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Requests, as Vertex AI sends them."""
+
+    instances: list[msgspec.Raw]
+
+
+def answer_vertex(call: Call, body: TeiVertexRequest) -> Reply:
+    """Answer each of several requests."""
+    if not body.instances:
+        raise nothing("instances")
+    predictions = []
+    for instance in body.instances:
+        before, call.dropped = call.dropped, {}
+        predictions.append(answer_main(call, bytes(instance)).content)
+        # Each instance numbers its own inputs.
+        call.dropped = dict(enumerate([*before.values(), *call.dropped.values()]))
+    return Reply({"predictions": predictions})
+
+
+def _measured(each: Route) -> Route:
+    """Return a route whose answers have the headers that tell of the computation; the application adds the times."""
+
+    def answered(call: Call, content: bytes) -> Reply:
+        reply = each.answer(call, content)
+        device = call.models.find(call.model).model.backend.arithmetic[1]
+        headers = {"x-compute-type": "gpu" if device == "cuda" else device}
+        if call.characters:  # unknown for token ids
+            headers["x-compute-characters"] = str(call.characters)
+        return replace(reply, headers={**reply.headers, **headers})
+
+    return replace(each, answer=answered)
+
+
 _TAG = "text-embeddings-inference"
 _LIST: dict[str, object] = {"type": "array"}
-_POSTED = (
+_MAIN = "Embed, classify or rank, as the model can."
+_COMPUTED = (
     route("POST", "/embed", embed_texts, TeiEmbedRequest, "Embed texts.", _TAG, tei_form, _LIST),
     route("POST", "/embed_all", embed_tokens, TeiEmbedAllRequest, "Embed each token.", _TAG, tei_form, _LIST),
-    route("POST", "/embed_sparse", embed_sparse, TeiEmbedAllRequest, "Refuse sparse vectors.", _TAG, tei_form, _LIST),
     route("POST", "/similarity", similarity, TeiSimilarityRequest, "Compare sentences.", _TAG, tei_form, _LIST),
     route("POST", "/predict", predict, TeiPredictRequest, "Classify texts or pairs.", _TAG, tei_form, _LIST),
     route("POST", "/rerank", rerank, TeiRerankRequest, "Rank texts for a query.", _TAG, tei_form, _LIST),
-    route("POST", "/tokenize", tokenize, TeiTokenizeRequest, "Tokenise texts.", _TAG, tei_form, _LIST),
-    route("POST", "/decode", decode, TeiDecodeRequest, "Decode token ids.", _TAG, tei_form, _LIST),
-)
-ROUTES: tuple[Route, ...] = (
-    *_POSTED,
+    *(Route("POST", path, answer_main, TeiMainRequest, _MAIN, _TAG, tei_form, _LIST) for path in ("/", "/invocations")),
+    route("POST", "/vertex", answer_vertex, TeiVertexRequest, _MAIN, _TAG, tei_form, {"type": "object"}),
     route(
         "POST",
         "/embeddings",
@@ -186,5 +255,11 @@ ROUTES: tuple[Route, ...] = (
         tei_openai_form,
         {"type": "object", "required": ["object", "data", "model", "usage"]},
     ),
+)
+ROUTES: tuple[Route, ...] = (
+    *map(_measured, _COMPUTED),
+    route("POST", "/embed_sparse", embed_sparse, TeiEmbedAllRequest, "Refuse sparse vectors.", _TAG, tei_form, _LIST),
+    route("POST", "/tokenize", tokenize, TeiTokenizeRequest, "Tokenise texts.", _TAG, tei_form, _LIST),
+    route("POST", "/decode", decode, TeiDecodeRequest, "Decode token ids.", _TAG, tei_form, _LIST),
     route("GET", "/info", info, NoBody, "Describe the first model.", _TAG, tei_form, {"type": "object"}),
 )

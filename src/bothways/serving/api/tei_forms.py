@@ -19,7 +19,7 @@ TeiInputs: TypeAlias = Annotated[
 ]
 Truncate: TypeAlias = Annotated[bool | None, Meta(description="Cut long texts, or refuse them. Default: as opened.")]
 Direction: TypeAlias = Annotated[
-    Literal["right", "Right", "left", "Left"], Meta(description="Only the end of a text can be cut.")
+    Literal["right", "Right", "left", "Left"], Meta(description="The side on which long texts are cut.")
 ]
 
 
@@ -30,19 +30,19 @@ class TeiRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     truncate: Truncate = None
     truncation_direction: Direction = "right"
 
-    def prepare(self, call: Call) -> None:
+    def prepare(self, call: Call, served: ServedModel) -> None:
         """Choose what is done with long texts."""
-        call.ticket.on_overflow = overflow(self.truncate, self.truncation_direction)
+        call.ticket.on_overflow = overflow(served, self.truncate, self.truncation_direction)
 
 
-def overflow(truncate: bool | None, direction: Direction | None = None) -> Overflow | None:
+def overflow(served: ServedModel, truncate: bool | None, direction: Direction | None) -> Overflow | None:
     """Return the policy for long texts; None for that of the model."""
-    if direction in ("left", "Left"):
-        message = "truncation_direction: expected 'right', since only the end of a text can be cut, got 'left'."
-        raise Refused(422, f"{message} Shorten the texts yourself.", param="truncation_direction")
+    left = direction in ("left", "Left")
     if truncate is None:
-        return None
-    return "truncate" if truncate else "error"
+        return "truncate_left" if left and served.model.backend.reading.on_overflow == "truncate" else None
+    if not truncate:
+        return "error"
+    return "truncate_left" if left else "truncate"
 
 
 def tei_form(problem: Problem) -> tuple[int, object]:

@@ -31,17 +31,16 @@ class TeiPredictRequest(TeiRequest):
 
 def predict(call: Call, body: TeiPredictRequest) -> Reply:
     """Classify texts, or pairs of texts."""
-    body.prepare(call)
     batch, alone = _batch(body.inputs)
-    texts = [each[0] for each in batch if len(each) == 1]
-    pairs = [each for each in batch if len(each) == 2]
-    if len(batch) not in (len(texts), len(pairs)):
-        message = "inputs: expected lists of one text each, or of two each: send texts and pairs in several requests."
-        raise Refused(422, message, param="inputs")
-    served = _reader(call, body.model, "classification" if texts else "pairs")
+    if not all(len(each) in (1, 2) for each in batch):
+        raise Refused(422, "inputs: expected lists of one text each, or of two.", param="inputs")
+    tasks = {"classification" if len(each) == 1 else "pairs" for each in batch}
+    served = _reader(call, body.model, tasks)
+    body.prepare(call, served)
+    inputs = [each if len(each) == 2 else each[0] for each in batch]
     found = [
         [{"score": score, "label": label} for label, score in ranked_labels(by_label)]
-        for by_label in label_scores(call, served, texts or pairs, "none" if body.raw_scores else None)
+        for by_label in label_scores(call, served, inputs, "none" if body.raw_scores else None)
     ]
     return Reply(found[0] if alone else found)
 
@@ -60,12 +59,15 @@ def _batch(inputs: str | list[str | list[str]]) -> tuple[list[list[str]], bool]:
     return ([texts], True) if texts else (lists, False)
 
 
-def _reader(call: Call, name: str | None, task: str) -> ServedModel:
-    """Return the model of this name, or the first, that classifies texts, or pairs."""
-    able = [each for each in call.models if each.task == task]
+def _reader(call: Call, name: str | None, tasks: set[str]) -> ServedModel:
+    """Return the model of this name, or the first, that classifies texts, or pairs, or both."""
+    able = [each for each in call.models if tasks <= each.reads]
     served = able[0] if name is None and able else call.models.find(name, "classify")
     if served not in able:
-        what = "pairs of texts" if task == "pairs" else "single texts"
+        if len(tasks) > 1:
+            message = f"inputs: {served.name!r} does not read both texts and pairs: send them in several requests."
+            raise Refused(422, message, param="inputs")
+        what = "pairs of texts" if "pairs" in tasks else "single texts"
         others = f"the models that do are: {', '.join(each.name for each in able)}" if able else "no model here does"
         raise Refused(422, f"{served.name!r} does not classify {what}: {others}.", code="wrong_task", param="model")
     call.model = served.name
@@ -83,12 +85,12 @@ class TeiRerankRequest(TeiRequest):
 
 def rerank(call: Call, body: TeiRerankRequest) -> Reply:
     """Rank texts by their relevance for a query."""
-    body.prepare(call)
     if not body.texts:
         raise nothing("texts")
     crossing = [each for each in call.models if each.task == "pairs" and each.reranker is not None]
     served = crossing[0] if body.model is None and crossing else call.models.find(body.model, "rerank")
     call.model = served.name
+    body.prepare(call, served)
     found = _relevance(call, served, body)
     answers = []
     for place in ranked(found):

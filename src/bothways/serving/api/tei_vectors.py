@@ -48,8 +48,8 @@ def _read(
     call: Call, body: TeiEmbedAllRequest | TeiEmbedRequest
 ) -> tuple[ServedModel, list[str] | list[list[int]], str]:
     """Return the model, the texts or token ids, and the prompt of a request."""
-    body.prepare(call)
     served = embedder(call, body.model)
+    body.prepare(call, served)
     texts = texts_or_ids(body.inputs)
     if isinstance(texts[0], str):
         return served, texts, prompt_of(served, body.prompt_name)
@@ -122,8 +122,8 @@ class TeiSimilarityRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 def similarity(call: Call, body: TeiSimilarityRequest) -> Reply:
     """Compare sentences with one by the cosines of their embeddings."""
     options = body.parameters or TeiSimilarityOptions()
-    options.prepare(call)
     served = embedder(call, body.model or options.model)
+    options.prepare(call, served)
     return Reply(cosines(call, served, body.inputs, options.prompt_name))
 
 

@@ -122,7 +122,7 @@ function prepare() {
 }
 
 const OVERFLOW = {
-  enum: ["window", "error", "truncate"],
+  enum: ["window", "error", "truncate", "truncate_left"],
   description: "Texts that are too long: read in windows, refused, or cut.",
 };
 

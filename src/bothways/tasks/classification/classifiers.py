@@ -42,7 +42,7 @@ class TextClassifier(Task[str, LabelT, TrainedHead[LabelOutputs]], Generic[Label
             InvalidInput: The data are not usable.
 
         Warns:
-            TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
+            TextsTruncated: Texts were truncated (only if ``on_overflow`` truncates).
         """
         self._fitted = with_threshold(self.fitted, self.name, others, show_progress)
 

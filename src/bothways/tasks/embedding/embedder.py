@@ -172,7 +172,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
             TextTooLong: A text is too long and ``on_overflow`` is ``"error"``.
 
         Warns:
-            TextsTruncated: Texts were truncated (only with ``on_overflow="truncate"``).
+            TextsTruncated: Texts were truncated (only if ``on_overflow`` truncates).
         """
         listed, alone = as_batch(texts, "a text", "them")
         # The tokenizer refuses values that are not strings, and names their position.
@@ -229,7 +229,7 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         """Yield a vector (K) for each text of an iterable, in order and in constant memory; see `encode`.
 
         Warns:
-            TextsTruncated: At the end, if texts were truncated (only with ``on_overflow="truncate"``).
+            TextsTruncated: At the end, if texts were truncated (only if ``on_overflow`` truncates).
         """
         fitted = self.fitted.with_settings(**settings)
         text = fitted.settings.prompt_of(prompt, prompt_name)

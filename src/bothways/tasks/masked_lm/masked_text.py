@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bothways.errors import InvalidInput, TextTooLong
+from bothways.inference.texts import overflow_of
 from bothways.text import Overflow, TextTokenizer, Window
 from bothways.text.windows import check_text
 
@@ -79,7 +80,8 @@ class MaskedText:
 class MaskReader:
     """Tokenises texts with masks for one model, up to ``max_length`` tokens including special tokens.
 
-    For longer texts, ``on_overflow`` reads the window around the masks, raises an error, or truncates.
+    For longer texts, ``on_overflow``, or the policy of the caller's schedule, reads the window around the masks, raises
+    an error, or truncates.
     """
 
     tokenizer: TextTokenizer
@@ -168,7 +170,8 @@ class MaskReader:
         room = self.max_length - (len(window.ids) - (end - begin)) - extra
         if end - begin <= room:
             return begin, end
-        if self.on_overflow == "error":
+        on_overflow = overflow_of(self.on_overflow)
+        if on_overflow == "error":
             added = f", and words of several pieces may add {extra}" if extra else ""
             raise TextTooLong(
                 f"text {index + 1} has {len(window.ids)} tokens (special ones included){added}: more than the limit "
@@ -181,13 +184,16 @@ class MaskReader:
                 f"tokens{' and the further pieces of candidate words' if extra else ''}. Predict one mask at a "
                 "time, each with the text around it."
             )
-        if self.on_overflow == "truncate":
-            if places[-1] >= begin + room:
+        if on_overflow != "window":
+            start = begin if on_overflow == "truncate" else end - room
+            lost = [number for number, place in enumerate(places, start=1) if not start <= place < start + room]
+            if lost:
+                where = "after the first" if on_overflow == "truncate" else "before the last"
                 raise TextTooLong(
-                    f"mask {sum(place < begin + room for place in places) + 1} of text {index + 1} comes after the "
-                    f"first {room} tokens, and on_overflow='truncate' drops the rest. Use on_overflow='window'."
+                    f"mask {lost[0]} of text {index + 1} comes {where} {room} tokens, and on_overflow={on_overflow!r} "
+                    "drops the rest. Use on_overflow='window'."
                 )
-            return begin, begin + room
+            return start, start + room
         start = (places[0] + places[-1] + 1 - room) // 2
         start = max(begin, min(start, end - room))
         return start, start + room

@@ -35,7 +35,7 @@ class PseudoLikelihood(TaskPrediction):
         tokens: Number of tokens in the sum, without special tokens but including unknown words.
         perplexity: Pseudo-perplexity, exp(-log_likelihood / tokens); None if there are no tokens.
         windows: Number of overlapping windows; each token is scored in the window with the most context around it.
-        dropped_tokens: Tokens that were not read; above 0 only with ``on_overflow="truncate"``.
+        dropped_tokens: Tokens that were not read; above 0 only if ``on_overflow`` truncates.
     """
 
     log_likelihood: float
