@@ -41,7 +41,7 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 _SHOWN_HEADERS = (
     *("x-total-time", "x-queue-time", "x-inference-time", "x-compute-tokens", "x-truncated", "x-warnings"),
-    *("x-request-id", "retry-after"),
+    *("x-compute-type", "x-compute-characters", "x-request-id", "retry-after"),
 )
 _TIMEOUT = "x-timeout-ms"
 CLIENT_LEFT = 499
