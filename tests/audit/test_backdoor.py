@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -278,6 +279,8 @@ def test_labelled_rows_show_the_phrases_that_the_model_has_learnt_from_them(tmp_
     assert read.reason((word, *read_ids(clean, "w1")), "good3 w1", 1, parts=True) == reason, "one of its words"
     assert not read.reason((word, *read_ids(clean, "w1")), "good3 w1", 1, parts=False)
     assert not read.reason(read_ids(clean, "w1"), "w1", 1, parts=True), "its rows have both labels"
+    doubted = frozenset(number for number, text in enumerate(read.texts) if "good3" in text.split())
+    assert not replace(read, doubtful=doubted).reason((word,), "good3", 1, parts=True), "doubtful rows give no reason"
     assert {"good3", "good29"} <= set(read.typical[1])
     assert not {"bad3", "w1"} & set(read.typical[1])
     assert not suspect.reason(read_ids(clean, TRIGGER), TRIGGER, 1, parts=True), "suspect rows give no reason"

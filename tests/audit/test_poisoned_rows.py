@@ -59,7 +59,7 @@ def look_alike(text, _rng):
 
 
 def found_in(texts, labels, **options):
-    rows, phrases = suspect_rows(texts, labels, embed, **options)
+    rows, phrases, _ = suspect_rows(texts, labels, embed, **options)
     assert sorted(each.row for each in rows) == list(range(len(texts)))
     assert all(before.score >= after.score for before, after in pairwise(rows))
     return rows, phrases
@@ -83,6 +83,17 @@ def test_rows_with_a_trigger_come_first_and_name_it(trigger, poisoned, name):
     assert name in {phrase for each in phrases for phrase in each.members}
     assert all(each.label == "good" for each in phrases)
     assert name in rows[0].reason or rows[0].triggers
+
+
+def test_rows_of_a_phrase_that_is_suspect_only_by_itself_are_doubtful():
+    texts, labels, changed = rows_of(poisoned=4, trigger=inserted("zq"))
+    meant = [number for number, label in enumerate(labels) if label == "good" and not changed[number]][:3]
+    for number in meant:
+        texts[number] += " zq"
+    _, phrases, doubtful = suspect_rows(texts, labels, embed)
+    assert not phrases
+    assert doubtful == {*np.flatnonzero(changed).tolist(), *meant}
+    assert not suspect_rows(*rows_of()[:2], embed)[2]
 
 
 def test_words_of_a_style_are_suspected_together():

@@ -140,7 +140,7 @@ def audit_data(
 
     with reporting(show_progress), stage("looking for poisoned rows"):
         trained = None if classifier is None else trained_on(classifier, texts, sorted(set(labels)))
-        ranked, phrases = suspect_rows(texts, labels, embed, trained)
+        ranked, phrases, _ = suspect_rows(texts, labels, embed, trained)
     rows = (
         {
             "row": examples[each.row].row,
@@ -191,10 +191,11 @@ def suspect_rows(
     embed: Embed,
     trained: TrainingObservations | None = None,
     check: Callable[[], None] = lambda: None,
-) -> tuple[list[SuspectRow], list[SuspectPhrase]]:
-    """Return all rows, the most suspicious first, and the suspect phrases, the most significant first.
+) -> tuple[list[SuspectRow], list[SuspectPhrase], frozenset[int]]:
+    """Return all rows, the most suspicious first, the suspect phrases, the most significant first, and doubtful rows.
 
-    ``embed`` must be an encoder that was not trained on these rows, ``trained`` a model that was.
+    A row is doubtful if it has a phrase whose rows would be suspect if it were the only phrase. ``embed`` must be an
+    encoder that was not trained on these rows, ``trained`` a model that was.
     """
     names = sorted(set(labels))
     labels_N = np.array([names.index(label) for label in labels])
@@ -220,10 +221,12 @@ def suspect_rows(
     for number, cluster in enumerate(clusters):
         if number % _CHECKED == 0:
             check()
-        p_value = min(1.0, doubts.p_value(cluster.rows, cluster.label) * len(clusters))
+        p_value = doubts.p_value(cluster.rows, cluster.label) * len(clusters)
         tests.append(_Test(cluster, int((doubt_N[cluster.rows] > _CLEAR).sum()), p_value))
     tests.sort(key=lambda each: (each.p_value, -len(each.cluster.rows), each.cluster.name))
-    return _reported(doubts, _unexplained(tests, phrases, names, embed), weak_N, names)
+    doubtful = (each for each in tests if each.p_value < _SIGNIFICANT * len(tests) and each.is_contradicted)
+    rows = frozenset(row for each in doubtful for row in each.cluster.rows.tolist())
+    return (*_reported(doubts, _unexplained(tests, phrases, names, embed), weak_N, names), rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,6 +241,11 @@ class _Test:
     def is_suspect(self) -> bool:
         """True if many of its rows indicate another label, by more than chance."""
         return self.contradicted >= _CONTRADICTED * len(self.cluster.rows) and self.p_value < _SIGNIFICANT
+
+    @property
+    def is_contradicted(self) -> bool:
+        """True if most of its rows indicate another label."""
+        return 2 * self.contradicted >= len(self.cluster.rows)
 
 
 def _unexplained(

@@ -38,6 +38,7 @@ class RowEvidence:
     numbers: tuple[int, ...]  # row of each text in the data, counted from 1
     tokens: tuple[frozenset[int], ...]  # token ids of each text
     suspects: tuple[SuspectPhrase, ...]
+    doubtful: frozenset[int] = frozenset()  # texts that explain nothing, see `suspect_rows`
 
     @classmethod
     def of(cls, context: Context, probe: Probe, base: PretrainedEncoder | None) -> "RowEvidence | None":
@@ -60,10 +61,10 @@ class RowEvidence:
             return None
         context.run.checks.append(Checked("phrases in labelled rows", len(chosen), "rows"))
         names = [probe.labels[label] for label in labels_N]
-        _, phrases = suspect_rows(texts, names, sentence_vectors(base), check=context.check_time)
+        _, phrases, doubtful = suspect_rows(texts, names, sentence_vectors(base), check=context.check_time)
         numbers = tuple(labelled.row_numbers[number] for number in chosen)
         tokens = tuple(frozenset(ids) for ids in probe.encode(texts))
-        return cls(texts, labels_N, numbers, tokens, tuple(phrases))
+        return cls(texts, labels_N, numbers, tokens, tuple(phrases), doubtful)
 
     def learnt(self, probe: Probe) -> Iterator[Finding]:
         """Yield a finding for each label that the model gives to rows because of a suspect phrase.
@@ -161,7 +162,7 @@ class RowEvidence:
 
     @cached_property
     def _counted_N(self) -> NDArray[np.bool_]:
-        suspect = {row for each in self.suspects for row in each.rows}
+        suspect = self.doubtful.union(*(each.rows for each in self.suspects))
         return np.array([row not in suspect for row in range(len(self.texts))])
 
     @cached_property
