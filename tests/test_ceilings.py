@@ -71,7 +71,7 @@ CEILINGS = (
     Ceiling("lines of the longest function", 60, 10, 60, lambda: max(code.function_lengths().values())),
     Ceiling("functions above 60 lines", 0, 2, 0, lambda: _above(60, code.function_lengths())),
     Ceiling("lines of src", 84_200, 9000, 64_000, lambda: code.lines("src/**/*.py")),
-    Ceiling("lines of tests", 67_486, 9000, 48_000, lambda: code.lines("tests/**/*.py")),
+    Ceiling("lines of tests", 67_531, 9000, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 5_284, 400, 5_260, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
