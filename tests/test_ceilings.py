@@ -71,8 +71,8 @@ CEILINGS = (
     Ceiling("lines of the longest function", 60, 10, 60, lambda: max(code.function_lengths().values())),
     Ceiling("functions above 60 lines", 0, 2, 0, lambda: _above(60, code.function_lengths())),
     Ceiling("lines of src", 84_500, 9000, 64_000, lambda: code.lines("src/**/*.py")),
-    Ceiling("lines of tests", 67_850, 9000, 48_000, lambda: code.lines("tests/**/*.py")),
-    Ceiling("lines of benchmarks", 5_260, 400, 5_260, lambda: code.lines("benchmarks/**/*.py")),
+    Ceiling("lines of tests", 67_990, 9000, 48_000, lambda: code.lines("tests/**/*.py")),
+    Ceiling("lines of benchmarks", 5_284, 400, 5_284, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 617, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
     Ceiling("Any in tasks, compose, explain, retrieval", 60, 15, 60, lambda: code.names("Any", UPPER_HALF)),

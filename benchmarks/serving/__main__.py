@@ -1,12 +1,13 @@
 """``python -m benchmarks.serving [PART ...] [options]``: figures of ``bothways serve`` under load.
 
 The parts: saturation and peers (tokens a second), single (one text at a time), mixed (short queries beside bulk),
-overload (three times what it can do), memory, start. Every part writes a result of its own. Everybody runs on as many
-cores as it has threads, HTTP included, and the client on the others: where there are none, it takes its time from the
-servers. Needs Linux.
+overload (three times what it can do), memory, start, wrk (that load generator beside ours). Every part writes a result
+of its own. Everybody runs on as many cores as it has threads, HTTP included, and the client on the others: where there
+are none, it takes its time from the servers. Needs Linux.
 """
 
 import argparse
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from benchmarks.harness import RESULTS, limit_threads, say, write_results
 from benchmarks.serving import figures
 from benchmarks.serving.servers import NAMES, ServingOptions
 
-PARTS = ("saturation", "single", "mixed", "overload", "memory", "start", "peers")
+PARTS = ("saturation", "single", "mixed", "overload", "memory", "start", "peers", "wrk")
 OPTIONS = (
     ("rounds", int, 5, "interleaved rounds (5)"),
     ("threads", int, 1, "compute threads of a server (1)"),
@@ -48,6 +49,9 @@ def main() -> None:
         options.folder.mkdir(parents=True, exist_ok=True)
         for part in parts:
             say(f"part: {part}")
+            if part == "wrk" and shutil.which(part) is None:
+                say("left out, since wrk is not installed: apt-get install wrk")
+                continue
             with figures.Bench(options) as bench:
                 values, text = getattr(figures, part)(bench)
             absent = {name: "no --infinity" for name in NAMES if name.startswith("infinity") and not options.infinity}

@@ -3,7 +3,9 @@
 Rounds are interleaved as in the other benchmarks, and ratios are formed inside a round.
 """
 
+import json
 import statistics
+import subprocess
 import timeit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -43,6 +45,17 @@ LIBRARY, LIBRARY_INT8 = "the library", "the library, int8"
 _workloads = cache(workloads)
 CONNECTIONS, BULK_TEXTS, BULK_CONNECTIONS, QUERIES = 16, 16, 4, 20.0
 DEADLINE = 2.5  # an edge of the server's buckets
+# One request again and again from the file `body`; the last line that is printed is JSON.
+WRK = """
+wrk.method, wrk.path, wrk.headers["content-type"] = "POST", "/v1/embeddings", "application/json"
+wrk.body = io.open("body"):read("*a")
+done = function(all, latency)
+  local bad = all.errors.connect + all.errors.read + all.errors.write + all.errors.status + all.errors.timeout
+  if bad > 0 then os.exit(1) end
+  local found = {all.requests / all.duration * 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3}
+  print(string.format('{"rate": %f, "p50": %f, "p99": %f}', unpack(found)))
+end
+"""
 # Connections at the peak, by the sentences of a request: enough for a full batch to wait.
 PEAK = {32: 16, 1: 64}
 
@@ -275,3 +288,24 @@ def start(bench: Bench) -> Figure:
         once(name, 0)
     found: Rounds = interleaved(names, bench.options.rounds, once, what="start")
     return {"rounds": found}, spreads("server", found, {"start to ready, s": ("seconds", 2)})
+
+
+def wrk(bench: Bench) -> Figure:
+    """Compare our closed loop with wrk's on one request of 32 sentences; wrk counts nothing in flight at its end."""
+    server, seconds, folder = bench.server(OURS), round(bench.options.seconds), bench.options.folder
+    asked = server.requests(bench.sentences(32).texts)[0]
+    (folder / "body").write_bytes(asked.partition(b"\r\n\r\n")[2])
+    (folder / "wrk.lua").write_text(WRK)
+    command = f"wrk -t1 -c{CONNECTIONS} -d{seconds}s --timeout 60s -s wrk.lua http://127.0.0.1:{server.port}".split()
+
+    def once(name: str, _: int) -> dict[str, float]:
+        if name == "wrk":
+            printed = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+            found: dict[str, float] = json.loads(printed.splitlines()[-1])
+            return found
+        load = loaded(server.port, closed_loop([asked], CONNECTIONS, seconds)).checked()
+        return {"rate": len(load.answers) / load.seconds, "p50": load.latency(0.5), "p99": load.latency(0.99)}
+
+    found: Rounds = interleaved(("ours", "wrk"), bench.options.rounds, once, what="wrk")
+    columns = {"requests/s": ("rate", 2), "p50, ms": ("p50", 0), "p99, ms": ("p99", 0)}
+    return {"rounds": found}, spreads(f"load generator, {CONNECTIONS} connections", found, columns)

@@ -94,10 +94,10 @@ def read(connection):
 class Process:
     """A server in a process of its own, and the lines that it wrote on standard error."""
 
-    def __init__(self, words, stderr):
+    def __init__(self, words, stderr, program):
         known = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
         port = () if "--port" in words else ("--port", "0")
-        command = [sys.executable, "-m", "bothways", "serve", *map(str, words), *port]
+        command = [sys.executable, *program, "serve", *map(str, words), *port]
         self.process = subprocess.Popen(command, stderr=stderr, text=True, env=known)
         self.lines = []
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -132,9 +132,9 @@ class Process:
 
 
 @contextmanager
-def process(*words, stderr=subprocess.PIPE):
-    """Serve in a process of its own until the block ends."""
-    found = Process(words, stderr)
+def process(*words, stderr=subprocess.PIPE, program=("-m", "bothways")):
+    """Serve in a process of its own until the block ends; ``program`` takes the words of ``bothways``."""
+    found = Process(words, stderr, program)
     try:
         yield found
     finally:

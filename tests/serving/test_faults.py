@@ -184,6 +184,17 @@ def test_a_request_is_not_computed_after_its_deadline(unharmed):
     assert unharmed.post("/v1/predict", ASK, **{"X-Timeout-Ms": "20000"}).status_code == 200
 
 
+def test_a_deadline_that_passes_while_the_body_comes_is_told_from_a_long_queue(unharmed):
+    whole = request(body=ASK, more=f"{JSON}X-Timeout-Ms: 20\r\n")
+    with connected(unharmed.url) as client:
+        client.sendall(whole[:-5])
+        until(lambda: unharmed.server.running == 1)
+        time.sleep(0.03)
+        client.sendall(whole[-5:])
+        status, body = read(client)
+    assert (status, json.loads(body)["error"]["code"]) == (504, "deadline_passed")
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "soon", "", "1" * 10, "9" * 5000, "²"])
 def test_a_deadline_is_a_number_of_milliseconds(unharmed, value):
     answer = unharmed.client.post("/v1/predict", json=ASK, headers={"X-Timeout-Ms": value.encode()})

@@ -118,6 +118,8 @@ class Server:
             raise Refused.busy(f"{self.answering:,} requests are being answered, which is the limit", wait)
         if wait > limits.waiting_seconds:
             raise Refused.busy(f"the queue is {wait:.1f} seconds long", wait - limits.waiting_seconds / 2)
+        if deadline is not None and time.monotonic() > deadline:
+            raise Refused.deadline()
         if deadline is not None and time.monotonic() + wait > deadline:
             raise Refused.busy(f"the queue is {wait:.1f} seconds long, longer than the request allows", wait)
         return self.models

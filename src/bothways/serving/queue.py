@@ -27,7 +27,7 @@ import numpy as np
 
 from bothways.choices import Overflow
 from bothways.inference.queries import RankedTokens
-from bothways.inference.texts import BatchRunner, TokenIds
+from bothways.inference.texts import BatchRunner, TokenBudget, TokenIds
 from bothways.serving.errors import Left, Refused
 
 WindowT = TypeVar("WindowT", bound=TokenIds)
@@ -184,7 +184,7 @@ class BatchQueue:
         # Windows of similar length share a batch, the longest first.
         order = sorted(range(len(windows)), key=lengths.__getitem__)
         tokens, now = sum(lengths), time.monotonic()
-        is_small = tokens <= self._full(runner) * _SMALL
+        is_small = tokens <= self._full(runner.budget) * _SMALL
         waiting = _Waiting(ticket, runner, windows, lengths, order, is_small, tokens, now)
         with self._changed:
             if is_small:
@@ -273,8 +273,8 @@ class BatchQueue:
         self._waiting.remove(waiting)
         self.tokens -= waiting.left
 
-    def _full(self, runner: BatchRunner[Any, Any]) -> int:
-        return runner.budget.tokens * self._at_once
+    def _full(self, budget: TokenBudget) -> int:
+        return budget.tokens * self._at_once
 
     def _batch(self) -> list[_Part]:
         """Take the windows of the next batch out of the queue."""
@@ -286,8 +286,8 @@ class BatchQueue:
         shortest = bool(small) or self._shortest_first
         runner = self._next(small or self._waiting, shortest=shortest).runner
         alike = [each for each in small or self._waiting if each.runner is runner]
-        size = self._full(runner) * _SMALL
-        room = size if time.monotonic() < self._small_until and not self._in_order else self._full(runner)
+        size = self._full(runner.budget) * _SMALL
+        room = size if time.monotonic() < self._small_until and not self._in_order else self._full(runner.budget)
         left, places = room, dict[_Waiting, list[int]]()
         while alike and left > 0:
             chosen = self._next(alike, shortest=shortest)
@@ -331,7 +331,7 @@ class BatchQueue:
             return
         seconds = time.monotonic() - begun
         tokens = sum(part.tokens for part in parts)
-        self._count(tokens, seconds, self._full(parts[0].waiting.runner))
+        self._count(tokens, seconds, self._full(parts[0].waiting.runner.budget))
         for part in parts:
             part.waiting.ticket.computed += seconds
             self._finish(part, part.tokens, None)
