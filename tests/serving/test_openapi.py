@@ -47,9 +47,10 @@ def ask_at_random(described, route, mode, count):
     @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(operation.as_strategy(generation_mode=mode))
     def check(case):
-        if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
-            # Nearly all names are not those of models.
-            case.body["model"] = names[len(case.body["model"]) % len(names)]
+        # Nearly all names are not those of models.
+        for given, key in ((case.body, "model"), (case.path_parameters, "name")):
+            if isinstance(given, dict) and isinstance(given.get(key), str):
+                given[key] = names[len(given[key]) % len(names)]
         answer = case.call(session=session)
         statuses[answer.status_code] += 1
         assert answer.status_code != 500, answer.text
