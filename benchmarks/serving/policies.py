@@ -56,8 +56,8 @@ class TeiQueue(BatchQueue):
         return answers
 
 
-def filled(values: list[int], length: int) -> list[int]:
-    return [*values, *values[-1:] * (length - len(values))]
+def filled(values: Sequence[int], length: int) -> list[int]:
+    return [*values, *[values[-1]] * (length - len(values))]
 
 
 def plain(threads: int) -> Starlette:
