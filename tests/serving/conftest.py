@@ -3,9 +3,14 @@
 import pytest
 from serving_cases import running
 
+from bothways import Ensemble, MultiTask, SemanticSearch, SentenceEmbedder, TaskData
+from bothways.judging import Judge
 from classifier_cases import without_dropout
-from task_cases import CASES, fitted
+from judging.judging_cases import LABEL, triples
+from task_cases import CASES, QUICK, fitted, texts
 from tiny_models import write_checkpoint
+
+STORED = ["w5 w30 w31", "w6 w30", "w7 w7", "w5 w5 w40"]
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +35,23 @@ def everything(folders):
     """A server of one model for each task."""
     with running(*folders.values()) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def composed(base, folders, tmp_path_factory):
+    """Folders of models that are made of others, by name; and an index."""
+    path = tmp_path_factory.mktemp("composed")
+    fitted(base, "classification", seed=1).save(path / "second", golden=None)
+    Ensemble.of([folders["classification"], path / "second"], device="cpu").save(path / "ensemble")
+    several = MultiTask.from_pretrained(base, device="cpu")
+    rows = texts(24)
+    data = {name: TaskData(rows, validation=rows[:6]) for name in ("animal", "beast")}
+    several.fit(data, **QUICK)
+    several.save(path / "several")
+    Judge.train(base, triples(40), LABEL, opening={"device": "cpu"}, **{**QUICK, "epochs": 1}).save(path / "judge")
+    index = SemanticSearch.build(
+        SentenceEmbedder.from_pretrained(folders["embedding"], device="cpu"),
+        [{"text": text, "id": f"t{number}", "year": 2000 + number} for number, text in enumerate(STORED)],
+    )
+    index.save(path / "index")
+    return path

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from serving_cases import running
 
-from bothways import Ensemble, FillMask, MultiTask, SemanticSearch, SentenceEmbedder, TaskData, open_trained
+from bothways import FillMask, SemanticSearch, SentenceEmbedder, open_trained
 from bothways.explain import attribute
 from bothways.export import export
 from bothways.judging import Judge, Triple
@@ -14,30 +14,9 @@ from bothways.retrieval import Dense, Hybrid, Lexical
 from bothways.serving.models import Models
 from bothways.serving.settings import Limits
 from judging.judging_cases import LABEL, triples
-from task_cases import CASES, LONG, QUICK, close, fitted, texts
+from task_cases import CASES, LONG, close
 
 ASK = {"model": "classification", "inputs": ["w5 w6"]}
-STORED = ["w5 w30 w31", "w6 w30", "w7 w7", "w5 w5 w40"]
-
-
-@pytest.fixture(scope="module")
-def composed(base, folders, tmp_path_factory):
-    """Folders of models that are made of others, by name; and an index."""
-    path = tmp_path_factory.mktemp("composed")
-    fitted(base, "classification", seed=1).save(path / "second", golden=None)
-    Ensemble.of([folders["classification"], path / "second"], device="cpu").save(path / "ensemble")
-    several = MultiTask.from_pretrained(base, device="cpu")
-    rows = texts(24)
-    data = {name: TaskData(rows, validation=rows[:6]) for name in ("animal", "beast")}
-    several.fit(data, **QUICK)
-    several.save(path / "several")
-    Judge.train(base, triples(40), LABEL, opening={"device": "cpu"}, **{**QUICK, "epochs": 1}).save(path / "judge")
-    index = SemanticSearch.build(
-        SentenceEmbedder.from_pretrained(folders["embedding"], device="cpu"),
-        [{"text": text, "id": f"t{number}", "year": 2000 + number} for number, text in enumerate(STORED)],
-    )
-    index.save(path / "index")
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
+from serving_cases import running
 
 from bothways.serving.openapi import document
 from bothways.serving.tables import ROUTES
@@ -30,9 +31,10 @@ def every_form(forms):
 
 
 @pytest.fixture(scope="module")
-def described(everything):
-    """The document of a server of all tasks, as schemathesis reads it."""
-    return schemathesis.openapi.from_url(f"{everything.url}/openapi.json")
+def described(folders, composed):
+    """The document of a server of all tasks, a judge and an index, as schemathesis reads it."""
+    with running(*folders.values(), composed / "judge", indexes=[str(composed / "index")]) as server:
+        yield schemathesis.openapi.from_url(f"{server.url}/openapi.json")
 
 
 def ask_at_random(described, route, mode, count):
@@ -41,16 +43,16 @@ def ask_at_random(described, route, mode, count):
     Returns the number of answers of each status.
     """
     operation = described[route.path.replace(":path", "")][route.method]
-    names, statuses = [*CASES, "no model"], Counter()
+    names, statuses = [*CASES, "judge", "index", "no model"], Counter()
     documented = operation.definition.raw["responses"].keys() | {"405", "421"}
 
     @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(operation.as_strategy(generation_mode=mode))
     def check(case):
         # Nearly all names are not those of models.
-        for given, key in ((case.body, "model"), (case.path_parameters, "name")):
-            if isinstance(given, dict) and isinstance(given.get(key), str):
-                given[key] = names[len(given[key]) % len(names)]
+        for part, key in ((case.body, "model"), (case.body, "index"), (case.path_parameters, "name")):
+            if isinstance(part, dict) and isinstance(part.get(key), str):
+                part[key] = names[len(part[key]) % len(names)]
         answer = case.call(session=session)
         statuses[answer.status_code] += 1
         assert answer.status_code != 500, answer.text

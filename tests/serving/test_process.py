@@ -5,14 +5,19 @@ import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import psutil
 import pytest
+import torch
 from process_cases import ADDRESS, Load, connected, head, outcome, process, read, until
 
+from bothways import open_trained
+from bothways.serving.models import open_models
+from bothways.serving.settings import Opening
 from cli.command_line import fails
-from task_cases import LONG
+from task_cases import LONG, close
 
 ASK = {"inputs": ["w5 secretword"] * 8}
 SECRET, OTHER = "s3cret-key-of-a", "another-key-of-b"
@@ -79,6 +84,27 @@ def test_a_model_that_cannot_be_opened_ends_the_server(folder, tmp_path, workers
         assert server.ended() not in (0, None)
         assert "nothing" in "".join(server.lines)
         assert "Traceback" not in "".join(server.lines)
+
+
+def is_mapped(tensor, file):
+    """Whether the memory of a tensor is that of a file."""
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(str(file))]
+    ranges = [[int(end, 16) for end in line[0].split("-")] for line in lines]
+    return any(start <= tensor.data_ptr() < end for start, end in ranges)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_processes_that_share_weights_have_them_in_the_file(folder, shared):
+    (served,) = open_models([str(folder)], (), Opening(), shared=shared)
+    weights = (folder / "model.safetensors").resolve()
+    assert is_mapped(served.model.backend.head_model.encoder.embedding.tokens.weight, weights) == shared
+    before = weights.read_bytes()
+    expected = served.model.predict(["w5 w6"])[0].to_dict()
+    with torch.no_grad():
+        for each in served.model.backend.head_model.parameters():
+            each.add_(1.0)
+    assert weights.read_bytes() == before, "what a process changes is its own"
+    assert close(open_trained(folder).predict(["w5 w6"])[0].to_dict(), expected)
 
 
 def workers_of(server):

@@ -8,6 +8,7 @@ prefix precedes the encoder's tensor names in a model with a head.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -276,6 +277,10 @@ class Layout:
     write: Callable[[Tensor, EncoderConfig], Tensor]
 
 
+MAPPED: ContextVar[bool] = ContextVar("mapped", default=False)
+"""Whether weights that are stored as they are used stay mapped from their file, which processes share, and which must
+not be written into meanwhile. Else they are copied."""
+
 _BLOCK = 2**16  # numbers that stay in a processor's cache
 
 AS_IT_IS = Layout(lambda theirs, _: theirs, lambda ours, _: ours)
@@ -351,7 +356,7 @@ def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -
 def read_weights(
     rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Return copies of a checkpoint's tensors under our names; a fused tensor needs all of its parts."""
+    """Return copies of a checkpoint's tensors under our names, see `MAPPED`; a fused tensor needs all of its parts."""
     import torch
 
     ours: dict[str, Tensor] = {}
@@ -374,7 +379,8 @@ def read_weights(
             )
         for name, part in zip(mapped.theirs, parts, strict=True):
             check_numbers(name, part)
-        ours[mapped.ours] = torch.cat([mapped.layout.read(part.reshape(part.shape or (1,)), config) for part in parts])
+        read = [mapped.layout.read(part.reshape(part.shape or (1,)), config) for part in parts]
+        ours[mapped.ours] = read[0] if MAPPED.get() and len(read) == 1 else torch.cat(read)
     return ours
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bothways import compose
 from bothways.data import Row
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
+from bothways.families.layout import MAPPED
 from bothways.lazy import imported
 from bothways.serving.errors import SHOWN, Refused
 from bothways.serving.settings import Opening
@@ -226,8 +227,10 @@ class Models:
         return dict(sorted((folders | given).items(), key=lambda pair: -len(pair[0])))
 
 
-def open_models(models: Sequence[str], indexes: Sequence[str], opening: Opening) -> Models:
+def open_models(models: Sequence[str], indexes: Sequence[str], opening: Opening, *, shared: bool = False) -> Models:
     """Open all models and indexes of a server, with all the checks of `bothways.load`.
+
+    ``shared`` leaves the weights in their files where they can be, so that several processes have them once.
 
     Raises:
         InvalidInput: Two models have the same name. Also raises everything that `compose.open_trained` raises.
@@ -236,7 +239,11 @@ def open_models(models: Sequence[str], indexes: Sequence[str], opening: Opening)
     if foreign := opening.tasks.keys() - dict(named).keys():
         known = ", ".join(name for name, _ in named)
         raise InvalidInput(f"a task is given for {min(foreign)!r}, which is no model here: the models are {known}.")
-    opened = [open_model(name, given, opening) for name, given in named]
+    mapped = MAPPED.set(shared)
+    try:
+        opened = [open_model(name, given, opening) for name, given in named]
+    finally:
+        MAPPED.reset(mapped)
     found: dict[str, SemanticSearch] = {}
     for name, given in _named(indexes):
         kind = imported("bothways.retrieval.search:SemanticSearch")

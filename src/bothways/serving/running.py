@@ -179,7 +179,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
 def make_server(settings: ServerSettings) -> Server:
     """Return the state of a server, whose models are opened once it runs."""
-    open_all: Callable[[], Models] = partial(open_models, settings.models, settings.indexes, settings.opening)
+    shared = settings.workers > 1
+    open_all: Callable[[], Models] = partial(
+        open_models, settings.models, settings.indexes, settings.opening, shared=shared
+    )
     at_once = max(1, min(compute_threads(), _AT_ONCE)) if settings.opening.device in ("auto", "cpu") else 1
     routes = (*ROUTES, document_route(ROUTES))
     return Server(settings, open_all, routes, ApiKeys(settings.api_keys), log=standard_error(), at_once=at_once)
