@@ -236,6 +236,26 @@ def test_a_large_request_is_not_starved_by_small_ones(length):
             each.result(20)
 
 
+def test_a_small_request_is_not_starved_by_smaller_ones():
+    with crowd() as found:
+        smaller = []
+
+        def another():
+            if len(smaller) < 600:
+                smaller.extend(
+                    found.pool.submit(Ticket(found.queue).run, found.runner, windows(2, 5)) for _ in range(9)
+                )
+                until(lambda: sum(each.left for each in list(found.queue._waiting)) > 40)
+
+        with found.held():
+            small = found.ask(1, 24)
+            found.runner.after = another
+        small.result(20)
+        assert len(found.runner.batches) < 10
+        for each in smaller:
+            each.result(20)
+
+
 def test_a_model_is_not_starved_by_small_requests_for_another():
     with crowd() as found:
         other, small, before = FakeRunner(), [], []

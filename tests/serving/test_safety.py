@@ -357,13 +357,15 @@ def test_too_many_connections_are_told_to_come_again(folder):
 
 def test_one_request_more_than_can_be_answered_is_refused(folder):
     with running(folder, limits=Limits(requests=2)) as server, ThreadPoolExecutor() as pool:
-        with held(server):
+        with held(server), connected(server.url) as slow:  # one that is not read yet takes no place
+            slow.sendall(head(more=f"{JSON}Content-Length: 100\r\n") + b"\r\n")
+            until(lambda: server.server.running == 1)
             asked = [pool.submit(server.post, "/v1/predict", ASK) for _ in range(2)]
             until(lambda: server.server.answering == 2)
-            with connected(server.url) as slow:  # one that is not read yet takes no place
-                slow.sendall(head(more=f"{JSON}Content-Length: 100\r\n") + b"\r\n")
-                until(lambda: server.server.running == 3)
-                answer = server.post("/v1/predict", ASK)
+            answer = server.post("/v1/predict", ASK)
+            with connected(server.url) as late:  # refused before its body comes
+                late.sendall(head(more=f"{JSON}Content-Length: 100\r\n") + b"\r\n")
+                assert read(late)[0] == 429
             assert answer.status_code == 429
             assert int(answer.headers["retry-after"]) >= 1
             assert answer.json()["error"]["type"] == "rate_limit_error"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import threading
 import time
@@ -98,6 +99,9 @@ class Server:
         try:
             models = self.open()
             models.warm_up()
+            # What is there by now stays: a collection that walked through all of it would hold up every request.
+            gc.collect()
+            gc.freeze()
             self.models = models
             self.on_ready(models)
         except BaseException as error:
@@ -256,8 +260,9 @@ def _endpoint(server: Server, route: Route) -> Endpoint:
         except (Left, ClientDisconnect):
             response = Response(status_code=CLIENT_LEFT)
         except Exception as error:
-            problem = problem_of(error, server.models.private if server.models else {})
-            if problem.status >= 500 and not isinstance(error, Refused):
+            known = error if isinstance(error, Refused) else None
+            problem = known.problem if known else problem_of(error, server.models.private if server.models else {})
+            if problem.status >= 500 and known is None:
                 server.log.failure(error)
             server.metrics.refused.labels(problem.code).inc()
             response = _refusal(problem, route.form)
@@ -286,12 +291,14 @@ def _checked(server: Server, request: Request, route: Route) -> tuple[str, float
     limit, size = server.settings.limits.body_bytes, headers.get("content-length", "0")
     if size.isdecimal() and int(size) > limit:
         raise _too_large(limit)
-    timeout = headers.get(_TIMEOUT)
-    if timeout is None:
-        return name, None
-    if not timeout.isdecimal() or not 0 < len(timeout) < 10 or not int(timeout):
-        raise Refused(400, f"{_TIMEOUT} must be a number of milliseconds, got {timeout!r:.40}.", param=_TIMEOUT)
-    return name, time.monotonic() + int(timeout) / 1000
+    timeout, deadline = headers.get(_TIMEOUT), None
+    if timeout is not None:
+        if not timeout.isdecimal() or not 0 < len(timeout) < 10 or not int(timeout):
+            raise Refused(400, f"{_TIMEOUT} must be a number of milliseconds, got {timeout!r:.40}.", param=_TIMEOUT)
+        deadline = time.monotonic() + int(timeout) / 1000
+    if route.method == "POST":
+        server.admit(deadline)  # before the work of reading what would be refused
+    return name, deadline
 
 
 def _check_host(server: Server, request: Request) -> None:

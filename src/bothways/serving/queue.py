@@ -6,8 +6,8 @@ before is computed:
 
 - Requests of few tokens come next, in a batch of their own, unless they got more than half of the work of late. While
   such requests come, batches are small, so that the next one waits for little.
-- Of the others those with the fewest tokens left and the oldest ones come in turn. One that is larger than a batch is
-  computed in parts.
+- Of both kinds those with the fewest tokens left and the oldest ones come in turn. A large request is computed in
+  parts.
 - From each key in turn, so that one caller cannot starve another; the key that got the fewest tokens comes first.
 - Only windows of the same runner share a batch.
 
@@ -40,6 +40,8 @@ _SMALL = 0.25
 _SOON = 10.0
 # The time of a batch of one token, as a share of that of a batch of such a size.
 _LEAST = 1 / 16
+# Time to allow for an answer, in units of what the measured rate says.
+_MARGIN = 1.2
 # Weight of all earlier batches against a full one in the tokens per second.
 _MEMORY = 0.8
 
@@ -143,10 +145,11 @@ class BatchQueue:
         self._served: defaultdict[str, float] = defaultdict(float)
         self._calls: list[Callable[[], None]] = []
         self._closed = False
-        self._shortest_first = False
+        self._shortest = [False, False]  # whether the last batch of large and of small requests was in that order
         self._small_until = -math.inf
         self._ahead = 0.0  # of small requests, in small batches
         self._done = self._busy = 0.0
+        self._free = time.monotonic()  # the end of the last batch, or of the wait for work
         self.tokens = 0
         self.rate = 0.0
         self._thread = threading.Thread(target=self._compute, name="compute", daemon=True)
@@ -169,12 +172,11 @@ class BatchQueue:
         ticket.check()
         if not windows:
             return []
-        wait = self.seconds_to_wait
-        if not ticket.tokens and ticket.most_wait is not None and wait > ticket.most_wait:
-            # Many requests may have come at once, before the tokens of any of them were known.
-            raise Refused.busy(f"the queue is {wait:.1f} seconds long", wait - ticket.most_wait / 2)
         lengths = [len(window.ids) for window in windows]
-        ticket.tokens += sum(lengths)
+        tokens, now = sum(lengths), time.monotonic()
+        if not ticket.tokens:
+            self._check_wait(ticket, tokens)
+        ticket.tokens += tokens
         if ticket.most_tokens is not None and ticket.tokens > ticket.most_tokens:
             raise Refused(
                 413,
@@ -183,7 +185,6 @@ class BatchQueue:
             )
         # Windows of similar length share a batch, the longest first.
         order = sorted(range(len(windows)), key=lengths.__getitem__)
-        tokens, now = sum(lengths), time.monotonic()
         is_small = tokens <= self._full(runner.budget) * _SMALL
         waiting = _Waiting(ticket, runner, windows, lengths, order, is_small, tokens, now)
         with self._changed:
@@ -202,6 +203,16 @@ class BatchQueue:
             self.tokens += waiting.left
             self._changed.notify()
         return waiting.done.result()
+
+    def _check_wait(self, ticket: Ticket, tokens: int) -> None:
+        """Refuse a request that would wait too long; many may have come at once, before their tokens were known."""
+        wait = self.seconds_to_wait
+        if ticket.most_wait is not None and wait > ticket.most_wait:
+            raise Refused.busy(f"the queue is {wait:.1f} seconds long", wait - ticket.most_wait / 2)
+        if wait and ticket.deadline is not None:
+            needed = _MARGIN * (wait + tokens / self.rate)
+            if time.monotonic() + needed > ticket.deadline:  # it would be begun, and not be ready
+                raise Refused.busy(f"the answer would take {needed:.1f} seconds, longer than the request allows", wait)
 
     def call(self, ticket: Ticket, function: Callable[[], ResultT]) -> ResultT:
         """Return the result of a function, called in the thread of the batches, such as one that needs gradients."""
@@ -241,6 +252,7 @@ class BatchQueue:
             with self._changed:
                 while not (self._waiting or self._calls or self._closed):
                     self._changed.wait()
+                    self._free = time.monotonic()
                 calls, self._calls = self._calls, []
                 self._drop()
                 parts = self._batch()
@@ -280,12 +292,12 @@ class BatchQueue:
         """Take the windows of the next batch out of the queue."""
         if not self._waiting:
             return []
-        small = [each for each in self._waiting if each.is_small and not self._in_order and self._ahead < 1]
-        if not small:
-            self._shortest_first = not (self._shortest_first or self._in_order)
-        shortest = bool(small) or self._shortest_first
-        runner = self._next(small or self._waiting, shortest=shortest).runner
-        alike = [each for each in small or self._waiting if each.runner is runner]
+        small, large = ([each for each in self._waiting if each.is_small is one] for one in (True, False))
+        is_small = bool(small) and not self._in_order and (not large or self._ahead < 1)
+        among = self._waiting if self._in_order else small if is_small else large
+        shortest = self._shortest[is_small] = not (self._shortest[is_small] or self._in_order)
+        runner = self._next(among, shortest=shortest).runner
+        alike = [each for each in among if each.runner is runner]
         size = self._full(runner.budget) * _SMALL
         room = size if time.monotonic() < self._small_until and not self._in_order else self._full(runner.budget)
         left, places = room, dict[_Waiting, list[int]]()
@@ -302,7 +314,7 @@ class BatchQueue:
                 if chosen.order and several:
                     alike.append(chosen)
         work = max((room - left) / size, _LEAST)
-        self._ahead = self._ahead + work if small else max(0.0, self._ahead - work)
+        self._ahead = max(0.0, self._ahead + (work if is_small else -work)) if large else 0.0
         return [_Part(*each) for each in places.items()]
 
     def _next(self, among: list[_Waiting], *, shortest: bool) -> _Waiting:
@@ -337,10 +349,12 @@ class BatchQueue:
             self._finish(part, part.tokens, None)
 
     def _count(self, tokens: int, seconds: float, full: int) -> None:
-        # By tokens, since a batch of few takes more time for each, and says little of what a full one takes.
-        memory = _MEMORY ** (tokens / full)
+        # By tokens, since a batch of few takes more time for each, and says little of what a full one takes. The time
+        # between batches counts: other threads have it.
+        memory, ended = _MEMORY ** (tokens / full), time.monotonic()
         self._done = memory * self._done + tokens
-        self._busy = memory * self._busy + max(seconds, 1e-6)
+        self._busy = memory * self._busy + max(ended - self._free, 1e-6)
+        self._free = ended
         self.rate = self._done / self._busy
         self._observer.batch(tokens, seconds)
 
