@@ -33,7 +33,7 @@ from bothways.serving.keys import ApiKeys
 from bothways.serving.log import RequestLog
 from bothways.serving.metrics import Metrics
 from bothways.serving.models import Models
-from bothways.serving.queue import BatchQueue, Ticket
+from bothways.serving.queue import COMING, BatchQueue, Ticket
 from bothways.serving.routes import Call, ErrorForm, Reply, Route, own_form
 from bothways.serving.settings import ServerSettings
 from bothways.serving.studio import studio_route
@@ -124,7 +124,7 @@ class Server:
             raise Refused.busy(f"the queue is {wait:.1f} seconds long", wait - limits.waiting_seconds / 2)
         if deadline is not None and time.monotonic() > deadline:
             raise Refused.deadline()
-        if deadline is not None and time.monotonic() + wait > deadline:
+        if deadline is not None and time.monotonic() + COMING * wait > deadline:
             raise Refused.busy(f"the queue is {wait:.1f} seconds long, longer than the request allows", wait)
         return self.models
 

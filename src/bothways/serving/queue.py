@@ -40,8 +40,9 @@ _SMALL = 0.25
 _SOON = 10.0
 # The time of a batch of one token, as a share of that of a batch of such a size.
 _LEAST = 1 / 16
-# Time to allow for an answer, in units of what the measured rate says.
-_MARGIN = 1.2
+# Time to allow for an answer, in units of what the measured rate says. A request that comes must allow a little more
+# than one that was read, since a refusal then costs least.
+COMING, _READ = 1.2, 1.1
 # Weight of all earlier batches against a full one in the tokens per second.
 _MEMORY = 0.8
 
@@ -210,7 +211,7 @@ class BatchQueue:
         if ticket.most_wait is not None and wait > ticket.most_wait:
             raise Refused.busy(f"the queue is {wait:.1f} seconds long", wait - ticket.most_wait / 2)
         if wait and ticket.deadline is not None:
-            needed = _MARGIN * (wait + tokens / self.rate)
+            needed = _READ * (wait + tokens / self.rate)
             if time.monotonic() + needed > ticket.deadline:  # it would be begun, and not be ready
                 raise Refused.busy(f"the answer would take {needed:.1f} seconds, longer than the request allows", wait)
 
