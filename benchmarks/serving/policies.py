@@ -44,9 +44,9 @@ class TeiQueue(BatchQueue):
 
     def run(self, ticket: Ticket, runner: Runner, windows: Sequence[Window]) -> list[Any]:
         ticket.tokens += sum(len(window.ids) for window in windows)
-        return self._one.submit(self._in_order, runner, windows).result()
+        return self._one.submit(self._padded, runner, windows).result()
 
-    def _in_order(self, runner: Runner, windows: Sequence[Window]) -> list[Any]:
+    def _padded(self, runner: Runner, windows: Sequence[Window]) -> list[Any]:
         answers: list[Any] = []
         for start in range(0, len(windows), self._most):
             begun, batch = time.monotonic(), windows[start : start + self._most]
