@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, NamedTuple, TypeAlias
@@ -82,9 +83,17 @@ class Client:
         """Send a request and await its answer; without a planned time it was planned for now."""
         sent, status = time.perf_counter(), 0
         try:
-            pair = self._free.pop() if self._free else await asyncio.open_connection("127.0.0.1", self._port)
-            pair[1].write(content)
-            head = await pair[0].readuntil(b"\r\n\r\n")
+            # A server may close a connection that was idle for a while, just as it is used again.
+            while self._free:
+                pair = self._free.pop()
+                pair[1].write(content)
+                with suppress(OSError, EOFError):
+                    head = await pair[0].readuntil(b"\r\n\r\n")
+                    break
+            else:
+                pair = await asyncio.open_connection("127.0.0.1", self._port)
+                pair[1].write(content)
+                head = await pair[0].readuntil(b"\r\n\r\n")
             length = _LENGTH.search(head)
             await pair[0].readexactly(int(length[1]) if length else 0)
             status = int(head[9:12])

@@ -30,6 +30,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "3")
         self.end_headers()
         self.wfile.write(b"abc")
+        self.close_connection |= self.server.closes
 
     def log_message(self, *_):
         pass
@@ -39,9 +40,9 @@ class Handler(BaseHTTPRequestHandler):
 def serve():
     servers = []
 
-    def started(held=1, status=200):
+    def started(held=1, status=200, closes=False):
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.held, server.status, server.bodies, server.enough = held, status, [], Event()
+        server.held, server.status, server.closes, server.bodies, server.enough = held, status, closes, [], Event()
         server.daemon_threads, server.block_on_close, server.port = True, False, server.server_port
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         servers.append(server)
@@ -71,6 +72,11 @@ def test_a_closed_load_sends_every_request_once_and_another_one_runs_beside_it(s
     assert sorted(answer.place for answer in load.answers) == list(range(9))
     assert sorted(answer.place for answer in load.beside) == [0, 1, 2]
     assert sorted(map(int, server.bodies)) == sorted([*range(9), 0, 1, 2])
+
+
+def test_a_connection_that_was_closed_meanwhile_is_opened_again(serve):
+    load = loaded(serve(closes=True).port, closed_loop([request("/", 1)] * 5, 1))
+    assert load.statuses() == {200: 5}
 
 
 @pytest.mark.parametrize("status", [429, 0])
