@@ -278,8 +278,8 @@ class Layout:
 
 
 MAPPED: ContextVar[bool] = ContextVar("mapped", default=False)
-"""Whether weights that are stored as they are used stay mapped from their file, which processes share, and which must
-not be written into meanwhile. Else they are copied."""
+"""True keeps weights that are stored as they are used in their file, mapped into memory, which processes share; the
+file must not be written into meanwhile. False copies them."""
 
 _BLOCK = 2**16  # numbers that stay in a processor's cache
 

@@ -260,9 +260,8 @@ def _endpoint(server: Server, route: Route) -> Endpoint:
         except (Left, ClientDisconnect):
             response = Response(status_code=CLIENT_LEFT)
         except Exception as error:
-            known = error if isinstance(error, Refused) else None
-            problem = known.problem if known else problem_of(error, server.models.private if server.models else {})
-            if problem.status >= 500 and known is None:
+            problem = problem_of(error, server.models.private if server.models else {})
+            if problem.status >= 500 and not isinstance(error, Refused):
                 server.log.failure(error)
             server.metrics.refused.labels(problem.code).inc()
             response = _refusal(problem, route.form)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -219,7 +220,7 @@ class Models:
                 # An ensemble reads the input once for each member.
                 all(True for _ in model.fitted.score_blocks(inputs_of(model.fitted.columns, [value])))
 
-    @property
+    @cached_property
     def private(self) -> dict[str, str]:
         """Paths by the public names that messages show instead of them."""
         folders = {str(each.model.backend.files.folder): each.name for each in self}
