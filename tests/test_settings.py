@@ -41,6 +41,8 @@ def made_by_ci(tmp_path):
     for name, lines in (
         ("make", 'echo "$*" >>"$MADE"'),
         ("python", "exit 0"),
+        ("chromedriver", "exit 0"),
+        ("apt-get", "exit 1"),  # a test installs nothing, whatever is missing
         ("git", 'case "$1" in rev-parse) echo false ;; rev-list) echo "$COMMITS" ;; esac'),
     ):
         (programs / name).write_text(f"#!/usr/bin/env bash\n{lines}\n")
@@ -55,7 +57,7 @@ def made_by_ci(tmp_path):
             "COMMITS": str(commits),
             "MADE": str(log),
         }
-        subprocess.run(["bash", script], env=environment, check=True, capture_output=True)
+        subprocess.run(["bash", script], env=environment, check=True, capture_output=True, timeout=60)
         asked = log.read_text().splitlines()[-1].split()
         assert asked[0] == "test"
         values = dict(each.split("=", 1) for each in asked[1:])

@@ -41,7 +41,7 @@ def running(*models, wait=True, **settings):
         thread.start()
         found = Running(server, f"http://127.0.0.1:{listener.getsockname()[1]}")
         try:
-            while wait and server.models is None and server.failure is None:
+            while wait and server.models is None and server.failure is None and thread.is_alive():
                 time.sleep(0.02)
             if server.failure is not None:
                 raise server.failure
