@@ -39,6 +39,10 @@ _READ = {
     INFINITY_ONNX: ("onnxruntime", "minilm.onnx"),
     INFINITY_INT8: ("onnxruntime int8", embedders.INT8_GRAPH),
 }
+# Its exporter, which nothing here calls, imports names that newer versions of torch lack.
+_INFINITY = """from unittest.mock import MagicMock as Any
+import torch.onnx.symbolic_opset14 as names; names.__getattr__ = lambda _: Any()
+from infinity_emb.cli import cli; cli()"""
 # Seconds in which a server must be ready.
 _PATIENCE = 180
 _CORES = sorted(os.sched_getaffinity(0))
@@ -93,7 +97,7 @@ def command(name: str, options: ServingOptions) -> tuple[list[str], Path]:
     model = model_of(name, options)
     if name.startswith("infinity"):
         # It finds graphs only in the folder where it runs.
-        start = (str(options.infinity), "-c", "from infinity_emb.cli import cli; cli()", "v2", "--model-id", ".")
+        start = (str(options.infinity), "-c", _INFINITY, "v2", "--model-id", ".")
         engine = ("--engine", "torch" if name == INFINITY else "optimum", "--device", "cpu", "--dtype", "float32")
         off = ("--no-vector-disk-cache", "--no-bettertransformer", "--no-trust-remote-code", "--no-model-warmup")
         return [*start, *engine, *off, "--pooling-method", "mean", "--host", "127.0.0.1"], Path(model)
