@@ -32,7 +32,7 @@ LAYERS = (
     ("objectives",),
     ("tasks",),
     ("compose", "pretraining", "quantization", "export", "sklearn"),
-    ("retrieval", "explain"),
+    ("retrieval", "explain", "jobs"),
     ("audit", "judging"),
     ("advice",),
     ("report",),

@@ -9,7 +9,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -42,6 +42,26 @@ def figure(value: float, places: int = 4, *, sign: bool = False) -> str:
     if value and not 10 ** (1 - places) <= abs(value) < 1e7:
         return f"{value:{plus}.3g}"
     return f"{value:{plus}.{places}f}"
+
+
+def six_digits(value: object) -> object:
+    """Round numbers to six significant digits, also inside lists and objects.
+
+    >>> six_digits({"probability": 0.12345678901234568, "windows": 1})
+    {'probability': 0.123457, 'windows': 1}
+    """
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, Mapping):
+        return {name: six_digits(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [six_digits(each) for each in value]
+    return value
+
+
+def rounded(values: Mapping[str, object]) -> dict[str, object]:
+    """Return a row of results with its numbers rounded to six significant digits."""
+    return {name: six_digits(each) for name, each in values.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from command_line import call, evaluated, fails, ok, read_jsonl, read_table, write_jsonl
 
 from answering_cases import questions
-from bothways.cli.printing import six_digits
+from bothways.progress import six_digits
 from bothways.tasks import QuestionAnswerer
 
 

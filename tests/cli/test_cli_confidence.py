@@ -9,8 +9,8 @@ from command_line import call, fails, ok, rows, saved_of, write_jsonl
 from sklearn.metrics import roc_auc_score
 
 from bothways import open_trained
-from bothways.cli.printing import six_digits
 from bothways.errors import OutOfDisk
+from bothways.progress import six_digits
 from bothways.tasks.heads.training import CROSS_VALIDATED
 from contract_cases import rows as few_rows
 from contract_cases import write_embedder

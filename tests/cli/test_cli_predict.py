@@ -11,9 +11,9 @@ import pytest
 from command_line import call, fails, ok, read_jsonl, read_table, rows, write_jsonl
 from jsonschema import Draft202012Validator
 
-from bothways.cli.printing import six_digits
 from bothways.data import read_rows
 from bothways.errors import EmptyInput, InvalidInput
+from bothways.progress import six_digits
 from bothways.tasks import TextClassifier, predict_or_none
 from bothways.tasks.registry import SPECS
 from bothways.tasks.schemas import DIALECT, Schemas

@@ -51,7 +51,7 @@ print(json.dumps(sorted(sys.modules)))
 def test_no_command_loads_a_heavy_package_before_it_runs():
     done = subprocess.run([sys.executable, "-c", EVERY_COMMAND], capture_output=True, text=True, check=True)
     loaded = set(json.loads(done.stdout.splitlines()[-1]))
-    assert {"bothways.cli.predict", "bothways.cli.training.train"} <= loaded
+    assert {"bothways.cli.predictions.predict", "bothways.cli.training.train"} <= loaded
     assert loaded.isdisjoint(HEAVY)
 
 

@@ -16,8 +16,8 @@ import torch
 from command_line import call, fails, ok, read_jsonl, read_table, rows, saved_of, write_jsonl
 from safetensors.torch import load_file
 
-from bothways.cli.printing import six_digits
 from bothways.errors import InvalidInput
+from bothways.progress import six_digits
 from bothways.tasks import SentenceEmbedder, TextClassifier
 
 
@@ -313,7 +313,7 @@ def test_vectors_as_json_lines_are_the_same_numbers(files, test_data, tmp_path):
 
 @pytest.mark.parametrize("count", [1, 9, 10, 1000, 123_456])
 def test_the_header_of_an_array_fits_any_number_of_rows(tmp_path, count):
-    from bothways.cli.output_files import write_npy
+    from bothways.cli.predictions.output_files import write_npy
 
     vector = np.arange(2, dtype=np.float32)
     assert write_npy(str(tmp_path / "v.npy"), (vector for _ in range(count)), 2) == count
@@ -323,7 +323,7 @@ def test_the_header_of_an_array_fits_any_number_of_rows(tmp_path, count):
 
 
 def test_an_array_is_not_written_to_a_pipe(tmp_path):
-    from bothways.cli.output_files import write_npy
+    from bothways.cli.predictions.output_files import write_npy
 
     reading, writing = os.pipe()
     try:

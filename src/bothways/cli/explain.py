@@ -14,10 +14,10 @@ from bothways import report as pages
 from bothways.choices import AttributionMethod
 from bothways.cli import inputs
 from bothways.cli import options as opt
-from bothways.cli.printing import bar, described, note, one_line, print_json, print_table, rounded
+from bothways.cli.printing import bar, described, note, one_line, print_json, print_table
 from bothways.data import read_rows
 from bothways.errors import NotFitted
-from bothways.progress import figure
+from bothways.progress import figure, rounded
 from bothways.storage import new_file
 from bothways.tasks.tagging.spec import TagColumns
 from bothways.text.characters import VISIBLE

@@ -50,6 +50,8 @@ def _token_count(kind: type, words: Sequence[Token]) -> int:
 
 # The name of a file, or a lone hyphen for standard input or output.
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]
+# May be repeated.
+Files = Annotated[tuple[str, ...], Parameter(allow_leading_hyphen=True, show_default=False)]
 Flag = Annotated[bool, Parameter(show_default=False)]
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
 TokenCount = Annotated[int, Parameter(converter=_token_count)]

@@ -39,26 +39,6 @@ def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=encoding != "utf8", allow_nan=False))
 
 
-def six_digits(value: object) -> object:
-    """Round numbers to six significant digits, also inside lists and objects.
-
-    >>> six_digits({"probability": 0.12345678901234568, "windows": 1})
-    {'probability': 0.123457, 'windows': 1}
-    """
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, Mapping):
-        return {name: six_digits(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [six_digits(each) for each in value]
-    return value
-
-
-def rounded(values: Mapping[str, object]) -> dict[str, object]:
-    """Return a row of results with its numbers rounded to six significant digits."""
-    return {name: six_digits(each) for name, each in values.items()}
-
-
 def note(message: str, *, always: bool = False) -> None:
     """Print a remark on standard error; with ``--quiet`` only if it is to be printed ``always``."""
     if always or not _QUIET.get():

@@ -63,14 +63,15 @@ COMMANDS = {
         "judge:judge": "Judge retrieval-augmented answers, and rank the systems that gave them.",
     },
     "Predict": {
-        "predict:predict": "Predict with a trained model.",
+        "predictions.predict:predict": "Predict with a trained model.",
         "training.compose:ensemble": "Combine trained models of one task into an ensemble.",
-        "predict:fill_mask": "Fill the masks of texts with the likeliest words.",
+        "predictions.predict:fill_mask": "Fill the masks of texts with the likeliest words.",
         "serve:serve": "Serve models over HTTP, with a page to try them.",
-        "predict:schema": "Print JSON schemas of a model's inputs, options and predictions.",
+        "predictions.predict:schema": "Print JSON schemas of a model's inputs, options and predictions.",
     },
     "Embed and search": {
-        "predict:embed": "Embed texts as vectors.",
+        "predictions.predict:embed": "Embed texts as vectors.",
+        "predictions.jobs:job": "Follow jobs over many files, which --output-dir starts.",
         "search.evaluation:search": "Search texts by meaning and by words.",
     },
     "Explain and audit": {

@@ -8,7 +8,8 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import IO, get_args
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, get_args
 
 from typing_extensions import TypedDict  # pydantic needs this one
 
@@ -17,6 +18,9 @@ from bothways.data.columns import Row, check_columns, first_duplicate
 from bothways.data.conll import conll_rows, conllu_rows
 from bothways.data.lines import LONGEST_LINE, unended_lines
 from bothways.errors import InvalidInput, MissingDependency, read_with
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
@@ -176,16 +180,28 @@ def separated_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     between names that are not empty, and no comma, or a comma by which the rows below do not have its columns.
     """
     header = next(lines, "")
-    if named := _NAMED_SEPARATOR.fullmatch(header):
-        yield from csv_rows(lines, name, delimiter=named[1], skipped=1)
+    if named := named_separator(header):
+        yield from csv_rows(lines, name, delimiter=named, skipped=1)
         return
+    separator, read = separator_of(header, lines)
+    yield from csv_rows(itertools.chain([header, *read], lines), name, delimiter=separator)
+
+
+def named_separator(line: str) -> str | None:
+    """Return the separator that a first line such as ``sep=;`` names, else None."""
+    found = _NAMED_SEPARATOR.fullmatch(line)
+    return found and found[1]
+
+
+def separator_of(header: str, lines: Iterator[str]) -> tuple[str, list[str]]:
+    """Return the separator of a table, and the lines below its header that were read to find it."""
     bare = re.sub(r'"(?:[^"]|"")*"', "x", header.strip("\r\n"))  # without the contents of quotes
     found = [mark for mark in _SEPARATORS if mark in bare and (mark == "," or all(map(str.strip, bare.split(mark))))]
-    head = [header, *itertools.islice(lines, _LINES_TO_TRY if len(found) > 1 else 0)]
+    read = list(itertools.islice(lines, _LINES_TO_TRY if len(found) > 1 else 0))
     if len(found) > 1:
-        even = [mark for mark in found if _is_even(head, mark)]
+        even = [mark for mark in found if _is_even([header, *read], mark)]
         found = [","] if "," in even or len(even) != 1 else even
-    yield from csv_rows(itertools.chain(head, lines), name, delimiter=found[0] if found else ",")
+    return found[0] if found else ",", read
 
 
 def _is_even(lines: list[str], mark: str) -> bool:
@@ -205,7 +221,7 @@ def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     at the end of fields on different lines, would join the rows between them into one: this raises InvalidInput.
     """
     header = next(lines, "")
-    if _NAMED_SEPARATOR.fullmatch(header):
+    if named_separator(header):
         yield from separated_rows(itertools.chain([header], lines), name)
         return
     rows = csv_rows(itertools.chain([header], lines), name, delimiter="\t")
@@ -301,32 +317,67 @@ ROWS_AT_ONCE = 1024
 _CELLS_AT_ONCE = 300_000
 
 
-def parquet_rows(stream: IO[bytes], name: str, columns: Collection[str] | None = None) -> Iterator[Row]:
+def parquet_rows(
+    stream: IO[bytes], name: str, columns: Collection[str] | None = None, among: range | None = None
+) -> Iterator[Row]:
     """Yield rows of a Parquet file; nulls are ``None``, lists and structs are Python lists and dicts.
 
     Only ``columns`` and ``id`` are read. If one of ``columns`` is missing, all are read, so that a later error message
-    can list them.
+    can list them. ``among`` are the places of the rows to read, from 0; None for all.
     """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingDependency.of("pyarrow", extra="parquet", purpose="reading Parquet files") from error
-    number = 0
-    # ArrowInvalid and undecodable strings are ValueErrors; damaged pages surface as OSError.
-    try:
-        file = pq.ParquetFile(stream, pre_buffer=False)
-        check_columns(file.schema_arrow.names, name)
+    number = 0 if among is None else among.start
+    with _parquet_errors(name, lambda: number):
+        file = _parquet_file(stream, name)
         known = file.schema_arrow.names
         chosen = None if columns is None or not set(columns) <= set(known) else [*{*columns, "id"} & set(known)]
         size = max(1, min(ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(known if chosen is None else chosen))))
-        for batch in file.iter_batches(batch_size=size, columns=chosen):
-            for values in batch.to_pylist():
+        ends = list(itertools.accumulate(_sizes_in(file)))
+        wanted = range(ends[-1] if ends else 0) if among is None else among
+        groups = [
+            group
+            for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
+            if start < wanted.stop and end > wanted.start
+        ]
+        place = ends[groups[0] - 1] if groups and groups[0] else 0
+        for batch in file.iter_batches(batch_size=size, columns=chosen, row_groups=groups):
+            first, last = max(0, wanted.start - place), min(len(batch), wanted.stop - place)
+            place += len(batch)
+            for values in batch.slice(first, max(0, last - first)).to_pylist():
                 number += 1
                 yield Row(number, values, f"row {number} of {name}")
-    except InvalidInput:
+
+
+def row_group_sizes(stream: IO[bytes], name: str) -> list[int]:
+    """Return the number of rows of each row group of a Parquet file."""
+    with _parquet_errors(name, lambda: 0):
+        return _sizes_in(_parquet_file(stream, name))
+
+
+def _sizes_in(file: "pq.ParquetFile") -> list[int]:
+    return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+
+
+def _parquet_file(stream: IO[bytes], name: str) -> "pq.ParquetFile":
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependency.of("pyarrow", extra="parquet", purpose="reading Parquet files") from error
+    file = pq.ParquetFile(stream, pre_buffer=False)
+    check_columns(file.schema_arrow.names, name)
+    return file
+
+
+@contextmanager
+def _parquet_errors(name: str, rows_read: Callable[[], int]) -> Iterator[None]:
+    """Turn errors of a damaged file into InvalidInput."""
+    try:
+        yield
+    except (InvalidInput, MissingDependency):
         raise
-    except (pa.ArrowException, OSError, ValueError) as error:
+    # ArrowInvalid and undecodable strings are ValueErrors, other errors of Arrow RuntimeErrors or KeyErrors; damaged
+    # pages surface as OSError.
+    except (OSError, ValueError, RuntimeError, LookupError, NotImplementedError, TypeError) as error:
+        number = rows_read()
         problem = f"is damaged after row {number}" if number else "is not a Parquet file, or is damaged"
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InvalidInput(f"{name} {problem}: {reason}. Check what the file is, or fetch it again.") from error

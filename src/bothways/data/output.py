@@ -1,4 +1,4 @@
-"""Writing rows to files and standard output: JSON Lines, CSV, TSV and CoNLL."""
+"""Writing rows to files and standard output: JSON Lines, CSV, TSV and CoNLL; predictions as such rows."""
 
 import csv
 import gzip
@@ -9,13 +9,15 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Literal, get_args
+from typing import IO, Any, Literal, get_args
 
-from bothways.data.columns import plain_scalar
+from bothways.data.columns import Row, plain_scalar
 from bothways.data.formats import guess_format, is_gzip_name
 from bothways.errors import InvalidInput, one_of
+from bothways.progress import rounded
 from bothways.storage import is_opened_by_caller, is_stream, new_file
 
 OutputFormat = Literal["jsonl", "csv", "tsv", "conll"]
@@ -166,14 +168,15 @@ def _cell(value: object) -> object:
     if isinstance(value, list | tuple) and not value:
         return ""
     if isinstance(value, Mapping | list | tuple):
-        return _json(value)
+        return json_line(value)
     plain = plain_scalar(value)
     if isinstance(plain, float) and not math.isfinite(plain):
         raise InvalidInput(f"{value!r} is not finite: write None instead, or drop the row.")
     return plain
 
 
-def _json(value: object) -> str:
+def json_line(value: object) -> str:
+    """Return a value as JSON on one line; a number that is not finite raises ValueError."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_in_json)
 
 
@@ -185,8 +188,110 @@ def _in_json(value: object) -> object:
 
 
 _WRITERS: Mapping[str, Callable[[IO[str]], Callable[[_Row], None]]] = {
-    "jsonl": lambda stream: lambda row: print(_json(dict(row)), file=stream),
+    "jsonl": lambda stream: lambda row: print(json_line(dict(row)), file=stream),
     "csv": partial(_csv_writer, delimiter=","),
     "tsv": partial(_csv_writer, delimiter="\t"),
     "conll": _conll_writer,
 }
+
+
+# --- predictions ---
+
+# Columns of a .conll file, and the keys of a predicted word for them.
+_CONLL_COLUMNS = (("tokens", "text"), ("tags", "tag"))
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionTable:
+    """Converts predictions to output rows."""
+
+    format: OutputFormat
+    keep: bool
+    """Also write all columns of the input."""
+    inputs: tuple[str, ...] = ()
+    """Input columns with texts that a .csv or .tsv output repeats."""
+    skip: bool = False
+    """Leave out rows without a text, instead of writing null predictions."""
+    listed: str | None = None
+    """The field of a prediction whose items become the rows of a table, such as ``spans``."""
+    ranked: bool = False
+    """Write columns for the best label, the second best, ... to .csv or .tsv, instead of a column for each label."""
+
+    def rows(self, rows: Iterable[Row], predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
+        """Yield the output rows.
+
+        A table has the same columns in every row. If the first row has an id, there is a column for ids, which is empty
+        in rows without an id.
+        """
+        ids: bool | None = None
+        names: list[str] | None = None  # columns of a prediction, known from the first row with a text
+        waiting: list[dict[str, object]] = []  # rows before the first row with a text
+        for number, (row, prediction) in enumerate(zip(rows, predictions, strict=True), start=1):
+            kept = {name: value for name, value in row.values.items() if self.keep or name == "id"}
+            if not self.keep:
+                kept |= {name: text if isinstance(text := row.values.get(name), str) else None for name in self.inputs}
+            ids = "id" in kept if ids is None else ids
+            if ids and self.format != "jsonl":
+                kept.setdefault("id", None)
+            if prediction is None:
+                if not self.skip and not self.listed:
+                    waiting.append(kept)
+            else:
+                for answer in self._answers(prediction.to_dict(), number):
+                    names = list(answer)
+                    yield from (beside(dict.fromkeys(names), each) for each in waiting)
+                    waiting.clear()
+                    yield beside(answer, kept)
+            if names is not None:
+                yield from (beside(dict.fromkeys(names), each) for each in waiting)
+                waiting.clear()
+        yield from (beside({"prediction": None}, each) for each in waiting)
+
+    def _answers(self, prediction: Mapping[str, object], number: int) -> list[dict[str, object]]:
+        answer = rounded(prediction)
+        if self.format == "conll":
+            words: Any = answer["words"]
+            return [{column: [word[part] for word in words] for column, part in _CONLL_COLUMNS}]
+        if self.format == "jsonl":
+            return [answer]
+        if self.listed:
+            items: Any = answer[self.listed]
+            return [{"row": number, **_flat(item)} for item in items]
+        return [_flat({k: v for k, v in answer.items() if not _holds_objects(v)}, ranked=self.ranked)]
+
+
+def _holds_objects(value: object) -> bool:
+    """Return True for a list of objects, which does not fit into a cell."""
+    return isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value)
+
+
+def beside(answer: Mapping[str, object], kept: Mapping[str, object]) -> dict[str, object]:
+    """Merge input columns (``kept``) with an answer; input columns of the same name get the prefix ``input_``."""
+    named: dict[str, object] = {}
+    for name, value in kept.items():
+        free = name
+        while free in answer or (free != name and (free in kept or free in named)):
+            free = f"input_{free}"
+        named[free] = value
+    return named | dict(answer)
+
+
+def _flat(values: Mapping[str, object], before: str = "", *, ranked: bool = False) -> dict[str, object]:
+    """Flatten objects to the cells of a table: ``{"a": {"b": 1}}`` becomes ``{"a_b": 1}``."""
+    flat: dict[str, object] = {}
+    for name, value in values.items():
+        if name == "probabilities" and ranked and isinstance(value, Mapping):
+            columns: dict[str, object] = {}
+            for rank, (label, probability) in enumerate(value.items(), start=1):
+                columns |= {f"{before}label_{rank}": label, f"{before}probability_{rank}": probability}
+        elif isinstance(value, Mapping):
+            # Labels are ordered by probability in each row, but a table needs the same order in all rows.
+            inner = dict(sorted(value.items())) if name == "probabilities" else value
+            columns = _flat(inner, f"{before}{name}_", ranked=ranked)
+        else:
+            columns = {f"{before}{name}": value}
+        twice = flat.keys() & columns.keys()
+        if twice:
+            raise InvalidInput(f"two columns would have the name {min(twice)!r}: write .jsonl instead.")
+        flat |= columns
+    return flat

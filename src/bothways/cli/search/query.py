@@ -13,8 +13,8 @@ from bothways import checkpoints, retrieval, tasks
 from bothways.choices import Overflow, SimilarityName
 from bothways.cli import inputs
 from bothways.cli import options as opt
-from bothways.cli.printing import note, one_line, print_json, print_table, printable, six_digits
-from bothways.progress import figure
+from bothways.cli.printing import note, one_line, print_json, print_table, printable
+from bothways.progress import figure, six_digits
 from bothways.tasks.embedding.spec import PromptOptions
 from bothways.tasks.registry import stored_task
 from bothways.text.characters import VISIBLE

@@ -1,7 +1,6 @@
 """Output files: predictions as rows of a format, and vectors."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -9,7 +8,7 @@ import bothways.data
 from bothways import compose
 from bothways.choices import OnEmpty
 from bothways.cli.options import check_known, options_of, usage_error
-from bothways.cli.printing import rounded
+from bothways.data.output import PredictionTable
 from bothways.errors import InvalidInput
 from bothways.storage import new_file
 from bothways.tasks.registry import SPECS, models
@@ -19,72 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bothways.data import OutputFormat, Row
-
     Vectors = Iterable[NDArray[np.float32]]
     WriteVectors = Callable[[str, Vectors, int], int]
-
-# Columns of a .conll file, and the keys of a predicted word for them.
-_CONLL = (("tokens", "text"), ("tags", "tag"))
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionTable:
-    """Converts predictions to output rows."""
-
-    format: "OutputFormat"
-    keep: bool
-    """Also write all columns of the input."""
-    inputs: tuple[str, ...] = ()
-    """Input columns with texts that a .csv or .tsv output repeats."""
-    skip: bool = False
-    """Leave out rows without a text, instead of writing null predictions."""
-    listed: str | None = None
-    """The field of a prediction whose items become the rows of a table, such as ``spans``."""
-    ranked: bool = False
-    """Write columns for the best label, the second best, ... to .csv or .tsv, instead of a column for each label."""
-
-    def rows(self, rows: "Iterable[Row]", predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
-        """Yield the output rows.
-
-        A table has the same columns in every row. If the first row has an id, there is a column for ids, which is empty
-        in rows without an id.
-        """
-        ids: bool | None = None
-        names: list[str] | None = None  # columns of a prediction, known from the first row with a text
-        waiting: list[dict[str, object]] = []  # rows before the first row with a text
-        for number, (row, prediction) in enumerate(zip(rows, predictions, strict=True), start=1):
-            kept = {name: value for name, value in row.values.items() if self.keep or name == "id"}
-            if not self.keep:
-                kept |= {name: text if isinstance(text := row.values.get(name), str) else None for name in self.inputs}
-            ids = "id" in kept if ids is None else ids
-            if ids and self.format != "jsonl":
-                kept.setdefault("id", None)
-            if prediction is None:
-                if not self.skip and not self.listed:
-                    waiting.append(kept)
-            else:
-                for answer in self._answers(prediction.to_dict(), number):
-                    names = list(answer)
-                    yield from (_beside(dict.fromkeys(names), each) for each in waiting)
-                    waiting.clear()
-                    yield _beside(answer, kept)
-            if names is not None:
-                yield from (_beside(dict.fromkeys(names), each) for each in waiting)
-                waiting.clear()
-        yield from (_beside({"prediction": None}, each) for each in waiting)
-
-    def _answers(self, prediction: Mapping[str, object], number: int) -> list[dict[str, object]]:
-        answer = rounded(prediction)
-        if self.format == "conll":
-            words: Any = answer["words"]
-            return [{column: [word[part] for word in words] for column, part in _CONLL}]
-        if self.format == "jsonl":
-            return [answer]
-        if self.listed:
-            items: Any = answer[self.listed]
-            return [{"row": number, **_flat(item)} for item in items]
-        return [_flat({k: v for k, v in answer.items() if not _holds_objects(v)}, ranked=self.ranked)]
 
 
 def prediction_table(
@@ -134,43 +69,6 @@ def prediction_table(
 
 def _tags_words(spec: TaskSpec) -> bool:
     return any(option.name == "scheme" for option in options_of(spec.predict_options))
-
-
-def _holds_objects(value: object) -> bool:
-    """Return True for a list of objects, which does not fit into a cell."""
-    return isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value)
-
-
-def _beside(answer: Mapping[str, object], kept: Mapping[str, object]) -> dict[str, object]:
-    """Merge input columns (``kept``) with an answer; input columns of the same name get the prefix ``input_``."""
-    named: dict[str, object] = {}
-    for name, value in kept.items():
-        free = name
-        while free in answer or (free != name and (free in kept or free in named)):
-            free = f"input_{free}"
-        named[free] = value
-    return named | dict(answer)
-
-
-def _flat(values: Mapping[str, object], before: str = "", *, ranked: bool = False) -> dict[str, object]:
-    """Flatten objects to the cells of a table: ``{"a": {"b": 1}}`` becomes ``{"a_b": 1}``."""
-    flat: dict[str, object] = {}
-    for name, value in values.items():
-        if name == "probabilities" and ranked and isinstance(value, Mapping):
-            columns: dict[str, object] = {}
-            for rank, (label, probability) in enumerate(value.items(), start=1):
-                columns |= {f"{before}label_{rank}": label, f"{before}probability_{rank}": probability}
-        elif isinstance(value, Mapping):
-            # Labels are ordered by probability in each row, but a table needs the same order in all rows.
-            inner = dict(sorted(value.items())) if name == "probabilities" else value
-            columns = _flat(inner, f"{before}{name}_", ranked=ranked)
-        else:
-            columns = {f"{before}{name}": value}
-        twice = flat.keys() & columns.keys()
-        if twice:
-            raise InvalidInput(f"two columns would have the name {min(twice)!r}: write .jsonl instead.")
-        flat |= columns
-    return flat
 
 
 def vector_writer(output: str) -> "WriteVectors":

@@ -8,11 +8,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bothways import compose, tasks
+from bothways import compose, jobs, tasks
 from bothways.choices import OnEmpty
 from bothways.cli import inputs
 from bothways.cli import options as opt
-from bothways.cli.output_files import prediction_table, vector_writer
+from bothways.cli.predictions.jobs import NO_JOB, JobOptions, run_job
+from bothways.cli.predictions.output_files import prediction_table, vector_writer
 from bothways.cli.printing import (
     counted,
     note,
@@ -22,11 +23,10 @@ from bothways.cli.printing import (
     print_table,
     printable,
     progress_beside,
-    rounded,
 )
 from bothways.data import Row, text_at, with_gaps, with_text, write_rows
 from bothways.errors import EmptyInput, UnknownModel, did_you_mean
-from bothways.progress import figure
+from bothways.progress import figure, rounded
 from bothways.tasks import embedding
 from bothways.tasks.columns import column_names
 from bothways.tasks.embedding.spec import PromptOptions
@@ -77,6 +77,7 @@ def predict(
     opened: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
+    job: JobOptions = NO_JOB,
 ) -> None:
     """Predict with a trained model.
 
@@ -97,15 +98,19 @@ def predict(
             or pairs, if its files do not say what it reads.
     """
     inputs.check_given(texts, data)
+    if job.output_dir is not None:
+        asked, own = opt.given_of(options), {**inputs.open_options(reading, opening), **opt.given_of(opened)}
+        work = jobs.Predict(model, task, keep, on_empty, opt.given_of(columns), asked, own)
+        run_job(work, job, data, file, opening, output)
+        return
     inputs.check_output(output, overwrite, data)
-    shown = on_terminal(output, json=json)
-    trained = inputs.open_task(model, opt.given_of(opened), reading, opening, task)
-    trained = inputs.with_columns(trained, opt.given_of(columns))
+    shown, named = on_terminal(output, json=json), opt.given_of(columns)
+    trained = inputs.with_columns(inputs.open_task(model, opt.given_of(opened), reading, opening, task), named)
     with opt.as_usage_error(*(given := opt.given_of(options))):
         table = prediction_table(trained, output, given, keep=keep, on_empty=on_empty, shown=shown)
         own = trained.fitted.columns
         read = None if keep else own.input_columns
-        source = inputs.typed_rows(own.rows_of(texts)) if data is None else inputs.file_rows(data, file, columns=read)
+        source = inputs.typed_rows(own.rows_of(texts)) if data is None else inputs.file_rows(data, file, read)
         rows, again = itertools.tee(source)
         # Rows without a text are dropped while writing, since inputs and predictions must stay aligned.
         answer = trained.predict_stream if on_empty == "error" else partial(tasks.predict_or_none, trained)
@@ -114,12 +119,15 @@ def predict(
     with _advising_on_empty():
         written = table.rows(rows, _tallied(predictions, tally))
         count = print_rows(written) if shown else write_rows(output, written, format=table.format, overwrite=True)
+    _note_predictions(count, table.listed, tally, output, on_empty)
+    _note_uncalibrated(trained)
+
+
+def _note_predictions(count: int, listed: str | None, tally: Counter[str], output: str, on_empty: OnEmpty) -> None:
     if output != "-":
-        items = f"{counted(count, (table.listed or '')[:-1])} of " if table.listed else ""
+        items = f"{counted(count, listed[:-1])} of " if listed else ""
         note(f"{items}{counted(tally['predicted'], 'prediction')} in {output}")
     _note_empty(tally, "predictions", on_empty)
-    if bare := _uncalibrated(trained):
-        note(f"the probabilities of {', '.join(bare)} are not calibrated on held-out rows.")
 
 
 @contextmanager
@@ -142,15 +150,17 @@ def _note_empty(tally: Counter[str], results: str, on_empty: OnEmpty) -> None:
         note(f"{counted(tally['empty'], 'row')} without a text: {outcome}.")
 
 
-def _uncalibrated(model: "AnyTask") -> list[str]:
-    """Return the tasks of a model whose probabilities are not calibrated."""
-    return [
+def _note_uncalibrated(model: "AnyTask") -> None:
+    """Note the tasks of a model whose probabilities are not calibrated."""
+    bare = [
         name
         for name, each in (compose.parts_of(model) or {"this model": model}).items()
         if "calibrated" in column_names(each.spec.predict_options)
         and each.confidence.calibration is None
         and each.labels != tasks.Regression.labels
     ]
+    if bare:
+        note(f"the probabilities of {', '.join(bare)} are not calibrated on held-out rows.")
 
 
 _EMBED_EXAMPLE = """\
@@ -168,8 +178,8 @@ Examples:
 def embed(
     model: str,
     *,
-    data: opt.File,
-    output: opt.File,
+    data: opt.Files,
+    output: opt.File | None = None,
     overwrite: opt.Overwrite = False,
     text: opt.TrainedTextColumns = None,
     on_empty: OnEmpty = "error",
@@ -179,6 +189,7 @@ def embed(
     prompting: object = None,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
+    job: JobOptions = NO_JOB,
 ) -> None:
     """Embed texts as vectors.
 
@@ -186,18 +197,28 @@ def embed(
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
-        data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input; with
+            --output-dir also a folder, a pattern or a URL; repeat the option for several.
         output: A .npy file (float32, one row per text) or .jsonl (also .gz).
         on_empty: What to do with a row without a text: fail (error), leave it out (skip), or write null (in .npy, a row
             of NaN). A note counts such rows.
     """
+    if job.output_dir is not None:
+        text = inputs.text_columns(text, inputs.trained_columns(model, opening))
+        own, asked = {**inputs.open_options(reading, opening), **opt.given_of(vectors)}, opt.given_of(prompting)
+        work = jobs.Embed(model, text, asked.get("prompt"), asked.get("prompt_name"), on_empty, own)
+        run_job(work, job, data, file, opening, output)
+        return
+    if output is None or len(data) != 1:
+        missing = "--output with a file" if output is None else f"one file of --data, got {len(data)}"
+        raise opt.usage_error(f"expected {missing}; or, for many files, --output-dir with a folder.")
     write = vector_writer(output)
-    inputs.check_output(output, overwrite, data)
+    inputs.check_output(output, overwrite, data[0])
     embedder = inputs.open_embedder(model, opt.given_of(vectors), reading, opening)
     with opt.as_usage_error():
         prompt = embedder.fitted.settings.prompt_of(**opt.given_of(prompting))
     text = inputs.text_columns(text, inputs.trained_columns(model, opening))
-    rows, tally = inputs.given_rows((), data, text, file, columns=text), Counter[str]()
+    rows, tally = inputs.given_rows((), data[0], text, file, columns=text), Counter[str]()
     if on_empty == "error":
         encoded = embedder.encode_stream(inputs.texts_of(rows, text), prompt=prompt)
     else:
@@ -269,6 +290,7 @@ def fill_mask(
     json: opt.Flag = False,
     reading: opt.WindowOptions = opt.ANY_WINDOWS,
     opening: opt.ModelOptions = opt.ANY_MODEL,
+    job: JobOptions = NO_JOB,
 ) -> None:
     """Fill the masks of texts with the likeliest words.
 
@@ -290,29 +312,43 @@ def fill_mask(
     """
     if whole_words and not pseudo_likelihood:
         raise opt.usage_error("--whole-words needs --pseudo-likelihood.")
-    if output != "-" and data is None:
-        raise opt.usage_error("--output needs --data.")
-    inputs.check_output(output, overwrite, data)
-    inputs.check_given(texts, data)
+    _check_read(texts, data, output, overwrite)
+    if job.output_dir is not None:
+        asked = {**opt.given_of(filling), **({"words": words} if words else {})}
+        own = {**inputs.open_options(reading, opening)}
+        work = jobs.FillMasks(model, text, pseudo_likelihood, whole_words, asked, own)
+        run_job(work, job, data, file, opening, output)
+        return
     show = progress_beside(output)
     with opt.as_usage_error():
         filler = tasks.FillMask.from_pretrained(model, **inputs.open_options(reading, opening))
         text = inputs.text_columns(text, filler.columns)
         rows, again = itertools.tee(inputs.given_rows(texts, data, text, file))
         given = inputs.texts_of(again, text)
-        answers: Iterator[Answer] = (
-            filler.likelihood_stream(given, whole_words=whole_words, show_progress=show)
-            if pseudo_likelihood
-            else filler.predict_stream(given, show_progress=show, words=words or None, **opt.given_of(filling))
-        )
+        answers: Iterator[Answer]
+        if pseudo_likelihood:
+            answers = filler.likelihood_stream(given, whole_words=whole_words, show_progress=show)
+        else:
+            answers = filler.predict_stream(given, show_progress=show, words=words or None, **opt.given_of(filling))
     if data is not None and not on_terminal(output, json=json):
         write_rows(output, _with_ids(rows, answers), overwrite=True)
-        return
+    else:
+        _print_answers(rows, answers, text[0], json=json)
+
+
+def _check_read(texts: tuple[str, ...], data: str | None, output: str, overwrite: bool) -> None:
+    if output != "-" and data is None:
+        raise opt.usage_error("--output needs --data.")
+    inputs.check_output(output, overwrite, data)
+    inputs.check_given(texts, data)
+
+
+def _print_answers(rows: Iterable[Row], answers: "Iterable[Answer]", column: str, *, json: bool) -> None:
     for row, answer in zip(rows, answers, strict=True):
         if json:
             print_json(rounded(answer.to_dict()))
         else:
-            _print_filled(row, text[0], answer)
+            _print_filled(row, column, answer)
 
 
 def _with_ids(rows: Iterable[Row], answers: "Iterable[Answer]") -> Iterator[Mapping[str, object]]:

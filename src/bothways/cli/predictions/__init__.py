@@ -1,0 +1,1 @@
+"""``bothways predict``, ``embed``, ``fill-mask`` and ``schema``, and jobs of these over many files."""

@@ -1,0 +1,239 @@
+"""Files of a job by path or URL: on this machine, or in an object store through fsspec (``s3://``, ``gs://``)."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import IO
+
+import fsspec
+from fsspec import AbstractFileSystem
+from fsspec.core import url_to_fs
+
+from bothways.data.corpus import corpus_files
+from bothways.data.formats import has_format
+from bothways.data.lines import open_file
+from bothways.errors import InvalidInput, MissingDependency
+from bothways.storage import disk_errors, give_usual_mode, temporary_file
+
+_MARKS = "*?["
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """A file at one moment: its path or URL, its size in bytes, and its time of change or its tag in a store."""
+
+    url: str
+    size: int
+    version: str
+
+
+def is_remote(url: str) -> bool:
+    """Return True for a URL, such as ``s3://bucket/file``, and False for a path of this machine."""
+    return "://" in url and not url.startswith("file://")
+
+
+def joined(folder: str, *names: str) -> str:
+    """Return the path or URL of a file in a folder."""
+    return "/".join([folder.rstrip("/") or "/", *names]) if is_remote(folder) else str(Path(folder, *names))
+
+
+def found_files(paths: Sequence[str]) -> list[FileState]:
+    """Return the files at these paths in a fixed order: as given, those of folders and patterns sorted by name.
+
+    In folders, files whose name begins with a dot and files of unknown formats are skipped.
+
+    Raises:
+        InvalidInput: There is nothing at a path, or no file of rows in all of them.
+    """
+    found: list[FileState] = []
+    for path in paths:
+        found += _remote_files(path) if is_remote(path) else _local_files(path)
+    if not found:
+        raise InvalidInput(
+            f"there is no file of rows in {', '.join(map(repr, paths))}: expected names that end in .jsonl, .csv, "
+            ".tsv, .txt, .json (also followed by .gz), .parquet or .xlsx."
+        )
+    return found
+
+
+def _local_files(path: str) -> Iterator[FileState]:
+    named = Path(path.removeprefix("file://"))
+    if any(mark in path for mark in _MARKS) and not named.exists():
+        fixed = [part for part in named.parts if not any(mark in part for mark in _MARKS)]
+        folder = Path(*fixed[: next(k for k, part in enumerate(named.parts) if any(m in part for m in _MARKS))])
+        for file in sorted(folder.glob(str(named.relative_to(folder)))):
+            if file.is_file():
+                yield state_of(str(file))
+        return
+    for file in corpus_files([named]):
+        yield state_of(str(file))
+
+
+def _remote_files(url: str) -> Iterator[FileState]:
+    system, path = _system(url)
+    scheme = url.partition("://")[0]
+    pattern = any(mark in path for mark in _MARKS)
+    if not pattern and system.isfile(path):
+        yield state_of(url)
+        return
+    folder = path.rstrip("/")
+    names = sorted(system.glob(path) if pattern else system.find(folder))
+    for name in names:
+        parts = name[len(folder) :].split("/") if not pattern else [name.rpartition("/")[2]]
+        if has_format(parts[-1]) and not any(part.startswith(".") for part in parts):
+            yield state_of(f"{scheme}://{name}")
+
+
+def state_of(url: str) -> FileState:
+    """Return the state of a file.
+
+    Raises:
+        InvalidInput: The file does not exist or may not be read.
+    """
+    if not is_remote(url):
+        with open_file(Path(url)) as stream:
+            known = os.fstat(stream.fileno())
+        return FileState(url, known.st_size, str(known.st_mtime_ns))
+    system, path = _system(url)
+    try:
+        info = system.info(path)
+    except FileNotFoundError as error:
+        raise InvalidInput(f"there is no file {url!r}. Check the path and its spelling.") from error
+    version = next((str(info[key]) for key in ("ETag", "etag", "LastModified", "mtime", "updated") if key in info), "")
+    return FileState(url, int(info["size"]), version)
+
+
+@contextmanager
+def opened(url: str) -> Iterator[IO[bytes]]:
+    """Open a file for reading bytes from any place.
+
+    Raises:
+        InvalidInput: The file does not exist or may not be read.
+    """
+    if not is_remote(url):
+        with open_file(Path(url)) as stream:
+            yield stream
+        return
+    system, path = _system(url)
+    with _named(url), system.open(path, "rb", block_size=2**22) as remote:
+        yield remote
+
+
+def read(url: str) -> bytes | None:
+    """Return the bytes of a small file, or None if there is none."""
+    if not is_remote(url):
+        return Path(url).read_bytes() if Path(url).is_file() else None
+    system, path = _system(url)
+    with _named(url):
+        try:
+            system.invalidate_cache()
+            return bytes(system.cat_file(path))
+        except FileNotFoundError:
+            return None
+
+
+def read_all(folder: str, suffix: str) -> dict[str, bytes]:
+    """Return the bytes of the files of a folder whose names end so, by name, in order."""
+    if not is_remote(folder):
+        files = sorted(Path(folder).glob(f"*{suffix}")) if Path(folder).is_dir() else []
+        return {file.name: file.read_bytes() for file in files if not file.name.startswith(".")}
+    system, path = _system(folder)
+    with _named(folder):
+        system.invalidate_cache()
+        names = [name for name in system.find(path) if fnmatch(name, f"*{suffix}")] if system.exists(path) else []
+        contents = system.cat(names) if names else {}
+        return {name.rpartition("/")[2]: bytes(contents[name]) for name in sorted(names)}
+
+
+def sizes(folder: str) -> dict[str, int]:
+    """Return the size of each file of a folder by name; nothing if there is no such folder."""
+    if not is_remote(folder):
+        entries = os.scandir(folder) if Path(folder).is_dir() else ()
+        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+    system, path = _system(folder)
+    with _named(folder):
+        system.invalidate_cache()
+        details = system.find(path, detail=True) if system.exists(path) else {}
+        return {name.rpartition("/")[2]: int(info["size"]) for name, info in details.items()}
+
+
+def write(url: str, content: bytes) -> None:
+    """Write a small file, which appears whole or not at all; an old one is replaced.
+
+    Raises:
+        InvalidInput: The file may not be written.
+        OutOfDisk: The disk is full.
+    """
+    with written(url) as path:
+        path.write_bytes(content)
+
+
+@contextmanager
+def written(url: str, keep: Callable[[], object] = lambda: True) -> Iterator[Path]:
+    """Yield the path of a file to write, which becomes ``url``, synced, when the block succeeds.
+
+    Nothing is written if ``keep`` then returns something false.
+    """
+    if not is_remote(url):
+        target = Path(url)
+        with disk_errors(target, target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with temporary_file(target) as (handle, temporary):
+                os.close(handle)
+                yield temporary
+                if keep():
+                    with temporary.open("r+b") as stream:
+                        os.fsync(stream.fileno())
+                    give_usual_mode(temporary)
+                    temporary.replace(target)
+        return
+    system, path = _system(url)
+    with tempfile.TemporaryDirectory(prefix="bothways-job-") as folder:
+        temporary = Path(folder, "part")
+        yield temporary
+        if keep():
+            with _named(url):
+                system.put_file(str(temporary), path)
+
+
+def remove(url: str) -> None:
+    """Remove a file, or a folder with all that is in it; nothing happens if it does not exist."""
+    if not is_remote(url):
+        if Path(url).is_dir():
+            shutil.rmtree(url)
+        else:
+            Path(url).unlink(missing_ok=True)
+        return
+    system, path = _system(url)
+    with _named(url):
+        if system.exists(path):
+            system.rm(path, recursive=True)
+
+
+def _system(url: str) -> tuple[AbstractFileSystem, str]:
+    """Return the file system of a URL, and the path in it."""
+    try:
+        system, path = url_to_fs(url)
+    except ImportError as error:
+        scheme = url.partition("://")[0]
+        package = fsspec.registry.known_implementations.get(scheme, {}).get("class", scheme).partition(".")[0]
+        raise MissingDependency.of(package, extra="jobs", purpose=f"reading and writing {scheme}://") from error
+    except ValueError as error:
+        raise InvalidInput(f"{url!r} cannot be read or written: {error}. Give a path, s3://... or gs://...") from error
+    return system, path
+
+
+@contextmanager
+def _named(url: str) -> Iterator[None]:
+    """Turn errors of a store into InvalidInput, which name the URL."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InvalidInput(f"there is no file {url!r}. Check the path and its spelling.") from error
+    except PermissionError as error:
+        raise InvalidInput(f"{url!r} may not be read or written with these credentials: {error}.") from error

@@ -1,0 +1,184 @@
+"""Workers of this machine: processes that compute blocks, replaced when they die."""
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from bothways.errors import WorkerLost
+from bothways.jobs.blocks import Block
+from bothways.jobs.manifest import BlockRecord
+from bothways.jobs.worker import Failed, Ready, WorkerTask
+
+AnswerT = TypeVar("AnswerT", Ready, BlockRecord)
+
+# A block whose worker died so often is given up: it is the block that kills them.
+_DEATHS = 3
+
+
+class _Worker:
+    """A process with its model open."""
+
+    def __init__(self, task: WorkerTask, environment: Mapping[str, str]) -> None:
+        self._task, self._environment = task, {**os.environ, **environment}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Ready:
+        """Start the process, and wait until its model is open."""
+        command = [sys.executable, "-m", "bothways.jobs"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment)
+        return self._ask(self._task, Ready)
+
+    def compute(self, block: Block) -> BlockRecord:
+        """Return the record of a block; start the process if it is not there.
+
+        Raises:
+            WorkerLost: The process died.
+        """
+        if self._process is None:
+            self.start()
+        return self._ask(block, BlockRecord)
+
+    def _ask(self, message: object, kind: type[AnswerT]) -> AnswerT:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            pickle.dump(message, self._process.stdin)
+            self._process.stdin.flush()
+            answer = pickle.load(self._process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            code = self.end()
+            raise WorkerLost(f"a worker died ({_cause(code)}).") from error
+        if isinstance(answer, Failed):
+            raise answer.error
+        assert isinstance(answer, kind)
+        return answer
+
+    def end(self) -> int:
+        """End the process, and return its exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.kill()
+        for stream in (process.stdin, process.stdout):
+            with suppress(OSError):
+                if stream is not None:
+                    stream.close()
+        return process.wait()
+
+
+def _cause(code: int) -> str:
+    if code == -9:
+        return "killed, as the system does when memory runs out"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def computed_here(
+    task: WorkerTask, blocks: Iterator[Block], workers: int | None, threads: int, cores: int
+) -> Iterator[list[BlockRecord]]:
+    """Yield the records of blocks in the order in which they are finished, together those that are there.
+
+    The first worker opens its model alone: what it measures once for a machine is there for the others.
+
+    Args:
+        task: The work.
+        blocks: The blocks.
+        workers: Number of processes; None for one for each GPU, or for each core if the model is on a CPU.
+        threads: Compute threads of each.
+        cores: Cores that this process may use.
+
+    Raises:
+        WorkerLost: Workers died of the same block again and again. Also raises the errors of `finish_block`.
+    """
+    environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")}
+    first = _Worker(task, environment)
+    ready = first.start()
+    gpus = _gpus() if ready.on_gpu else 0
+    count = workers or gpus or max(1, cores // threads)
+    team = [first, *(_Worker(task, environment | _gpu_of(number, gpus)) for number in range(1, count))]
+    todo, results = _Shared(blocks), queue.Queue[BlockRecord | BaseException | None]()
+    threads_of_team = [threading.Thread(target=_feed, args=(each, todo, results), daemon=True) for each in team]
+    for thread in threads_of_team:
+        thread.start()
+    running = count
+    try:
+        while running:
+            found = [results.get()]
+            with suppress(queue.Empty):
+                while True:
+                    found.append(results.get_nowait())
+            running -= found.count(None)
+            if records := [each for each in found if isinstance(each, BlockRecord)]:
+                yield records
+            if error := next((each for each in found if isinstance(each, BaseException)), None):
+                raise error
+    finally:
+        todo.close()
+        for each in team:
+            each.end()
+        for thread in threads_of_team:
+            thread.join(10)
+
+
+class _Shared:
+    """An iterator that several threads take from."""
+
+    def __init__(self, blocks: Iterator[Block]) -> None:
+        self._blocks, self._lock, self._closed = blocks, threading.Lock(), False
+
+    def take(self) -> Block | None:
+        with self._lock:
+            return None if self._closed else next(self._blocks, None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+
+def _feed(worker: _Worker, todo: _Shared, results: "queue.Queue[BlockRecord | BaseException | None]") -> None:
+    """Let a worker compute blocks until there are none."""
+    try:
+        while (block := todo.take()) is not None:
+            results.put(_persistently(worker, block))
+        results.put(None)
+    except BaseException as error:
+        results.put(error)
+    finally:
+        worker.end()
+
+
+def _persistently(worker: _Worker, block: Block) -> BlockRecord:
+    for death in range(1, _DEATHS + 1):
+        try:
+            return worker.compute(block)
+        except WorkerLost as error:
+            if death == _DEATHS:
+                place = f"block {block.number} ({block.file.state.url!r}, from {block.start:,} to {block.end:,})"
+                raise WorkerLost(
+                    f"{_DEATHS} workers died of {place}; the last one: {error} If memory ran out, use fewer --workers. "
+                    "The same command goes on after the blocks that are done."
+                ) from error
+    raise AssertionError("unreachable")
+
+
+def _gpus() -> int:
+    """Return the number of GPUs that CUDA shows to this process, without loading torch."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return len([each for each in chosen.split(",") if each])
+    return sum(each.name.removeprefix("nvidia").isdecimal() for each in Path("/dev").iterdir())
+
+
+def _gpu_of(number: int, gpus: int) -> dict[str, str]:
+    """Return the environment of a worker that has one of several GPUs."""
+    if gpus < 2:
+        return {}
+    known = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+    return {"CUDA_VISIBLE_DEVICES": known[number % gpus]}

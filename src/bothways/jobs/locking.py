@@ -1,0 +1,86 @@
+"""Only one process at a time runs a job."""
+
+import json
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bothways.errors import InvalidInput
+from bothways.jobs import files
+from bothways.jobs.files import joined
+from bothways.storage import held
+
+# Stores have no locks: who runs the job says so every few seconds in a small file, and is believed a few times as long.
+BEAT = "driver.json"
+_SECONDS, _BELIEVED = 10.0, 40.0
+
+
+@contextmanager
+def held_by_one(folder: str) -> Iterator[None]:
+    """Hold an output folder, which is created, while a job runs.
+
+    Raises:
+        InvalidInput: Another process holds it.
+    """
+    if not files.is_remote(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with held(folder, _refusal(folder)):
+            yield
+        return
+    if is_held(folder):
+        raise InvalidInput(_refusal(folder))
+    mark, ended = uuid.uuid4().hex, threading.Event()
+    _beat(folder, mark)
+    if _read(folder).get("mark") != mark:  # another one came at the same moment
+        raise InvalidInput(_refusal(folder))
+    thread = threading.Thread(target=_keep_beating, args=(folder, mark, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        files.remove(joined(folder, BEAT))
+
+
+def is_held(folder: str) -> bool:
+    """Return True if a process holds an output folder."""
+    if not files.is_remote(folder):
+        try:
+            with held(folder, "held"):
+                return False
+        except InvalidInput:
+            return Path(folder).is_dir()
+    written = _read(folder).get("time", 0.0)
+    return isinstance(written, float) and time.time() - written < _BELIEVED
+
+
+def _refusal(folder: str) -> str:
+    return (
+        f"another process is running the job in {folder!r}. Wait until it is done, or choose another output folder; if "
+        f"it was killed, its hold on an object store ends within {_BELIEVED:.0f} seconds."
+    )
+
+
+def _read(folder: str) -> dict[str, object]:
+    content = files.read(joined(folder, BEAT))
+    known = json.loads(content) if content else {}
+    return known if isinstance(known, dict) else {}
+
+
+def _beat(folder: str, mark: str) -> None:
+    known = {"mark": mark, "host": platform.node(), "process": os.getpid(), "time": time.time()}
+    files.write(joined(folder, BEAT), json.dumps(known).encode())
+
+
+def _keep_beating(folder: str, mark: str, ended: threading.Event) -> None:
+    while not ended.wait(_SECONDS):
+        try:
+            _beat(folder, mark)
+        except (InvalidInput, OSError):  # the store may answer the next time
+            continue

@@ -1,0 +1,247 @@
+"""The work of a job: what is computed for each row, as a value that goes to other processes and machines."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways import compose, tasks
+from bothways.choices import OnEmpty
+from bothways.data.columns import Row, text_at, with_gaps, with_text
+from bothways.data.output import PredictionTable, beside
+from bothways.errors import InvalidInput, did_you_mean
+from bothways.progress import rounded
+from bothways.tasks.columns import RawTextColumns, column_names
+
+if TYPE_CHECKING:
+    from bothways.tasks.masked_lm.outputs import FilledText
+    from bothways.tasks.masked_lm.pseudo_likelihood import PseudoLikelihood
+
+OutputRow = Mapping[str, object]
+Options = dict[str, Any]
+# The kinds of columns of a table; objects and lists are JSON.
+Kind = Literal["text", "number", "integer", "boolean", "json", "vector"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedWork:
+    """A model that is open, and what it computes.
+
+    Attributes:
+        columns: The columns to read from a Parquet file; None for all.
+        compute: Returns the rows of the output for rows of the input, fewer if rows without a text are left out.
+        kinds: The columns of the output as a table.
+        dimensions: Width of the vectors of the output; None if it has none.
+    """
+
+    columns: Collection[str] | None
+    compute: Callable[[Sequence[Row]], list[OutputRow]]
+    kinds: Mapping[str, Kind]
+    dimensions: int | None = None
+
+
+@dataclass(frozen=True)
+class Embed:
+    """Embed texts as vectors.
+
+    Attributes:
+        model: Folder or name of the model.
+        text: Columns of the text, which are joined.
+        prompt: The text before each text; None for the model's default.
+        prompt_name: The name of one of the model's prompts instead.
+        on_empty: What to do with a row without a text: reject it (``"error"``), leave it out, or write null.
+        opening: Options of `SentenceEmbedder.from_pretrained`.
+    """
+
+    verb: ClassVar[str] = "embed"
+    model: str
+    text: tuple[str, ...] = ("text",)
+    prompt: str | None = None
+    prompt_name: str | None = None
+    on_empty: OnEmpty = "error"
+    opening: Options = field(default_factory=dict)
+
+    def open(self) -> OpenedWork:
+        """Open the embedder."""
+        embedder = tasks.SentenceEmbedder.from_pretrained(self.model, **self.opening)
+        prompt = embedder.fitted.settings.prompt_of(self.prompt, self.prompt_name)
+
+        def compute(rows: Sequence[Row]) -> list[OutputRow]:
+            has_text: deque[bool] = deque()
+            texts: Iterable[str] = (text_at(row, self.text) for row in rows)
+            if self.on_empty != "error":
+                texts = with_text(lambda row: text_at(row, self.text), rows, has_text)
+            encoded = embedder.encode_stream(texts, prompt=prompt, show_progress=False)
+            vectors: Iterable[NDArray[np.float32] | None] = encoded
+            if self.on_empty != "error":
+                vectors = with_gaps(encoded, has_text)
+            found: list[OutputRow] = []
+            for row, vector_D in zip(rows, vectors, strict=True):
+                if vector_D is not None and not np.isfinite(vector_D).all():
+                    raise InvalidInput(f"{row.where} has a vector that is not finite.")
+                if vector_D is not None or self.on_empty == "null":
+                    found.append({**_id(row), "vector": vector_D})
+            return found
+
+        return OpenedWork(self.text, compute, {"vector": "vector"}, embedder.dimensions)
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Predict with a trained model.
+
+    Attributes:
+        model: Folder of the model.
+        task: One task of several.
+        keep: Whether to copy the columns of the input.
+        on_empty: As for `Embed`.
+        columns: Names of the columns that the model reads, where they are others than in training.
+        options: Options of the predictions, such as ``top``.
+        opening: Options of `open_trained`.
+    """
+
+    verb: ClassVar[str] = "predict"
+    model: str
+    task: str | None = None
+    keep: bool = False
+    on_empty: OnEmpty = "error"
+    columns: Options = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
+    opening: Options = field(default_factory=dict)
+
+    def open(self) -> OpenedWork:
+        """Open the model, and check the options."""
+        model = compose.open_trained(self.model, task=self.task, **self.opening)
+        _check_names("column option", self.columns, column_names(model.fitted.columns))
+        if self.columns:
+            model = model.with_columns(**self.columns)
+        _check_names("option", self.options, [each.name for each in fields(model.spec.predict_options)])
+        answer = model.predict_stream if self.on_empty == "error" else partial(tasks.predict_or_none, model)
+        table = PredictionTable("jsonl", self.keep, skip=self.on_empty == "skip")
+
+        def compute(rows: Sequence[Row]) -> list[OutputRow]:
+            predictions = answer(iter(rows), show_progress=False, **self.options)
+            return _finite(table.rows(rows, predictions))
+
+        columns = None if self.keep else model.fitted.columns.input_columns
+        return OpenedWork(columns, compute, _kinds(compose.schemas_of(model).prediction))
+
+
+@dataclass(frozen=True)
+class FillMasks:
+    """Fill the masks of texts, or score texts by their pseudo-log-likelihood.
+
+    Attributes:
+        model: Folder or name of a masked LM.
+        text: Columns of the text; None for those of the model.
+        likelihood: Whether to score texts instead of filling masks.
+        whole_words: Whether to mask the tokens of a word together for a score.
+        options: Options of the fillings, such as ``top`` and ``words``.
+        opening: Options of `FillMask.from_pretrained`.
+    """
+
+    verb: ClassVar[str] = "fill-mask"
+    model: str
+    text: tuple[str, ...] | None = None
+    likelihood: bool = False
+    whole_words: bool = False
+    options: Options = field(default_factory=dict)
+    opening: Options = field(default_factory=dict)
+
+    def open(self) -> OpenedWork:
+        """Open the masked LM."""
+        filler = tasks.FillMask.from_pretrained(self.model, **self.opening)
+        columns = filler.columns
+        text = self.text or (columns.text if isinstance(columns, RawTextColumns) else ("text",))
+
+        def compute(rows: Sequence[Row]) -> list[OutputRow]:
+            texts = (text_at(row, text) for row in rows)
+            answers: Iterable[FilledText | PseudoLikelihood] = (
+                filler.likelihood_stream(texts, whole_words=self.whole_words, show_progress=False)
+                if self.likelihood
+                else filler.predict_stream(texts, show_progress=False, **self.options)
+            )
+            return _finite(
+                beside(rounded(answer.to_dict()), _id(row)) for row, answer in zip(rows, answers, strict=True)
+            )
+
+        return OpenedWork(text, compute, _kinds({}))
+
+
+Work: TypeAlias = Embed | Predict | FillMasks
+
+
+def identity_of(work: Work, fingerprint: str) -> dict[str, object]:
+    """Return the identity of the work of a job: all options except those of finding the model."""
+    known = asdict(work)
+    opening = {name: value for name, value in known.pop("opening").items() if value is not None}
+    for name in ("download", "allow_pickle", "revision", "check"):
+        opening.pop(name, None)
+    return {"verb": work.verb, **known, "weights": fingerprint, "opening": opening}
+
+
+def _kinds(schema: Mapping[str, object]) -> dict[str, Kind]:
+    """Return the columns of predictions with this JSON schema."""
+    match schema:
+        case {"properties": {**properties}}:
+            return {str(name): _kind(each) for name, each in properties.items()}
+    return {"prediction": "json"}
+
+
+def _kind(schema: object) -> Kind:
+    """Return the kind of a column for values of a JSON schema.
+
+    >>> _kind({"type": ["number", "null"]}), _kind({"type": "array"})
+    ('number', 'json')
+    """
+    match schema:
+        case {"anyOf": [*several]}:
+            found = {_kind(each) for each in several if each != {"type": "null"}}
+        case {"type": [*names]}:
+            found = {_kind({"type": name}) for name in names if name != "null"}
+        case {"type": "number"}:
+            return "number"
+        case {"type": "integer"}:
+            return "integer"
+        case {"type": "boolean"}:
+            return "boolean"
+        case {"type": "string"} | {"enum": [*_]} | {"const": str()}:
+            return "text"
+        case _:
+            return "json"
+    return found.pop() if len(found) == 1 else "json"
+
+
+def _id(row: Row) -> dict[str, object]:
+    return {"id": row.values["id"]} if "id" in row.values else {}
+
+
+def _check_names(what: str, given: Iterable[str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise InvalidInput(f"this model has no {what} {name!r}; it has {', '.join(known)}.{hint}")
+
+
+def _finite(rows: Iterable[OutputRow]) -> list[OutputRow]:
+    """Return the rows, or raise InvalidInput if a number is not finite."""
+    found = list(rows)
+    if not all(map(_is_finite, found)):
+        raise InvalidInput("the row has a prediction that is not finite.")
+    return found
+
+
+def _is_finite(value: object) -> bool:
+    match value:
+        case float():
+            return math.isfinite(value)
+        case Mapping():
+            return all(map(_is_finite, value.values()))
+        case list() | tuple():
+            return all(map(_is_finite, value))
+    return True

@@ -1,0 +1,150 @@
+"""A worker: one process with one model, which reads blocks and writes their output files.
+
+``python -m bothways.jobs`` takes pickled messages on standard input, a `WorkerTask` and then blocks, and answers
+each on standard output. Nothing large goes through these pipes.
+"""
+
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bothways.checkpoints.files import sha256_of
+from bothways.data.columns import Row
+from bothways.errors import BothwaysError, OutOfDisk
+from bothways.jobs import files
+from bothways.jobs.blocks import Block, Chunk, Rejected, chunks, reason_of
+from bothways.jobs.files import joined
+from bothways.jobs.manifest import PARTS, BlockRecord, part_name
+from bothways.jobs.outputs import IDS, SUFFIXES, JobFormat, PartWriter, part_writer
+from bothways.jobs.work import OpenedWork, OutputRow, Work
+
+# Errors of networks and stores may pass: a block is tried so often.
+_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTask:
+    """A job as its workers see it."""
+
+    work: Work
+    folder: str
+    format: JobFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The answer to a task: the model is open, on a GPU or not."""
+
+    on_gpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The answer if a model cannot be opened, or a block cannot be finished whatever row is left out."""
+
+    error: BothwaysError
+
+
+def finish_block(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRecord:
+    """Compute a block and write its output file; errors of stores are tried again.
+
+    Raises:
+        InvalidInput: The file has changed since the job began, or the output cannot be written.
+        OutOfDisk: The disk is full.
+    """
+    for number in range(1, _TRIES + 1):
+        try:
+            return _finished(task, opened, block)
+        except OSError:
+            if number == _TRIES or not (files.is_remote(task.folder) or files.is_remote(block.file.state.url)):
+                raise
+            time.sleep(2**number / 4)
+    raise AssertionError("unreachable")
+
+
+def _finished(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRecord:
+    begun, count = time.monotonic(), 0
+    rejected: list[Rejected] = []
+    name = part_name(block.number, SUFFIXES[task.format])
+    with tempfile.TemporaryDirectory(prefix="bothways-ids-") as folder:
+        ids = Path(folder, "ids")
+        with files.written(joined(task.folder, PARTS, name), lambda: count) as path:
+            with part_writer(task.format, path, ids, opened) as writer:
+                for chunk in chunks(block, opened.columns):
+                    count += _write_chunk(writer, opened, block, chunk)
+                    rejected += chunk.rejected
+            size, digest = (path.stat().st_size, sha256_of(path)) if count else (0, "")
+            # The ids come first: an array without them would be taken for finished.
+            if count and ids.exists():
+                files.write(joined(task.folder, PARTS, f"{name}{IDS}"), ids.read_bytes())
+    lines = [(each.line, each.reason) for each in sorted(rejected, key=lambda each: each.line or 0)]
+    return BlockRecord(block.number, count, size, digest, round(time.monotonic() - begun, 4), time.time(), lines)
+
+
+def _write_chunk(writer: PartWriter, opened: OpenedWork, block: Block, chunk: Chunk) -> int:
+    found: list[OutputRow] = []
+    _compute_halves(opened, block, chunk.rows, found, chunk.rejected)
+    writer.write(found)
+    return len(found)
+
+
+def _compute_halves(
+    opened: OpenedWork, block: Block, rows: Sequence[Row], found: list[OutputRow], rejected: list[Rejected]
+) -> None:
+    """Compute rows all at once or, if that fails, each half; a single row that fails is rejected."""
+    if not rows:
+        return
+    try:
+        found += opened.compute(rows)
+    except OutOfDisk:
+        raise
+    except (BothwaysError, MemoryError, ValueError, ArithmeticError) as error:
+        if len(rows) == 1:
+            rejected.append(Rejected(block.file.state.url, rows[0].number, reason_of(error, block)))
+            return
+        half = len(rows) // 2
+        _compute_halves(opened, block, rows[:half], found, rejected)
+        _compute_halves(opened, block, rows[half:], found, rejected)
+
+
+def main() -> None:
+    """Answer messages until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that began the job
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what others print is no answer
+    messages = sys.stdin.buffer
+    warnings.simplefilter("ignore")
+    # The process that began the job may end at any moment.
+    with suppress(EOFError, BrokenPipeError):
+        task: WorkerTask = pickle.load(messages)
+        try:
+            opened = task.work.open()
+            _answer(answers, Ready(_uses_cuda()))
+        except BothwaysError as error:
+            _answer(answers, Failed(error))
+            return
+        while True:
+            block: Block = pickle.load(messages)
+            try:
+                _answer(answers, finish_block(task, opened, block))
+            except BothwaysError as error:
+                _answer(answers, Failed(error))
+
+
+def _uses_cuda() -> bool:
+    torch = sys.modules.get("torch")  # exported models do without
+    return torch is not None and bool(torch.cuda.is_initialized())
+
+
+def _answer(stream: IO[bytes], answer: object) -> None:
+    pickle.dump(answer, stream)
+    stream.flush()
