@@ -7,8 +7,10 @@ import gzip
 import json
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 from benchmarks.harness import DATA, minilm_folder, say
@@ -125,6 +127,12 @@ def other_sentences() -> list[str]:
     if _WIKIPEDIA.exists():
         return _sentences(_articles(), random.Random(28))[SENTENCES : 2 * SENTENCES]
     return _random_words(random.Random(29), SENTENCES, median=28, spread=0.5)
+
+
+def stream_of_sentences() -> Iterator[str]:
+    """Yield sentences of Wikipedia in their order, again and again."""
+    sentences = [sentence for article in _articles() for sentence in article if len(sentence) >= 30]
+    return cycle(sentences)
 
 
 def _sentences(articles: list[list[str]], chooser: random.Random) -> list[str]:

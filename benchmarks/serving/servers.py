@@ -39,9 +39,16 @@ _READ = {
     INFINITY_ONNX: ("onnxruntime", "minilm.onnx"),
     INFINITY_INT8: ("onnxruntime int8", embedders.INT8_GRAPH),
 }
-# Its exporter, which nothing here calls, imports names that newer versions of torch lack.
+# Its exporter, which nothing here calls, imports names that newer versions of torch lack. Its graphs take all cores,
+# also those that the process may not use, unless they are told their number of threads.
 _INFINITY = """from unittest.mock import MagicMock as Any
 import torch.onnx.symbolic_opset14 as names; names.__getattr__ = lambda _: Any()
+import onnxruntime as ort
+class Options(ort.SessionOptions):
+    def __init__(self):
+        super().__init__()
+        self.intra_op_num_threads = {threads}
+ort.SessionOptions = Options
 from infinity_emb.cli import cli; cli()"""
 # Seconds in which a server must be ready.
 _PATIENCE = 180
@@ -97,7 +104,8 @@ def command(name: str, options: ServingOptions) -> tuple[list[str], Path]:
     model = model_of(name, options)
     if name.startswith("infinity"):
         # It finds graphs only in the folder where it runs.
-        start = (str(options.infinity), "-c", _INFINITY, "v2", "--model-id", ".")
+        code = _INFINITY.format(threads=options.threads)
+        start = (str(options.infinity), "-c", code, "v2", "--model-id", ".")
         engine = ("--engine", "torch" if name == INFINITY else "optimum", "--device", "cpu", "--dtype", "float32")
         off = ("--no-vector-disk-cache", "--no-bettertransformer", "--no-trust-remote-code", "--no-model-warmup")
         return [*start, *engine, *off, "--pooling-method", "mean", "--host", "127.0.0.1"], Path(model)
@@ -119,7 +127,8 @@ class Running(AbstractContextManager["Running"]):
         own, folder = command(name, options)
         whole = [*own, "--port", str(self.port)]
         # Infinity reports its use otherwise, and takes one model's optimised graph for another's.
-        environment = {**os.environ, "DO_NOT_TRACK": "1", "HF_HUB_CACHE": f"{options.folder / name}-cache"}
+        caches = dict.fromkeys(("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"), f"{options.folder / name}-cache")
+        environment = {**os.environ, "DO_NOT_TRACK": "1", **caches}
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         begun = time.perf_counter()
         given = {"stdout": self._log, "stderr": subprocess.STDOUT}
