@@ -94,9 +94,9 @@ def query(
 
     Prints the best texts first: for each, the passage with the most words of the query, and the title if the index was
     built with --field title. --json prints whole texts. Scores are similarities (dense: cosine or dot product), scores
-    of words (lexical: BM25; in a database ts_rank), a combination of both (hybrid), or those of the reranker, which the
-    output names. In a pipe or file, it is tab-separated values under a header such as 'score: cosine', id, text. A note
-    says when probably nothing fits.
+    of words (lexical: BM25; in a database IDF x ts_rank), a combination of both (hybrid), or those of the reranker; the
+    output names them. In a pipe or file, it is tab-separated values under a header such as 'score: cosine', id, text. A
+    note says when probably nothing fits.
 
     Args:
         words: The query, in quotes to protect it from the shell.

@@ -112,8 +112,8 @@ def check_free(cursor: "Cursor", address: TableAddress, *, overwrite: bool) -> N
         )
     if not overwrite:
         raise OutputExists(
-            f"the search index {str(address)!r} exists already. Choose another name, or pass overwrite=True "
-            "(--overwrite) to replace it."
+            f"the search index {str(address)!r} already exists. Choose another table, or replace it with "
+            "overwrite=True (--overwrite)."
         )
 
 

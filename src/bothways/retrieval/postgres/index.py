@@ -2,8 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from bothways.errors import InvalidInput
 from bothways.retrieval.contents import (
@@ -24,15 +23,14 @@ from bothways.retrieval.postgres.database import Database
 from bothways.retrieval.postgres.filters import condition_of
 from bothways.retrieval.postgres.header import TableHeader, check_buildable, quoted
 from bothways.retrieval.postgres.retrievers import DenseRows, LexicalRows
-from bothways.retrieval.postgres.rows import batches_of, hits_of, passage, word_weights
+from bothways.retrieval.postgres.rows import batches_of, clipped, hits_of, number_from, passage
 from bothways.retrieval.postgres.session import IndexSession
+from bothways.retrieval.postgres.words import word_weights
 from bothways.retrieval.ranking import Filter, Hit, Hybrid, HybridRetriever, Retrieved, checked_k
 from bothways.tasks.embedding.representation import DenseVectors
 
 if TYPE_CHECKING:
     from psycopg import Cursor
-
-T = TypeVar("T")
 
 _HYBRID = Hybrid()
 # The highest numeric id plus 1, which is the id of the next row added without an id.
@@ -72,14 +70,7 @@ class PostgresIndex:
 
     @classmethod
     def check_buildable(cls, address: str, language: str | None, *, overwrite: bool = False) -> None:
-        """Check that an index can be built as this table, before hours of embedding.
-
-        Raises:
-            InvalidInput: The address is none of a table, or the text search does not have the language.
-            OutputExists: The table exists and ``overwrite`` is false, or it is not a search index.
-            StoreUnavailable: The database cannot be reached, or does not have pgvector.
-            MissingDependency: psycopg is not installed.
-        """
+        """Check that an index can be built as this table, before hours of embedding; errors are those of the build."""
         parsed = TableAddress.parse(address)
         Database(parsed).read(lambda cursor: check_buildable(cursor, parsed, language, overwrite=overwrite))
 
@@ -105,8 +96,10 @@ class PostgresIndex:
             overwrite: Replace the index of this name, which answers searches until the new one is complete.
 
         Raises:
-            InvalidInput: As for `SearchIndex.build`, or a string has a NUL character. All errors of
-                `check_buildable` are raised too.
+            InvalidInput: As for `SearchIndex.build`, a string has a NUL character, or the text search does not have the
+                language.
+            OutputExists: The table exists and ``overwrite`` is false, or it is not a search index.
+            StoreUnavailable: The database cannot be reached, or does not have pgvector.
             OutOfDisk: The disk of the database is full; nothing was written.
         """
         encoder.check_similarity()
@@ -118,7 +111,7 @@ class PostgresIndex:
         return cls.open(address)
 
     def __len__(self) -> int:
-        return self._session.read(lambda cursor: _number(cursor, f"select count(*) from {self._table}"))
+        return self._session.read(lambda cursor: number_from(cursor, f"select count(*) from {self._table}"))
 
     @property
     def encoder(self) -> EncoderIdentity:
@@ -153,7 +146,7 @@ class PostgresIndex:
     @property
     def lexical_score(self) -> str:
         """The name of the score of lexical search."""
-        return "ts_rank"
+        return "IDF x ts_rank"
 
     @property
     def format_version(self) -> int:
@@ -174,12 +167,12 @@ class PostgresIndex:
 
         Raises:
             InvalidInput: As for `SearchIndex.add`, a string has a NUL character, or another process is changing the
-                index. The index stays as it was.
-            StoreUnavailable: The database cannot be reached. The index stays as it was.
-            OutOfDisk: The disk of the database is full. The index stays as it was.
+                index. The index stays as it was after this and after any other error.
+            StoreUnavailable: The database cannot be reached.
+            OutOfDisk: The disk of the database is full.
         """
         with self._session.changing() as cursor:
-            first, start = _number(cursor, _NEXT.format(self._table)), 0
+            first, start = number_from(cursor, _NEXT.format(self._table)), 0
             for batch in checked_batches(batches, self.encoder, first_number=first):
                 cursor.execute(f"select id from {self._table} where id = any(%s)", [batch.ids])
                 check_addable({id_ for (id_,) in cursor.fetchall()}, self.field_names, batch.columns)
@@ -191,22 +184,17 @@ class PostgresIndex:
 
         Raises:
             InvalidInput: The index has no such id, no row would be left, or another process is changing the index. The
-                index stays as it was.
-            StoreUnavailable: The database cannot be reached. The index stays as it was.
+                index stays as it was after this and after any other error.
+            StoreUnavailable: The database cannot be reached.
         """
         gone = set(refuse_string(ids, "ids"))
         with self._session.changing() as cursor:
             cursor.execute(f"delete from {self._table} where id = any(%s) returning id", [list(gone)])
             unknown = gone.difference(id_ for (id_,) in cursor.fetchall())
-            check_deletable(unknown, _number(cursor, f"select count(*) from {self._table}"))
+            check_deletable(unknown, number_from(cursor, f"select count(*) from {self._table}"))
 
     def search(self, queries_QD: DenseVectors | Vectors, k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """Return the ``k`` nearest texts of each query, best first; equal scores in the order of the rows.
-
-        Args:
-            queries_QD: Query vectors from the index's encoder; for ``cosine`` they are scaled to unit length.
-            k: Hits for each query; fewer if fewer texts pass the filters.
-            filters: Conditions that a text must meet, all of them.
+        """Return the ``k`` nearest texts of each query, best first, see `SearchIndex.search`.
 
         Raises:
             InvalidInput: As for `SearchIndex.search`, or the index was built again since it was opened.
@@ -217,10 +205,10 @@ class PostgresIndex:
         if self.encoder.similarity == "dot":
             return found
         # By rounding, the cosine of a vector with itself may exceed 1.
-        return [[_clipped(hit) for hit in hits] for hits in found]
+        return [[clipped(hit) for hit in hits] for hits in found]
 
     def search_lexical(self, queries: Sequence[str], k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by ``ts_rank``; texts without a word of the query are left out.
+        """Return the ``k`` best texts of each query by their words, see `LexicalRows`; others are left out.
 
         Raises:
             InvalidInput: ``k`` is below 1, or a filter names a field that the index does not have.
@@ -238,14 +226,7 @@ class PostgresIndex:
         mode: Hybrid = _HYBRID,
         filters: Sequence[Filter] = (),
     ) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by a combination of similarity and ``ts_rank``.
-
-        Args:
-            queries: The texts of the queries.
-            queries_QD: Their vectors.
-            k: As for ``search``.
-            mode: The rule that combines both scores.
-            filters: As for ``search``.
+        """Return the ``k`` best texts of each query by a combination of both scores, see `SearchIndex.search_hybrid`.
 
         Raises:
             InvalidInput: As for ``search``, or the numbers of vectors and queries differ.
@@ -262,12 +243,7 @@ class PostgresIndex:
         return self._retrieve(retrieve)
 
     def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
-        """Return the passage of a hit's text whose words of the query have the highest total rarity (IDF).
-
-        Args:
-            query: The query; its words are marked in the passage.
-            text: The text of a hit.
-            width: Maximum number of characters.
+        """Return the passage of a hit's text whose words have the highest total IDF, see `SearchIndex.passage`.
 
         Raises:
             StoreUnavailable: The database cannot be reached.
@@ -316,17 +292,6 @@ class PostgresIndex:
 
     def _passage(self, cursor: "Cursor", query: str, text: str, width: int) -> Passage:
         configuration = self._session.header.configuration
-        of_query, weights = self._weights
-        if of_query != query:
-            weights = word_weights(cursor, self._table, configuration, query)
-            self._weights = query, weights
-        return passage(cursor, configuration, weights, text, width)
-
-
-def _clipped(hit: Hit) -> Hit:
-    return hit if -1 <= hit.score <= 1 else replace(hit, score=min(max(hit.score, -1.0), 1.0))
-
-
-def _number(cursor: "Cursor", statement: str) -> int:
-    cursor.execute(statement)
-    return sum(int(number) for (number,) in cursor)
+        if self._weights[0] != query:
+            self._weights = query, word_weights(cursor, self._table, configuration, query)
+        return passage(cursor, configuration, self._weights[1], text, width)

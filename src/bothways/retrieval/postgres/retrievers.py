@@ -1,10 +1,9 @@
 """Dense and lexical retrieval by a PostgreSQL table, within one transaction.
 
 pgvector proposes candidates, by its graph or by a scan of all rows, in float32; their scores are then computed in
-float64 as for an index in files. PostgreSQL's text search ranks by the words of a query, any of them; it has no inverse
-document frequency, so its scores are those of ``ts_rank`` and not BM25.
+float64 as for an index in files. PostgreSQL's text search finds the rows that have words of a query and ranks them.
 
-Letters in names: D dimensions, K requested rows, F candidate rows.
+Letters in names: D dimensions, K requested rows, F candidate rows, M rows with a word of the query.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from bothways.choices import SimilarityName
 from bothways.retrieval.dense import Vectors, lengths, products, relative_bound
 from bothways.retrieval.postgres.filters import Condition
 from bothways.retrieval.postgres.table import vectors_of
+from bothways.retrieval.postgres.words import any_of, quoted_word, word_weights
 from bothways.retrieval.ranking import Ranking, Retrieved, Rows, Scores, best
 from bothways.tasks.embedding.representation import DenseVectors
 
@@ -119,6 +119,9 @@ class DenseRows:
 class LexicalRows:
     """A retriever by the words of a query, any of which a row must have.
 
+    The score is the sum of the words' ``ts_rank``, each times the word's inverse document frequency. Without it, one
+    frequent word counts as much as a rare one; with it, rankings of Cranfield are as good as those of BM25.
+
     Args:
         cursor: A cursor of the transaction.
         table: The quoted name of the table.
@@ -136,47 +139,29 @@ class LexicalRows:
         """Yield the ``k`` best rows of each query; the condition stands for ``allowed_L``."""
         assert allowed_L is None
         for query in queries:
-            words = any_of(lexemes_of(self._cursor, self._configuration, query))
-            yield Retrieved(self._best(words, k), partial(self._scores, words))
+            weights = word_weights(self._cursor, self._table, self._configuration, query)
+            rows_K, scores_K = self._scored(weights, self._condition, f"order by score desc, number limit {k}")
+            yield Retrieved(Ranking(rows_K, scores_K), partial(self._scores, weights))
 
-    def _best(self, words: str, k: int) -> Ranking:
-        self._cursor.execute(
-            f"select number, {_RANK} as score from {self._table} where words @@ %s::tsquery and "
-            f"{self._condition.sql} order by score desc, number limit %s",
-            [words, words, *self._condition.parameters, k],
-        )
-        found = self._cursor.fetchall()
-        rows_K = np.array([row for row, _ in found], dtype=np.int64)
-        return Ranking(rows_K, np.array([score for _, score in found], dtype=np.float64))
-
-    def _scores(self, words: str, rows_F: Rows) -> Scores:
-        self._cursor.execute(
-            f"select number, {_RANK} from {self._table} where words @@ %s::tsquery and number = any(%s)",
-            [words, words, rows_F.tolist()],
-        )
-        found: dict[int, float] = dict(self._cursor.fetchall())
+    def _scores(self, weights: dict[str, float], rows_F: Rows) -> Scores:
+        rows_M, scores_M = self._scored(weights, Condition("number = any(%s)", (rows_F.tolist(),)))
+        found = dict(zip(rows_M.tolist(), scores_M.tolist(), strict=True))
         return np.array([found.get(row, 0.0) for row in rows_F.tolist()], dtype=np.float64)
 
-
-_RANK = f"ts_rank(words, %s::tsquery, {_NORMALISATION})::float8"
-
-
-def lexemes_of(cursor: "Cursor", configuration: str, text: str) -> list[str]:
-    """Return the different words of a text as the text search stores them, without its stop words."""
-    cursor.execute("select tsvector_to_array(to_tsvector(%s::regconfig, %s))", [configuration, readable(text)])
-    found = cursor.fetchone()
-    return list(found[0]) if found is not None else []
-
-
-def readable(text: str) -> str:
-    """Return a text without the characters that PostgreSQL cannot read."""
-    return text.replace("\0", " ").encode("utf-8", "replace").decode()
+    def _scored(self, weights: dict[str, float], condition: Condition, ending: str = "") -> tuple[Rows, Scores]:
+        """Return the rows that meet a condition and have a word, with their scores."""
+        words = [quoted_word(word) for word in weights]
+        self._cursor.execute(
+            f"select number, {_SCORE} as score from {self._table} "
+            f"where words @@ %s::tsquery and {condition.sql} {ending}",
+            [words, list(weights.values()), any_of(list(weights)), *condition.parameters],
+        )
+        found = self._cursor.fetchall()
+        rows_M = np.array([row for row, _ in found], dtype=np.int64)
+        return rows_M, np.array([score for _, score in found], dtype=np.float64)
 
 
-def any_of(lexemes: Sequence[str]) -> str:
-    """Return the query of the text search that any of the words meets; empty if there are none.
-
-    >>> any_of(["cat", "o'clock"])
-    "'cat' | 'o''clock'"
-    """
-    return " | ".join("'" + each.replace("\\", "\\\\").replace("'", "''") + "'" for each in lexemes)
+_SCORE = (
+    f"(select sum(weight * ts_rank(words, word::tsquery, {_NORMALISATION})) "
+    "from unnest(%s::text[], %s::float8[]) as weighed(word, weight) where words @@ word::tsquery)"
+)

@@ -1,14 +1,14 @@
 """The rows of a table as hits, as batches for another index, and as passages of their texts."""
 
-import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bothways.retrieval.contents import RowBatch
 from bothways.retrieval.lexical import Passage, passage_of, runs_of
-from bothways.retrieval.postgres.retrievers import any_of, lexemes_of, readable
 from bothways.retrieval.postgres.table import vectors_of
+from bothways.retrieval.postgres.words import readable
 from bothways.retrieval.ranking import Fields, Hit, Ranking
 
 if TYPE_CHECKING:
@@ -49,15 +49,15 @@ def batches_of(cursor: "Cursor", table: str, names: Sequence[str], dimensions: i
         last = numbers[-1]
 
 
-def word_weights(cursor: "Cursor", table: str, configuration: str, query: str) -> dict[str, float]:
-    """Return the inverse document frequency of the query's words that occur in the table."""
-    counts: dict[str, int] = {}
-    for word in lexemes_of(cursor, configuration, query):
-        cursor.execute(f"select count(*) from {table} where words @@ %s::tsquery", [any_of([word])])
-        counts[word] = sum(count for (count,) in cursor)
-    cursor.execute(f"select count(*) from {table}")
-    total = sum(count for (count,) in cursor)
-    return {word: math.log1p((total - count + 0.5) / (count + 0.5)) for word, count in counts.items() if count}
+def clipped(hit: Hit) -> Hit:
+    """Return a hit with a score from -1 to 1."""
+    return hit if -1 <= hit.score <= 1 else replace(hit, score=min(max(hit.score, -1.0), 1.0))
+
+
+def number_from(cursor: "Cursor", statement: str) -> int:
+    """Return the whole number that a statement selects."""
+    cursor.execute(statement)
+    return sum(int(number) for (number,) in cursor)
 
 
 def passage(cursor: "Cursor", configuration: str, weights: dict[str, float], text: str, width: int) -> Passage:

