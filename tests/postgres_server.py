@@ -10,12 +10,11 @@ import socket
 import subprocess
 from pathlib import Path
 
-PASSWORD = "correct horse"  # of the user ``reader``, quoted in URLs
 _COUNTER = itertools.count()
 
 
 class Server:
-    """A server that listens on this machine only; the user ``postgres`` needs no password."""
+    """A server that listens on this machine only; of its users, only ``reader`` needs a password."""
 
     def __init__(self, binaries, folder):
         self._binaries = binaries
@@ -51,9 +50,8 @@ class Server:
         self.stop()
         self.start()
 
-    def url(self, database="postgres", user="postgres", password=None):
-        secret = "" if password is None else f":{password.replace(' ', '%20')}"
-        return f"postgresql://{user}{secret}@127.0.0.1:{self.port}/{database}"
+    def url(self, database="postgres", user="postgres"):
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, statement, database="postgres"):
         """Run one statement as the superuser and return its rows."""

@@ -80,21 +80,20 @@ class DenseRows:
 
     def _proposed(self, query_D: Vectors, count: int, *, exact: bool) -> tuple[Rows, Scores, Vectors]:
         """Return rows with their float32 scores and their vectors, best first."""
+        written = "[" + ",".join(map(repr, query_D.tolist())) + "]"
+        distance = "vector <#> %s::vector"
         if exact:
-            self._cursor.execute("set local enable_indexscan = off")
+            distance = f"({distance}) + 0"  # the graph does not have this order
         else:
-            self._cursor.execute("set local enable_indexscan = on")
             self._cursor.execute("set local hnsw.iterative_scan = strict_order")
             self._cursor.execute(f"set local hnsw.ef_search = {min(max(EF, count), _MOST_EF)}")
-        written = "[" + ",".join(map(repr, query_D.tolist())) + "]"
         self._cursor.execute(
             f"select number, - (vector <#> %s::vector), vector from {self._table} where {self._condition.sql} "
-            "order by vector <#> %s::vector limit %s",
+            f"order by {distance} limit %s",
             [written, *self._condition.parameters, written, count],
             binary=True,
         )
         found = self._cursor.fetchall()
-        self._cursor.execute("set local enable_indexscan = on")
         rows_F = np.array([row for row, _, _ in found], dtype=np.int64)
         near_F = np.array([score for _, score, _ in found], dtype=np.float64)
         return rows_F, near_F, vectors_of([vector for _, _, vector in found], len(query_D)).vectors_ND
