@@ -27,6 +27,7 @@ from bothways.retrieval import (
     PostgresIndex,
     RowBatch,
     SearchIndex,
+    open_index,
     shown_address,
 )
 from bothways.retrieval.lexical import terms_of
@@ -327,6 +328,8 @@ def test_a_wrong_password_is_not_shown(postgres, reader):
         "postgresql://me:s3cret@localhost/db#",
         "postgresql://me:s3cret@localhost/db#a b;c",
         "postgresql://me:s3cret@localhost/db?nonsense=1#t",
+        "postgressql://me:s3cret@localhost/db#t",
+        "psql://me:s3cret@localhost/db#t",
         "postgresql://me:a/s3cret@localhost/db#t",
         "postgresql://me:a@s3cret@localhost/db#t",
         "postgresql://me:a#s3cret@localhost/db#t",
@@ -337,7 +340,7 @@ def test_a_wrong_password_is_not_shown(postgres, reader):
 )
 def test_no_part_of_an_unusable_address_that_may_be_a_password_is_shown(address):
     with pytest.raises(BothwaysError) as refused:
-        PostgresIndex.open(address)
+        open_index(address)
     assert "s3cret" not in shown(refused.value)
     assert not isinstance(refused.value, MissingDependency)
 

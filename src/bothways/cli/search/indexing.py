@@ -184,7 +184,7 @@ def delete(
 
 
 @opt.command(_INFO_EXAMPLE)
-def info(index: Path, /, *, json: opt.Json = False) -> None:
+def info(index: IndexAddress, /, *, json: opt.Json = False) -> None:
     """Show the model, similarity and prompts of an index."""
     found = retrieval.facts_of(index)
     encoder = found.encoder

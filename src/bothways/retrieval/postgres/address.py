@@ -8,7 +8,8 @@ from bothways.errors import InvalidInput
 
 EXAMPLE = "postgresql://localhost/demo#docs"
 
-_SCHEME = re.compile(r"postgres(?:ql)?://")
+# A scheme that is nearly ours is that of no folder: its path would be shown in errors, with the password.
+_SCHEME = re.compile(r"p\w*://", re.IGNORECASE)
 _URL = re.compile(
     r"(?P<scheme>postgres(?:ql)?://)(?:(?P<user>[^:@/?#]*)(?::(?P<password>[^@/?#]*))?@)?"
     r"(?P<place>[^@?#]*)(?:\?(?P<options>[^@?#]*))?"
