@@ -30,8 +30,8 @@ from bothways.retrieval import (
     open_index,
     shown_address,
 )
+from bothways.retrieval.address import TableAddress
 from bothways.retrieval.lexical import terms_of
-from bothways.retrieval.postgres.address import TableAddress
 from bothways.retrieval.postgres.database import Database
 
 ROWS = RowBatch(random_vectors(20), [f"text {row}" for row in range(20)])

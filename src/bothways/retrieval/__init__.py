@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
+    from bothways.retrieval.address import is_database, shown_address
     from bothways.retrieval.contents import EncoderIdentity, RowBatch, SourceColumns
     from bothways.retrieval.evaluation import (
         CandidateRanking,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from bothways.retrieval.index import SearchIndex
     from bothways.retrieval.index_files import updating
     from bothways.retrieval.mining import Mined, Mining, mine_negatives
-    from bothways.retrieval.postgres.address import is_database, shown_address
     from bothways.retrieval.postgres.index import PostgresIndex
     from bothways.retrieval.ranking import (
         Among,
@@ -66,7 +66,7 @@ _MODULES = {
     "index": ("SearchIndex",),
     "index_files": ("updating",),
     "mining": ("Mined", "Mining", "mine_negatives"),
-    "postgres.address": ("is_database", "shown_address"),
+    "address": ("is_database", "shown_address"),
     "postgres.index": ("PostgresIndex",),
     "ranking": (
         *("Among", "Between", "Dense", "Filter", "Fusion", "Hit", "Hybrid", "Lexical", "Mode"),

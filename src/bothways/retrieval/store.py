@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from bothways.lazy import imported
+from bothways.retrieval.address import is_database
 from bothways.retrieval.contents import EncoderIdentity, RowBatch, SourceColumns
 from bothways.retrieval.dense import Vectors
 from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.index_files import check_index_free, locked, read_header, updating
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, Passage, check_available
-from bothways.retrieval.postgres.address import is_database
 from bothways.retrieval.ranking import Filter, Hit, Hybrid
 from bothways.tasks.embedding.representation import DenseVectors
 

@@ -15,7 +15,7 @@ from bothways.data import Row
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.families.layout import MAPPED
 from bothways.lazy import imported
-from bothways.retrieval.postgres.address import is_database, shown_address
+from bothways.retrieval.address import is_database, shown_address
 from bothways.serving.errors import SHOWN, Refused
 from bothways.serving.settings import Opening
 from bothways.tasks.columns import inputs_of

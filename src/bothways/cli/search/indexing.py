@@ -109,11 +109,7 @@ def build(
             store=address,
             overwrite=overwrite,
         )
-    if json:
-        print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": shown})
-    else:
-        next_step = f"bothways search query {shlex.quote(shown)} 'some words'"
-        note(f"{counted(len(search.index), 'text')} in {shown}\nnext: {next_step}")
+    _report_build(search.index, shown, json=json)
 
 
 @opt.command(_ADD_EXAMPLE, prompting=PROMPT)
@@ -227,6 +223,14 @@ def _address(output: str | None, store: str | None, table: str | None) -> str:
             "--table names."
         )
     return f"{store}#{table}"
+
+
+def _report_build(index: "VectorStore", shown: str, *, json: bool) -> None:
+    if json:
+        print_json({"texts": len(index), "dimensions": index.encoder.dimensions, "output": shown})
+    else:
+        next_step = f"bothways search query {shlex.quote(shown)} 'some words'"
+        note(f"{counted(len(index), 'text')} in {shown}\nnext: {next_step}")
 
 
 def _build_prompts(embedder: "SentenceEmbedder", given: dict[str, str]) -> tuple[str, str]:

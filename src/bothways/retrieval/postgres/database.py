@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from bothways.errors import MissingDependency, OutOfDisk, StoreUnavailable
-from bothways.retrieval.postgres.address import TableAddress
+from bothways.retrieval.address import TableAddress
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor

@@ -13,8 +13,8 @@ from bothways.errors import (
     did_you_mean,
 )
 from bothways.reading import parse_json
+from bothways.retrieval.address import TableAddress
 from bothways.retrieval.contents import EncoderIdentity, SourceColumns
-from bothways.retrieval.postgres.address import TableAddress
 
 if TYPE_CHECKING:
     from psycopg import Cursor

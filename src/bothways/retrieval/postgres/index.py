@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bothways.errors import InvalidInput
+from bothways.retrieval.address import TableAddress
 from bothways.retrieval.contents import (
     EncoderIdentity,
     RowBatch,
@@ -18,7 +19,6 @@ from bothways.retrieval.dense import Vectors, comparable_vectors
 from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, Passage
 from bothways.retrieval.postgres import table as tables
-from bothways.retrieval.postgres.address import TableAddress
 from bothways.retrieval.postgres.database import Database
 from bothways.retrieval.postgres.filters import condition_of
 from bothways.retrieval.postgres.header import TableHeader, check_buildable, quoted

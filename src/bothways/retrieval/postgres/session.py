@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from bothways.errors import InvalidInput
-from bothways.retrieval.postgres.address import TableAddress
+from bothways.retrieval.address import TableAddress
 from bothways.retrieval.postgres.database import Database
 from bothways.retrieval.postgres.header import TableHeader, lock, read_header
 

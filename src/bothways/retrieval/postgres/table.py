@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bothways.errors import InvalidInput
+from bothways.retrieval.address import TableAddress
 from bothways.retrieval.contents import CheckedBatch
-from bothways.retrieval.postgres.address import TableAddress
 from bothways.retrieval.postgres.header import TableHeader, check_buildable, check_free, create_extension, lock, quoted
 from bothways.retrieval.ranking import Scalar, is_odd, number_of
 from bothways.tasks.embedding.representation import DenseVectors
