@@ -378,6 +378,16 @@ def test_a_table_of_a_schema_is_named_with_it(postgres):
     postgres.execute("create schema mine", url.rpartition("/")[2])
     build(f"{url}#mine.docs")
     assert len(PostgresIndex.open(f"{url}#mine.docs")) == 20
+
+    def of_both_names():
+        yield ROWS._replace(ids=[f"b{row}" for row in range(20)])
+        with pytest.raises(InvalidInput, match="another process is updating the index"):
+            PostgresIndex.open(address).delete(["1"])
+
+    build(f"{url}#one")
+    address = f"{url}#public.one"
+    PostgresIndex.open(f"{url}#one").add_batches(of_both_names())
+    postgres.execute("drop table one", url.rpartition("/")[2])
     with pytest.raises(UnknownModel, match=r"Did you mean 'mine.docs'"):
         PostgresIndex.open(f"{url}#docs")
     build(f"{url}#mine.docs", overwrite=True)

