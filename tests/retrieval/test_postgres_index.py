@@ -440,8 +440,22 @@ def test_a_nul_character_is_refused_with_its_row(postgres):
     ):
         with pytest.raises(InvalidInput, match=r"text 0 .* has a NUL character, which PostgreSQL cannot store"):
             build(address, rows)
-    with pytest.raises(UnknownModel):
-        PostgresIndex.open(address)
+        with pytest.raises(UnknownModel):
+            PostgresIndex.open(address)
+    index = build(address)
+    with pytest.raises(InvalidInput, match="has a NUL character"):
+        index.add_batches([ROWS._replace(ids=["\0", *map(str, range(100, 119))])])
+    assert len(index) == 20
+
+
+def test_a_database_of_another_encoding_keeps_texts_as_they_are(postgres):
+    name = f"latin{postgres.port}"
+    postgres.execute(f"create database {name} encoding 'latin1' template template0")
+    rows = ROWS._replace(texts=["é", *ROWS.texts[1:]], fields=[{"x": "ü"}] * 20)
+    index = build(postgres.url(f"{name}#docs"), rows)
+    assert (index.texts_of(["0"]), index.search(QUERIES, 1)[0][0].fields) == ({"0": "é"}, {"x": "ü"})
+    with pytest.raises(StoreUnavailable, match="has no equivalent in encoding"):
+        index.add_batches([ROWS._replace(ids=[f"b{row}" for row in range(20)], texts=["語"] * 20, fields=rows.fields)])
 
 
 def test_a_text_with_too_many_words_for_the_database_is_refused_as_a_whole(postgres):

@@ -307,6 +307,8 @@ ONE = random_vectors(1)
         ),
         (lambda index: index.delete(["id 1", "absent"]), r"no texts with these ids: 'absent'\.$"),
         (lambda index: index.delete(map(str, range(2, 9))), r"these ids: '2', '3', '4' and 4 more"),
+        (lambda index: index.delete(["id 1", 7]), r"no texts with these ids: 7\.$"),
+        (lambda index: index.delete(["\0"]), r"no texts with these ids: '\\x00'\.$"),
         (lambda index: index.delete(IDS), "instead of deleting all"),
         (lambda index: index.delete("id 1"), r"expected several ids, got one string"),
     ],

@@ -82,7 +82,11 @@ def connect(address: TableAddress) -> "Connection":
     try:
         # A plan that is made for all values of a LIMIT may leave the index of the vectors unused.
         return psycopg.connect(
-            address.url, autocommit=True, prepare_threshold=None, fallback_application_name="bothways"
+            address.url,
+            autocommit=True,
+            prepare_threshold=None,
+            fallback_application_name="bothways",
+            client_encoding="utf8",
         )
     except psycopg.OperationalError as error:
         raise StoreUnavailable(

@@ -25,7 +25,7 @@ from bothways.retrieval.postgres.header import TableHeader, check_buildable, quo
 from bothways.retrieval.postgres.retrievers import DenseRows, LexicalRows
 from bothways.retrieval.postgres.rows import batches_of, clipped, hits_of, number_from, passage
 from bothways.retrieval.postgres.session import IndexSession
-from bothways.retrieval.postgres.words import word_weights
+from bothways.retrieval.postgres.words import storable, word_weights
 from bothways.retrieval.ranking import Filter, Hit, Hybrid, HybridRetriever, Retrieved, checked_k
 from bothways.tasks.embedding.representation import DenseVectors
 
@@ -157,7 +157,7 @@ class PostgresIndex:
         """Return the texts of the rows that have these ids, by id; other ids are left out."""
 
         def read(cursor: "Cursor") -> dict[str, str]:
-            cursor.execute(f"select id, text from {self._table} where id = any(%s)", [list(ids)])
+            cursor.execute(f"select id, text from {self._table} where id = any(%s)", [storable(ids)])
             return dict(cursor.fetchall())
 
         return self._session.read(read)
@@ -174,7 +174,7 @@ class PostgresIndex:
         with self._session.changing() as cursor:
             first, start = number_from(cursor, _NEXT.format(self._table)), 0
             for batch in checked_batches(batches, self.encoder, first_number=first):
-                cursor.execute(f"select id from {self._table} where id = any(%s)", [batch.ids])
+                cursor.execute(f"select id from {self._table} where id = any(%s)", [storable(batch.ids)])
                 check_addable({id_ for (id_,) in cursor.fetchall()}, self.field_names, batch.columns)
                 tables.copy_rows(cursor, self._session.address, batch, start)
                 start += len(batch.ids)
@@ -189,7 +189,7 @@ class PostgresIndex:
         """
         gone = set(refuse_string(ids, "ids"))
         with self._session.changing() as cursor:
-            cursor.execute(f"delete from {self._table} where id = any(%s) returning id", [list(gone)])
+            cursor.execute(f"delete from {self._table} where id = any(%s) returning id", [storable(gone)])
             unknown = gone.difference(id_ for (id_,) in cursor.fetchall())
             check_deletable(unknown, number_from(cursor, f"select count(*) from {self._table}"))
 

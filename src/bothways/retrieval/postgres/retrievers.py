@@ -88,7 +88,7 @@ class DenseRows:
             # The cost of a scan of all rows is estimated too low, since most of their vectors are stored apart.
             self._cursor.execute(f"set local enable_seqscan = {'off' if self._condition == Condition() else 'default'}")
             self._cursor.execute("set local hnsw.iterative_scan = strict_order")
-            self._cursor.execute(f"set local hnsw.ef_search = {min(max(_EF, _EF_FACTOR * count), _MOST_EF)}")
+            self._cursor.execute(f"set local hnsw.ef_search = {int(min(max(_EF, _EF_FACTOR * count), _MOST_EF))}")
         self._cursor.execute(
             f"select number, - (vector <#> %s::vector), vector from {self._table} where {self._condition.sql} "
             f"order by {distance} limit %s",
@@ -142,7 +142,7 @@ class LexicalRows:
         assert allowed_L is None
         for query in queries:
             weights = word_weights(self._cursor, self._table, self._configuration, query)
-            rows_K, scores_K = self._scored(weights, self._condition, f"order by score desc, number limit {k}")
+            rows_K, scores_K = self._scored(weights, self._condition, k)
             yield Retrieved(Ranking(rows_K, scores_K), partial(self._scores, weights))
 
     def _scores(self, weights: dict[str, float], rows_F: Rows) -> Scores:
@@ -150,13 +150,13 @@ class LexicalRows:
         found = dict(zip(rows_M.tolist(), scores_M.tolist(), strict=True))
         return np.array([found.get(row, 0.0) for row in rows_F.tolist()], dtype=np.float64)
 
-    def _scored(self, weights: dict[str, float], condition: Condition, ending: str = "") -> tuple[Rows, Scores]:
-        """Return the rows that meet a condition and have a word, with their scores."""
+    def _scored(self, weights: dict[str, float], condition: Condition, k: int | None = None) -> tuple[Rows, Scores]:
+        """Return the rows that meet a condition and have a word, with their scores, the best first."""
         words = [quoted_word(word) for word in weights]
         self._cursor.execute(
             f"select number, {_SCORE} as score from {self._table} "
-            f"where words @@ %s::tsquery and {condition.sql} {ending}",
-            [words, list(weights.values()), any_of(list(weights)), *condition.parameters],
+            f"where words @@ %s::tsquery and {condition.sql} order by score desc, number limit %s",
+            [words, list(weights.values()), any_of(list(weights)), *condition.parameters, k],
         )
         found = self._cursor.fetchall()
         rows_M = np.array([row for row, _ in found], dtype=np.int64)

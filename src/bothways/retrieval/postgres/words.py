@@ -1,7 +1,7 @@
 """The words of a query as PostgreSQL's text search stores them, and how rare they are in a table."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ def any_of(words: Sequence[str]) -> str:
 def quoted_word(word: str) -> str:
     """Return the query of the text search that one word meets."""
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def storable(ids: Iterable[object]) -> list[str]:
+    """Return the ids that a table can have: strings without characters that PostgreSQL cannot read."""
+    return [id_ for id_ in ids if isinstance(id_, str) and readable(id_) == id_]
 
 
 def readable(text: str) -> str:
