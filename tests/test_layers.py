@@ -77,6 +77,7 @@ OPTIONAL = {
         "markupsafe",
         "model_signing",
         "picklescan",
+        "psycopg",
         "sentencepiece",
         "google",
         "onnx",

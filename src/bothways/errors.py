@@ -25,6 +25,7 @@ Each message says what was expected, what came, and what to do about it::
     ├── OutOfDisk               the output could not be written; nothing partial was left
     ├── DeviceMismatch          tensors are on another device than the model, or a device does not exist
     ├── OfflineError            a download is needed but was not allowed
+    ├── StoreUnavailable        a database that holds an index cannot be reached, or refuses a statement
     └── MissingDependency       an optional package is missing; the message has the install command
 """
 
@@ -192,6 +193,10 @@ class DeviceMismatch(BothwaysError):
 
 class OfflineError(BothwaysError):
     """A file has to be downloaded, but the caller did not allow it."""
+
+
+class StoreUnavailable(BothwaysError):
+    """A database that holds an index cannot be reached, lost the connection, or refuses a statement."""
 
 
 class TextsTruncated(UserWarning):

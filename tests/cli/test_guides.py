@@ -33,12 +33,25 @@ def workplace(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def database(request, monkeypatch):
+    """Let pages with an index in a database find an empty one, at ``postgresql://localhost/demo``."""
+    if "postgresql://" in request.getfixturevalue("page").read_text(encoding="utf-8"):
+        server = request.getfixturevalue("postgres")
+        monkeypatch.setenv("PGPORT", str(server.port))
+        monkeypatch.setenv("PGUSER", "postgres")
+        server.execute("drop database if exists demo with (force)")
+        server.execute("create database demo")
+
+
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_runs(page, workplace):
     run_page(page, prepare(page.name, workplace), slow=False)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(each.slow for each in commands_of(page))], ids=lambda page: page.stem
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import App
 
 import bothways.data
-from bothways import checkpoints, tasks
+from bothways import checkpoints, retrieval, tasks
 from bothways.cli.options import (
     ANY_MODEL,
     TEXT,
@@ -155,6 +155,9 @@ def remember_files(bound: BoundArguments) -> None:
 def _files_of(name: str | Path, model: ModelOptions) -> "dict[str, FileSettings]":
     """Return the options that the files of a model or an index were read with, by the kind of file."""
     try:
+        if retrieval.is_database(name):
+            source = retrieval.facts_of(name).source
+            return {} if source is None else dict(source.files)
         folder = Path(name) if Path(name).is_dir() else checkpoints.locate(str(name), revision=model.revision).folder
         paths = [path for path in (folder / checkpoints.OURS, folder / "index.json") if path.is_file()]
         paths = paths or sorted(folder.glob(f"*/{checkpoints.OURS}"))  # of a judge for each dimension

@@ -109,7 +109,8 @@ def serve(
     Args:
         models: Folders or names of models. A model's name in requests is the last part of its path; name=folder gives
             it another one.
-        index: Folder of a search index, also as name=folder; repeat the option for several.
+        index: Folder of a search index, or its table postgresql://host/database#table, also as name=folder; repeat the
+            option for several.
         task: Task of a model as name=task, such as reranker=pairs for a classifier of another program whose files do
             not say that it reads pairs of texts; repeat the option for several.
         max_length: Maximum tokens per window of a text. Default: as in training, else the model's limit.

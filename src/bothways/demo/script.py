@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bothways import MultiTask, SemanticSearch, SentenceEmbedder, TaskData, TextClassifier, load
+from bothways import MultiTask, SearchIndex, SemanticSearch, SentenceEmbedder, TaskData, TextClassifier, load
 from bothways import report as html
 from bothways.checkpoints import MINILM
 from bothways.demo import story
@@ -178,7 +178,8 @@ class Demo:
             semantic = SemanticSearch.build(embedder, [row["text"] for row in news.values()], ids=list(news))
             semantic.save(self.folder / INDEX)
             answers = dict(zip(QUERIES, semantic.search(QUERIES, 3, mode=Dense()), strict=True))
-            nearest = zip(news, semantic.index.search(semantic.index.vectors_ND, 3), strict=True)
+            index = SearchIndex.open(self.folder / INDEX)
+            nearest = zip(news, index.search(index.vectors_ND, 3), strict=True)
             others = {id_: [hit for hit in hits if hit.id != id_][:2] for id_, hits in nearest}
         for query, (hit, *_) in answers.items():
             self.say(f"“{query}”: {textwrap.shorten(hit.text, 72, placeholder=' …')}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
+    from bothways.retrieval.address import is_database, shown_address
     from bothways.retrieval.contents import EncoderIdentity, RowBatch, SourceColumns
     from bothways.retrieval.evaluation import (
         CandidateRanking,
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     )
     from bothways.retrieval.evidence import QueryEvidence, evidence_of
     from bothways.retrieval.index import SearchIndex
-    from bothways.retrieval.index_files import check_index_free, locked, read_header, updating
-    from bothways.retrieval.lexical import check_available
+    from bothways.retrieval.index_files import updating
     from bothways.retrieval.mining import Mined, Mining, mine_negatives
+    from bothways.retrieval.postgres.index import PostgresIndex
     from bothways.retrieval.ranking import (
         Among,
         Between,
@@ -40,6 +41,15 @@ if TYPE_CHECKING:
     )
     from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked
     from bothways.retrieval.search import SemanticSearch
+    from bothways.retrieval.store import (
+        VectorStore,
+        build_index,
+        building,
+        changing,
+        check_language,
+        facts_of,
+        open_index,
+    )
 
 _MODULES = {
     "evidence": ("QueryEvidence", "evidence_of"),
@@ -54,15 +64,17 @@ _MODULES = {
         "search_outcomes",
     ),
     "index": ("SearchIndex",),
-    "index_files": ("check_index_free", "locked", "read_header", "updating"),
-    "lexical": ("check_available",),
+    "index_files": ("updating",),
     "mining": ("Mined", "Mining", "mine_negatives"),
+    "address": ("is_database", "shown_address"),
+    "postgres.index": ("PostgresIndex",),
     "ranking": (
         *("Among", "Between", "Dense", "Filter", "Fusion", "Hit", "Hybrid", "Lexical", "Mode"),
         *("ReciprocalRank", "Retriever", "Weighted", "parse_filters"),
     ),
     "reranking": ("BiEncoder", "CrossEncoder", "Rerank", "Reranker", "reranked"),
     "search": ("SemanticSearch",),
+    "store": (*("VectorStore", "build_index", "building", "changing", "check_language", "facts_of", "open_index"),),
 }
 __getattr__ = loader(__name__, _MODULES)
 
@@ -83,6 +95,7 @@ __all__ = [
     "Mined",
     "Mining",
     "Mode",
+    "PostgresIndex",
     "QueryEvidence",
     "ReciprocalRank",
     "Rerank",
@@ -92,19 +105,24 @@ __all__ = [
     "SearchIndex",
     "SemanticSearch",
     "SourceColumns",
+    "VectorStore",
     "Weighted",
     "absent_documents",
-    "check_available",
-    "check_index_free",
+    "build_index",
+    "building",
+    "changing",
+    "check_language",
     "evaluate_reranker",
     "evidence_of",
-    "locked",
+    "facts_of",
+    "is_database",
     "mine_negatives",
+    "open_index",
     "pairs_of_training",
     "parse_filters",
     "read_candidates",
-    "read_header",
     "reranked",
     "search_outcomes",
+    "shown_address",
     "updating",
 ]

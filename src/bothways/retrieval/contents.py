@@ -5,7 +5,7 @@ Letters in names: N rows, D dimensions.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, tee
 from typing import Generic, NamedTuple, TypeVar, cast
@@ -158,11 +158,7 @@ class IndexContents(Generic[RepresentationT]):
     def without_rows(self, ids: Iterable[str]) -> "IndexContents[RepresentationT]":
         """Return the contents without the rows that have these ids."""
         gone = set(refuse_string(ids, "ids"))
-        unknown = gone.difference(self.ids)
-        if unknown:
-            raise InvalidInput(f"the index has no texts with these ids: {_some(unknown)}.")
-        if len(gone) == len(self.ids):
-            raise InvalidInput("an index needs at least one text: instead of deleting all texts, delete its folder.")
+        check_deletable(gone.difference(self.ids), len(self.ids) - len(gone))
         kept = np.flatnonzero([id_ not in gone for id_ in self.ids])
 
         def of_kept(column: tuple[T, ...]) -> tuple[T, ...]:
@@ -180,16 +176,7 @@ class IndexContents(Generic[RepresentationT]):
 
 def with_rows(old: IndexContents[DenseVectors], new: IndexContents[DenseVectors]) -> IndexContents[DenseVectors]:
     """Return the contents with more rows at the end."""
-    known = set(old.ids).intersection(new.ids)
-    if known:
-        raise InvalidInput(
-            f"the index has texts with these ids already: {_some(known)}. Delete them first, or use other ids."
-        )
-    if new.columns.keys() != old.columns.keys():
-        raise InvalidInput(
-            f"the index has the fields {sorted(old.columns)}, got {sorted(new.columns)}. Give the same fields, "
-            "with None where a value is missing."
-        )
+    check_addable(set(old.ids).intersection(new.ids), old.columns, new.columns)
     return replace(
         old,
         documents=DenseVectors.joined([old.documents, new.documents]),
@@ -198,6 +185,27 @@ def with_rows(old: IndexContents[DenseVectors], new: IndexContents[DenseVectors]
         columns={name: column + new.columns[name] for name, column in old.columns.items()},
         lexical=None,
     )
+
+
+def check_addable(known: set[str], old: Collection[str], new: Collection[str]) -> None:
+    """Raise InvalidInput if new rows have ids that are ``known`` to the index, or other fields than the old rows."""
+    if known:
+        raise InvalidInput(
+            f"the index has texts with these ids already: {_some(known)}. Delete them first, or use other ids."
+        )
+    if set(new) != set(old):
+        raise InvalidInput(
+            f"the index has the fields {sorted(old)}, got {sorted(new)}. Give the same fields, "
+            "with None where a value is missing."
+        )
+
+
+def check_deletable(unknown: set[str], left: int) -> None:
+    """Raise InvalidInput if ids to delete are ``unknown`` to the index, or if no row is ``left`` without them."""
+    if unknown:
+        raise InvalidInput(f"the index has no texts with these ids: {_some(unknown)}.")
+    if left < 1:
+        raise InvalidInput("an index needs at least one text: instead of deleting all texts, delete the index.")
 
 
 def _some(ids: set[str]) -> str:
@@ -220,16 +228,51 @@ class RowBatch(NamedTuple):
     fields: Sequence[Fields] | None = None
 
 
+class CheckedBatch(NamedTuple):
+    """A batch of rows that an index can store; all batches of a stream have the same fields."""
+
+    vectors: DenseVectors
+    texts: list[str]
+    ids: list[str]
+    columns: Mapping[str, list[Scalar]]  # the values of each field
+
+
 def collect(
-    batches: Iterable[RowBatch], encoder: EncoderIdentity, language: str | None, *, first_number: int = 0
+    batches: Iterable[RowBatch],
+    encoder: EncoderIdentity,
+    language: str | None,
+    *,
+    first_number: int = 0,
+    source: SourceColumns | None = None,
 ) -> IndexContents[DenseVectors]:
-    """Check and copy the rows of all batches; a row without an id gets its index plus ``first_number``."""
+    """Check and copy the rows of all batches, see `checked_batches`."""
     blocks: deque[DenseVectors] = deque()
     ids: list[str] = []
     texts: list[str] = []
-    columns: dict[str, list[Scalar]] | None = None
+    columns: dict[str, list[Scalar]] = {}
+    for batch in checked_batches(batches, encoder, first_number=first_number):
+        blocks.append(batch.vectors)
+        texts += batch.texts
+        ids += batch.ids
+        for name, column in batch.columns.items():
+            columns.setdefault(name, []).extend(column)
+    kept = {name: tuple(column) for name, column in columns.items()}
+    documents = _joined(blocks, len(texts), encoder.dimensions)
+    return IndexContents(documents, tuple(ids), tuple(texts), encoder, kept, language, source=source)
+
+
+def checked_batches(
+    batches: Iterable[RowBatch], encoder: EncoderIdentity, *, first_number: int = 0
+) -> Iterator[CheckedBatch]:
+    """Check and copy the rows of each batch; a row without an id gets its index plus ``first_number``.
+
+    Raises:
+        InvalidInput: A row cannot be stored, an id occurs twice, or there are no rows.
+    """
+    first_row: dict[str, int] = {}
+    names: tuple[str, ...] | None = None
+    start = 0
     for vectors, batch_texts, batch_ids, batch_fields in batches:
-        start = len(texts)
         numbers = range(first_number + start, first_number + start + len(batch_texts))
         given = [str(number) for number in numbers] if batch_ids is None else refuse_string(batch_ids, "ids")
         fields = [{} for _ in batch_texts] if batch_fields is None else batch_fields
@@ -239,19 +282,18 @@ def collect(
                 f"expected as many vectors as texts, ids and fields, got {len(block)} vectors, {len(batch_texts)} "
                 f"texts, {len(given)} ids and {len(fields)} fields."
             )
-        blocks.append(block)
-        for place, text in enumerate(refuse_string(batch_texts, "texts"), start=start):
-            texts.append(_checked_string(text, "text", place))
-        ids += [_checked_string(id_, "id", place) for place, id_ in enumerate(given, start=start)]
-        if columns is None and fields:
-            columns = {name: [] for name in fields[0]}
-        _extend(columns or {}, fields, start)
-    if not texts:
+        given_texts = enumerate(refuse_string(batch_texts, "texts"), start=start)
+        texts = [_checked_string(text, "text", place) for place, text in given_texts]
+        ids = [_checked_string(id_, "id", place) for place, id_ in enumerate(given, start=start)]
+        if not texts:
+            continue
+        names = tuple(fields[0]) if names is None else names
+        columns = _checked_columns(names, fields, start)
+        _refuse_duplicates(ids, start, first_row)
+        yield CheckedBatch(block, texts, ids, columns)
+        start += len(texts)
+    if not start:
         raise InvalidInput("an index needs at least one text, got none.")
-    _refuse_duplicates(ids)
-    kept = {name: tuple(column) for name, column in (columns or {}).items()}
-    documents = _joined(blocks, len(texts), encoder.dimensions)
-    return IndexContents(documents, tuple(ids), tuple(texts), encoder, kept, language)
 
 
 def document_streams(
@@ -320,7 +362,8 @@ def _fields(row: Row, *, has_id: bool) -> Fields:
     return cast("Fields", nested if len(others) == 1 and isinstance(nested, Mapping) else others)
 
 
-def _extend(columns: dict[str, list[Scalar]], fields: Sequence[Fields], start: int) -> None:
+def _checked_columns(names: Sequence[str], fields: Sequence[Fields], start: int) -> dict[str, list[Scalar]]:
+    columns: dict[str, list[Scalar]] = {name: [] for name in names}
     for place, each in enumerate(fields, start=start):
         if each.keys() != columns.keys():
             raise InvalidInput(
@@ -329,6 +372,7 @@ def _extend(columns: dict[str, list[Scalar]], fields: Sequence[Fields], start: i
             )
         for name, column in columns.items():
             column.append(_checked_value(each[name], name, place))
+    return columns
 
 
 def _checked_value(value: object, name: str, place: int) -> Scalar:
@@ -368,12 +412,11 @@ def _joined(blocks: deque[DenseVectors], rows: int, dimensions: int) -> DenseVec
     return DenseVectors(joined_ND)
 
 
-def _refuse_duplicates(ids: list[str]) -> None:
-    if len(set(ids)) < len(ids):
-        first_row: dict[str, int] = {}
-        for row, id_ in enumerate(ids):
-            if id_ in first_row:
-                raise InvalidInput(
-                    f"the id {id_!r} occurs in rows {first_row[id_]} and {row} (counted from 0): ids must be unique."
-                )
-            first_row[id_] = row
+def _refuse_duplicates(ids: list[str], start: int, first_row: dict[str, int]) -> None:
+    """Raise InvalidInput if an id occurs twice; ``first_row`` has the rows of the ids before, and then of these too."""
+    for row, id_ in enumerate(ids, start=start):
+        before = first_row.setdefault(id_, row)
+        if before != row:
+            raise InvalidInput(
+                f"the id {id_!r} occurs in rows {before} and {row} (counted from 0): ids must be unique."
+            )

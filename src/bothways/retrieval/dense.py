@@ -57,7 +57,7 @@ class DenseRetriever:
             return None
         vectors_ND = self.documents.vectors_ND
         starts = range(0, len(vectors_ND), _ROWS_AT_ONCE)
-        return max(float(_lengths(vectors_ND[start : start + _ROWS_AT_ONCE]).max()) for start in starts)
+        return max(float(lengths(vectors_ND[start : start + _ROWS_AT_ONCE]).max()) for start in starts)
 
 
 def comparable_vectors(
@@ -112,16 +112,29 @@ def _problem(largest: float) -> str:
     return f"has {largest:.2g}, which is beyond float32" if math.isfinite(largest) else "holds NaN or infinity"
 
 
-def _lengths(vectors_ND: Vectors) -> Scores:
+def lengths(vectors_ND: Vectors) -> Scores:
+    """Return the length of each vector in float64."""
     wide_ND = vectors_ND.astype(np.float64)  # squares of float32 numbers stay in its range
     lengths_N: Scores = np.sqrt((wide_ND * wide_ND).sum(axis=1))
     return lengths_N
 
 
-def _products(query_D: Vectors, vectors_ND: Vectors, rows_F: Rows) -> Scores:
+def products(query_D: Vectors, vectors_FD: Vectors) -> Scores:
+    """Return the inner products of a query and vectors in float64."""
     # Unlike a matrix product, a sum over each row gives equal vectors exactly equal scores.
-    scores_F: Scores = (vectors_ND[rows_F].astype(np.float64) * query_D).sum(axis=1)
+    scores_F: Scores = (vectors_FD.astype(np.float64) * query_D).sum(axis=1)
     return scores_F
+
+
+def relative_bound(dimensions: int) -> float:
+    """Return a bound on the error of a float32 inner product, relative to the product of both lengths."""
+    # Higham, Accuracy and Stability of Numerical Algorithms (2002), eq. 3.5 (2 units of slack for the rounding of unit
+    # vectors, or of the lengths).
+    return (dimensions + 2) * _UNIT_ROUNDOFF / (1 - (dimensions + 2) * _UNIT_ROUNDOFF)
+
+
+def _products(query_D: Vectors, vectors_ND: Vectors, rows_F: Rows) -> Scores:
+    return products(query_D, vectors_ND[rows_F])
 
 
 def _nearest(queries_QD: Vectors, vectors_ND: Vectors, k: int, longest: float | None) -> list[Ranking]:
@@ -135,13 +148,10 @@ def _nearest(queries_QD: Vectors, vectors_ND: Vectors, k: int, longest: float | 
     except ImportError as error:
         raise MissingDependency.of("faiss", extra="search", purpose="searching an index") from error
     count, dimensions = vectors_ND.shape
-    # Higham, Accuracy and Stability of Numerical Algorithms (2002), eq. 3.5, relative to the product of both lengths
-    # (2 units of slack for the rounding of unit vectors, or of the lengths).
-    relative_bound = (dimensions + 2) * _UNIT_ROUNDOFF / (1 - (dimensions + 2) * _UNIT_ROUNDOFF)
-    proposing_QD, bound_Q = queries_QD, np.full(len(queries_QD), relative_bound)
+    proposing_QD, bound_Q = queries_QD, np.full(len(queries_QD), relative_bound(dimensions))
     if longest is not None:
         proposing_QD = _in_range(queries_QD, longest)
-        bound_Q = relative_bound * _lengths(proposing_QD) * longest
+        bound_Q = relative_bound(dimensions) * lengths(proposing_QD) * longest
     found: dict[int, Ranking] = {}
     pending = np.arange(len(queries_QD))
     fetch = min(count, k + _SPARE)
@@ -154,7 +164,7 @@ def _nearest(queries_QD: Vectors, vectors_ND: Vectors, k: int, longest: float | 
         )
         for place in np.flatnonzero(is_final):
             rows_F = rows_QF[place]
-            found[int(pending[place])] = best(rows_F, _products(queries_QD[pending[place]], vectors_ND, rows_F), k)
+            found[int(pending[place])] = best(rows_F, products(queries_QD[pending[place]], vectors_ND[rows_F]), k)
         pending = pending[~is_final]
         fetch = min(count, fetch * _GROWTH)
     return [found[query] for query in range(len(queries_QD))]
@@ -166,7 +176,7 @@ def _in_range(queries_QD: Vectors, longest: float) -> Vectors:
     Products with rows up to the length ``longest`` then neither overflow float32 nor vanish in it.
     """
     with np.errstate(divide="ignore"):
-        of_rows, of_queries_Q = np.log2(longest), np.log2(_lengths(queries_QD))
+        of_rows, of_queries_Q = np.log2(longest), np.log2(lengths(queries_QD))
     target = min(_PRODUCT_EXPONENT - of_rows, _QUERY_EXPONENT)
     shift_Q = np.where(np.isfinite(of_queries_Q), np.floor(target - of_queries_Q), 0.0)
     scaled_QD: Vectors = np.ldexp(queries_QD.astype(np.float64), shift_Q.astype(np.int64)[:, None]).astype(np.float32)

@@ -20,7 +20,6 @@ from bothways.evaluation.metrics.ranking import ranking_outcomes
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.report import Report
 from bothways.progress import progress
-from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.ranking import Hit
 from bothways.retrieval.reranking import (
     AFFIRMATIVE,
@@ -30,6 +29,7 @@ from bothways.retrieval.reranking import (
     are_grades,
     checked_scores,
 )
+from bothways.retrieval.store import VectorStore
 from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.columns import PairColumns, column_names, renamed
@@ -79,7 +79,7 @@ def pairs_of_training(
     models: Sequence[AnyTask],
     queries: Mapping[str, str],
     judgments: Mapping[str, Mapping[str, int]],
-    index: SearchIndex,
+    index: VectorStore,
     shared: Shared = "keep",
 ) -> tuple[set[tuple[str, str]], SharedRows | None]:
     """Compare the pairs of a query and a relevant document with the training rows of an embedder and a reranker.
@@ -93,7 +93,7 @@ def pairs_of_training(
     known = [rows for model in models if (rows := model.fitted.known.rows()) is not None]
     relevant = {(query, name) for query, grades in judgments.items() for name, grade in grades.items() if grade > 0}
     wanted = {name for _, name in relevant}
-    documents = {name: text for name, text in zip(index.ids, index.texts, strict=True) if name in wanted}
+    documents = index.texts_of(wanted)
     ids = sorted((query, name) for query, name in relevant if query in queries and name in documents)
     pairs = [Example((queries[query], documents[name]), None, place) for place, (query, name) in enumerate(ids)]
     if not known or not pairs:

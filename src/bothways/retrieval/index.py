@@ -7,7 +7,7 @@ Letters in names: N rows of the index, D dimensions, Q queries, K hits per query
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from bothways.retrieval.ranking import (
     Ranking,
     Retriever,
     allowed_rows,
+    checked_k,
 )
 from bothways.tasks.embedding.representation import DenseVectors
 
@@ -73,7 +74,12 @@ class SearchIndex:
 
     @classmethod
     def build_from_batches(
-        cls, batches: Iterable[RowBatch], *, encoder: EncoderIdentity, language: str | None = DEFAULT_LANGUAGE
+        cls,
+        batches: Iterable[RowBatch],
+        *,
+        encoder: EncoderIdentity,
+        language: str | None = DEFAULT_LANGUAGE,
+        source: SourceColumns | None = None,
     ) -> "SearchIndex":
         """Index batches of rows, which may be a stream; there is one copy of the corpus in memory.
 
@@ -81,6 +87,7 @@ class SearchIndex:
             batches: The rows.
             encoder: The identity of the encoder that made the vectors.
             language: As for ``build``.
+            source: The columns of the rows that the texts were read from, if known.
 
         Raises:
             InvalidInput: As for ``build``.
@@ -88,7 +95,7 @@ class SearchIndex:
         """
         encoder.check_similarity()
         check_available(language)
-        return cls(collect(batches, encoder, language))
+        return cls(collect(batches, encoder, language, source=source))
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> "SearchIndex":
@@ -128,6 +135,11 @@ class SearchIndex:
         """The text of each row."""
         return self._contents.texts
 
+    def texts_of(self, ids: Collection[str]) -> dict[str, str]:
+        """Return the texts of the rows that have these ids, by id; other ids are left out."""
+        wanted = set(ids)
+        return {id_: text for id_, text in zip(self.ids, self.texts, strict=True) if id_ in wanted}
+
     @property
     def field_names(self) -> tuple[str, ...]:
         """The names of the fields that are stored with the texts."""
@@ -138,9 +150,15 @@ class SearchIndex:
         """The columns of the rows that the texts were read from; None if unknown."""
         return self._contents.source
 
-    @source.setter
-    def source(self, source: SourceColumns) -> None:
-        self._contents = replace(self._contents, source=source)
+    @property
+    def language(self) -> str | None:
+        """The language of the stemmer; None for words without stemming."""
+        return self._contents.language
+
+    @property
+    def lexical_score(self) -> str:
+        """The name of the score of lexical search."""
+        return "BM25"
 
     @property
     def vectors_ND(self) -> npt.NDArray[np.floating]:
@@ -273,10 +291,8 @@ class SearchIndex:
     def _retrieve(
         self, retriever: Retriever[QueriesT], queries: QueriesT, k: int, filters: Sequence[Filter]
     ) -> Iterator[Ranking]:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise InvalidInput(f"k must be a whole number of at least 1, got {k!r}.")
-        allowed_L = allowed_rows(filters, self._contents.columns)
-        return (found.ranking for found in retriever.retrieve(queries, int(k), allowed_L))
+        count, allowed_L = checked_k(k), allowed_rows(filters, self._contents.columns)
+        return (found.ranking for found in retriever.retrieve(queries, count, allowed_L))
 
     def _hits(self, ranking: Ranking) -> list[Hit]:
         columns = self._contents.columns

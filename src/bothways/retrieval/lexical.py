@@ -325,7 +325,7 @@ def passage_of(
 
     ``weights`` is the inverse document frequency of each query term. Ellipses do not count towards ``width``.
     """
-    text = unicodedata.normalize("NFC", " ".join(text.split()))
+    text = _plain(text)
     threshold = MIN_SHARE * max(weights.values(), default=0.0)
     rare = {term: weight for term, weight in weights.items() if weight >= threshold}
     matches = list(_matches(text, rare, cache(lambda run: frozenset(terms_of(run)))))
@@ -336,6 +336,15 @@ def passage_of(
         (each.start + shift, each.end + shift) for each in matches if begin <= each.start and each.end <= end
     )
     return Passage(f"{before}{text[begin:end]}{after}", marked)
+
+
+def runs_of(text: str) -> set[str]:
+    """Return the runs of letters and digits whose terms `passage_of` asks for."""
+    return set(re.findall(letter_run(), _plain(text)))
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
 def _matches(text: str, weights: Mapping[str, float], terms_of: Callable[[str], frozenset[str]]) -> Iterator[_Match]:

@@ -37,7 +37,7 @@ class Hit:
         id: The id of the text in the index.
         text: The text.
         score: Higher is better: the similarity (cosine or dot product) in dense search, the BM25 score in lexical
-            search, otherwise the score of the fusion or the reranker.
+            search (in a database IDF times ``ts_rank``), otherwise the score of the fusion or the reranker.
         rank: Rank of the hit, from 1.
         fields: The values stored with the text.
     """
@@ -68,6 +68,13 @@ class Retriever(Protocol[QueriesT]):
 
     def retrieve(self, queries: QueriesT, k: int, allowed_L: Rows | None) -> Iterator[Retrieved]:
         """Yield the ``k`` best rows of each query, best first; only rows in ``allowed_L``, if it is not None."""
+
+
+def checked_k(k: object) -> int:
+    """Return the number of requested hits, or raise InvalidInput unless it is a whole number of at least 1."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InvalidInput(f"k must be a whole number of at least 1, got {k!r}.")
+    return int(k)
 
 
 def best(rows_F: Rows, scores_F: Scores, k: int) -> Ranking:
@@ -275,7 +282,7 @@ def parse_filters(expressions: Sequence[str]) -> list[Filter]:
             spelled = (value,) if value is None or isinstance(value, bool | int | float) else ()
             values[name] = (*values.get(name, ()), text, *spelled)
             continue
-        number = _number(text)
+        number = number_of(text)
         if number is None or not math.isfinite(number):
             raise InvalidInput(f"the filter {expression!r} must have a number after {sign}.")
         low, high = ends.get(name, (None, None))
@@ -288,13 +295,20 @@ def parse_filters(expressions: Sequence[str]) -> list[Filter]:
     return [*(Among(name, accepted) for name, accepted in values.items()), *ranges]
 
 
-def allowed_rows(filters: Sequence[Filter], columns: Mapping[str, Sequence[Scalar]]) -> Rows | None:
-    """Return the rows that pass all filters (L), in ascending order; None without filters."""
+def check_filters(filters: Sequence[Filter], names: Collection[str]) -> None:
+    """Raise InvalidInput unless all are filters on fields with these names."""
     if isinstance(filters, Filter) or not all(isinstance(each, Filter) for each in filters):
         raise InvalidInput(f"expected a list of filters, each Among or Between, got {filters!r:.80}.")
+    for each in filters:
+        _check_field(each.field, names)
+
+
+def allowed_rows(filters: Sequence[Filter], columns: Mapping[str, Sequence[Scalar]]) -> Rows | None:
+    """Return the rows that pass all filters (L), in ascending order; None without filters."""
+    check_filters(filters, columns)
     if not filters:
         return None
-    passed = [np.fromiter(_passes(each, _column(each.field, columns)), dtype=bool) for each in filters]
+    passed = [np.fromiter(_passes(each, columns[each.field]), dtype=bool) for each in filters]
     return np.flatnonzero(np.logical_and.reduce(passed))
 
 
@@ -305,31 +319,19 @@ def _passes(filter_: Filter, column: Sequence[Scalar]) -> Iterator[bool]:
             accepted = {(isinstance(value, bool), value) for value in values}
             return ((isinstance(value, bool), value) in accepted for value in column)
         case Between(low=low, high=high):
-            numbers = [_number(value) for value in column]
+            numbers = [number_of(value) for value in column]
             other = next((value for value in column if value is not None), None)
             if other is not None and all(number is None for number in numbers):
-                raise InvalidInput(
-                    f"the filter on {filter_.field!r} needs numbers, but that field has none: one of its values is "
-                    f"{other!r:.60}."
-                )
-            odd = next(
-                (
-                    value
-                    for value, number in zip(column, numbers, strict=True)
-                    if number is None and isinstance(value, str) and _DIGIT.search(value)
-                ),
-                None,
-            )
+                raise without_numbers(filter_.field, other)
+            odd = next((value for value in column if is_odd(value)), None)
             if odd is not None:
-                raise InvalidInput(
-                    f"the filter on {filter_.field!r} needs numbers, but one of its values is {odd!r:.60}: write it as "
-                    "1234.5 or 1,234.5 and build the index again."
-                )
+                raise odd_number(filter_.field, odd)
             lowest, highest = -math.inf if low is None else low, math.inf if high is None else high
             return (number is not None and lowest <= number <= highest for number in numbers)
 
 
-def _number(value: Scalar) -> float | None:
+def number_of(value: Scalar) -> float | None:
+    """Return the number that a value is or spells; None for other values."""
     if isinstance(value, str):
         spelled = value.strip()
         if grouped := _GROUPED.fullmatch(spelled):
@@ -338,13 +340,33 @@ def _number(value: Scalar) -> float | None:
     return None if value is None or isinstance(value, bool) else value
 
 
-def _column(name: str, columns: Mapping[str, Sequence[Scalar]]) -> Sequence[Scalar]:
-    if name in columns:
-        return columns[name]
-    if not columns:
+def is_odd(value: Scalar) -> bool:
+    """Return True for a string with digits that spells no number, which filters on numbers refuse."""
+    return isinstance(value, str) and number_of(value) is None and bool(_DIGIT.search(value))
+
+
+def without_numbers(name: str, other: Scalar) -> InvalidInput:
+    """Return the error for a filter on the numbers of a field that has none but, for example, ``other``."""
+    return InvalidInput(
+        f"the filter on {name!r} needs numbers, but that field has none: one of its values is {other!r:.60}."
+    )
+
+
+def odd_number(name: str, odd: Scalar) -> InvalidInput:
+    """Return the error for a filter on the numbers of a field with an odd value, see `is_odd`."""
+    return InvalidInput(
+        f"the filter on {name!r} needs numbers, but one of its values is {odd!r:.60}: write it as 1234.5 or 1,234.5 "
+        "and build the index again."
+    )
+
+
+def _check_field(name: str, names: Collection[str]) -> None:
+    if name in names:
+        return
+    if not names:
         raise InvalidInput(
             f"there is no field {name!r}: the index was built without fields. Build it with "
             f"fields=... (on the command line: bothways search build --field {name})."
         )
-    there = ", ".join(map(repr, columns))
-    raise InvalidInput(f"the index has no field {name!r}. It has: {there}.{did_you_mean(name, columns)}")
+    there = ", ".join(map(repr, names))
+    raise InvalidInput(f"the index has no field {name!r}. It has: {there}.{did_you_mean(name, names)}")

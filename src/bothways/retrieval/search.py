@@ -1,6 +1,7 @@
 """Search with texts as queries: an embedder and the index of the texts that it embedded."""
 
 import itertools
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,11 +19,12 @@ from bothways.retrieval.contents import (
     IndexVectorOptions,
     RowBatch,
     SearchPrompts,
+    SourceColumns,
     document_streams,
 )
-from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.retrieval.ranking import Dense, Fields, Filter, Hit, Hybrid, Lexical, Mode
+from bothways.retrieval.store import Address, VectorStore, build_index, open_index
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.representation import DenseVectors, Role
 from bothways.tasks.embedding.settings import check_pooling
@@ -56,7 +58,7 @@ class SemanticSearch:
     """
 
     def __init__(
-        self, embedder: SentenceEmbedder | None, index: SearchIndex, *, identity: EncoderIdentity | None = None
+        self, embedder: SentenceEmbedder | None, index: VectorStore, *, identity: EncoderIdentity | None = None
     ) -> None:
         if embedder is not None:
             index.encoder.check_same(identity or identity_of(embedder))
@@ -89,6 +91,9 @@ class SemanticSearch:
         prompt_name: str | None = None,
         query_prompt: str | None = None,
         query_prompt_name: str | None = None,
+        source: SourceColumns | None = None,
+        store: Address | None = None,
+        overwrite: bool = False,
         show_progress: bool | None = None,
     ) -> "SemanticSearch":
         """Embed and index texts, which may be a stream.
@@ -108,29 +113,27 @@ class SemanticSearch:
             query_prompt: The text to put before each query of a later search. Default: the embedder's prompt for
                 queries, if it has one.
             query_prompt_name: The name of one of the embedder's prompts, instead of ``query_prompt``.
+            source: The columns of the rows that the texts were read from, to be recorded.
+            store: The folder of the index, or a table such as ``postgresql://localhost/demo#docs``. Default: in memory.
+            overwrite: Replace an index in that place.
             show_progress: Force the progress bar on or off.
 
         Raises:
             InvalidInput: There is no text, an id occurs twice, a dict lacks a key that the first has, there is no
-                stemmer for the language or no prompt of this name, or the embedder has another similarity.
+                stemmer for the language or no prompt of this name, or the embedder has another similarity. All errors
+                of `bothways.retrieval.build_index` are raised too.
             MissingDependency: The extra ``search`` is not installed.
 
         Warns:
             PromptsDiffer: The card of a published embedder asks for prompts that the index does not have.
         """
-        settings = embedder.fitted.settings
-        prompts = SearchPrompts(
-            query=settings.prompt_of(query_prompt, query_prompt_name, role="query"),
-            document=settings.prompt_of(prompt, prompt_name, role="document"),
-        )
+        prompt_of = embedder.fitted.settings.prompt_of
+        asking = prompt_of(query_prompt, query_prompt_name, role="query")
+        prompts = SearchPrompts(asking, prompt_of(prompt, prompt_name, role="document"))
         identity = replace(identity_of(embedder), prompts=prompts)
-        for note in identity.notes():
-            warnings.warn(
-                PromptsDiffer(f"{note} Pass prompt= and query_prompt= (--prompt and --query-prompt) to add prompts."),
-                stacklevel=2,
-            )
+        _warn_of_card(identity)
         batches = _batches(embedder, texts, ids, fields, prompts.document, show_progress)
-        index = SearchIndex.build_from_batches(batches, encoder=identity, language=language)
+        index = build_index(store, batches, encoder=identity, language=language, source=source, overwrite=overwrite)
         return cls(embedder, index, identity=identity)
 
     def add(
@@ -143,7 +146,7 @@ class SemanticSearch:
         prompt_name: str | None = None,
         show_progress: bool | None = None,
     ) -> None:
-        """Embed texts with the document prompt of the index and add them; ``save`` then changes the index on disk.
+        """Embed texts with the document prompt of the index and add them; ``save`` then changes an index in files.
 
         Args:
             texts: The texts or dicts, as in ``build``.
@@ -164,7 +167,7 @@ class SemanticSearch:
     @classmethod
     def open(
         cls,
-        folder: str | Path,
+        index: Address | VectorStore,
         *,
         model: str | Path | None = None,
         max_length: int | None = None,
@@ -175,10 +178,10 @@ class SemanticSearch:
         download: bool = False,
         allow_pickle: bool = False,
     ) -> "SemanticSearch":
-        """Open a saved index together with the model that it was built with.
+        """Open an index together with the model that it was built with.
 
         Args:
-            folder: Folder of the index.
+            index: Folder of the index, the address of its table, or the opened index.
             model: The current folder or name of the model, if it was moved.
             max_length: Maximum tokens per window. Default: as when the index was built.
             on_overflow: The treatment of longer texts and queries. Default: as when the index was built.
@@ -192,9 +195,10 @@ class SemanticSearch:
             UnknownModel: The index or the model does not exist.
             CorruptCheckpoint: The index is damaged.
             InvalidInput: The model is not the one that the index was built with.
+            StoreUnavailable: The database cannot be reached.
         """
-        index = SearchIndex.open(folder)
-        built = index.encoder
+        opened = open_index(index) if isinstance(index, str | os.PathLike) else index
+        built = opened.encoder
         name = str(model or built.name)
         # Compare the model with the index before opening it: another model may not even have these dimensions.
         located = locate(name, revision=revision, download=download, allow_pickle=allow_pickle)
@@ -218,7 +222,7 @@ class SemanticSearch:
             download=download,
             allow_pickle=allow_pickle,
         )
-        return cls(embedder, index, identity=identity_of(embedder, fingerprint=found.fingerprint))
+        return cls(embedder, opened, identity=identity_of(embedder, fingerprint=found.fingerprint))
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
     def search(  # type: ignore[overload-overlap]
@@ -350,7 +354,7 @@ class SemanticSearch:
         return self.embedder
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the index, whole or not at all. The model is stored as a name and a fingerprint, not copied.
+        """Write the index as a folder, whole or not at all; its model is stored as a name and a fingerprint.
 
         Raises:
             OutputExists: The folder exists and ``overwrite`` is false.
@@ -384,6 +388,14 @@ def identity_of(embedder: SentenceEmbedder, *, fingerprint: str | None = None) -
 def _own_prompts(embedder: SentenceEmbedder) -> SearchPrompts:
     settings = embedder.fitted.settings
     return SearchPrompts(settings.prompt_of(role="query"), settings.prompt_of(role="document"))
+
+
+def _warn_of_card(identity: EncoderIdentity) -> None:
+    for note in identity.notes():
+        warnings.warn(
+            PromptsDiffer(f"{note} Pass prompt= and query_prompt= (--prompt and --query-prompt) to add prompts."),
+            stacklevel=3,
+        )
 
 
 def _warn_of_other_prompts(built: EncoderIdentity, embedder: SentenceEmbedder) -> None:

@@ -119,6 +119,9 @@ def problem_of(error: BaseException, private: Mapping[str, str]) -> Problem:
             name = (error.name or "").partition(".")[0]
             message = f"the server has no package {name!r}, which this request needs: install it beside the server."
             return Problem(501, message, "not_installed")
+        case errors.StoreUnavailable():  # its message names the server of the database
+            message = "the database of the index cannot be reached, or refuses the search: try again later."
+            return Problem(503, message, "store_unavailable")
         case BothwaysError():
             kind = next((known for known in type(error).__mro__ if known in _STATUS), None)
             status, code = (500, "internal") if kind is None else _STATUS[kind]

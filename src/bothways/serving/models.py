@@ -15,6 +15,7 @@ from bothways.data import Row
 from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.families.layout import MAPPED
 from bothways.lazy import imported
+from bothways.retrieval.address import is_database, shown_address
 from bothways.serving.errors import SHOWN, Refused
 from bothways.serving.settings import Opening
 from bothways.tasks.columns import inputs_of
@@ -253,15 +254,18 @@ def open_models(models: Sequence[str], indexes: Sequence[str], opening: Opening,
 
 
 def _named(given: Sequence[str]) -> list[tuple[str, str]]:
-    """Return names and sources: the last part of a path or a hub name, or the name before ``=``."""
+    """Return names and sources: the last part of a path, a hub name or a table, or the name before ``=``."""
     found: dict[str, str] = {}
     for each in given:
         name, equals, source = each.partition("=")
-        if not equals or Path(each).exists():
+        if is_database(each):
+            name, source = each.rpartition("#")[2], each
+        elif not equals or Path(each).exists():
             name, source = Path(each).resolve().name if Path(each).exists() else each.rpartition("/")[2], each
         if name in found:
             raise InvalidInput(
-                f"two models would be called {name!r}, {found[name]} and {source}: name one, as other={source}."
+                f"two models would be called {name!r}, {shown_address(found[name])} and {shown_address(source)}: name "
+                f"one, as other={shown_address(source)}."
             )
         found[name] = source
     return list(found.items())

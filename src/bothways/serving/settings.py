@@ -87,7 +87,7 @@ class ServerSettings:
 
     Attributes:
         models: Names or folders of models; ``name=folder`` gives a model another name.
-        indexes: Folders of search indexes, also as ``name=folder``.
+        indexes: Folders or tables of search indexes, also as ``name=folder``.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         workers: Processes that answer requests, each with its own models.

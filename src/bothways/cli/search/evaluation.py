@@ -50,7 +50,7 @@ Examples:
 
 @opt.command(_EVALUATE_EXAMPLE, prompting=searching.PROMPT)
 def evaluate(
-    index: Path,
+    index: searching.IndexAddress,
     /,
     *,
     queries: opt.File,
@@ -76,7 +76,6 @@ def evaluate(
     Prints nDCG@10, MAP, MRR and recall with 95 % intervals over queries.
 
     Args:
-        index: Folder of the index.
         queries: Rows with an id and a query: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on stdin.
         qrels: Relevance judgments: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
         against: Another mode to compare with; repeat it for several. With a reranker, --mode again is without it.
@@ -88,7 +87,7 @@ def evaluate(
     rerank = searching.rerank_of(reranking, opening)
     searcher = searching.open_search(index, model, opening, prompting, modes=[mode, *against])
     searching.note_left_out(searcher.index.encoder)
-    with _naming(index, qrels):
+    with _naming(retrieval.shown_address(index), qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
         left_out, learnt = _pairs_of_training(searcher, (mode, *against), rerank, texts, judgments, shared)
     modes = {each: searching.mode_of(each, hybrid) for each in (mode, *against)}
@@ -152,7 +151,7 @@ def _differences(
 
 @opt.command(_MINE_EXAMPLE, prompting=searching.PROMPT)
 def mine(
-    index: Path,
+    index: searching.IndexAddress,
     /,
     *,
     data: opt.File,
@@ -176,7 +175,6 @@ def mine(
     'bothways train embedding' or, with --rows pairs, 'bothways train pairs'.
 
     Args:
-        index: Folder of the index of all passages.
         data: Rows of a query and a passage that answers it; several rows may share a query.
         output: Output file: .jsonl, .csv or .tsv (also .gz); '-' is standard output.
         anchor: Column of the queries. Default: as in the embedder's training, else anchor.

@@ -3,7 +3,6 @@
 import itertools
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,20 +14,29 @@ from bothways.choices import Overflow
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import counted, note, print_json, print_table, printable
-from bothways.cli.search.query import PROMPT, PROMPT_TITLE, IndexModel, note_left_out, open_search
+from bothways.cli.search.query import (
+    PROMPT,
+    PROMPT_TITLE,
+    IndexAddress,
+    IndexModel,
+    note_left_out,
+    open_search,
+)
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.spec import PromptOptions, QueryPromptOptions
 
 if TYPE_CHECKING:
     from bothways.data import Row
-    from bothways.retrieval import SearchIndex
+    from bothways.retrieval import VectorStore
     from bothways.retrieval.ranking import Fields
     from bothways.tasks import SentenceEmbedder
 
 _BUILD_EXAMPLE = """\
-Example:
+Examples:
   bothways search build --model sentence-transformers/all-MiniLM-L6-v2 \\
-    --data corpus.jsonl.gz --text text --id id --field year --output index/"""
+    --data corpus.jsonl.gz --text text --id id --field year --output index/
+  bothways search build --model sentence-transformers/all-MiniLM-L6-v2 \\
+    --data corpus.jsonl.gz --store postgresql://localhost/demo --table docs"""
 _ADD_EXAMPLE = """\
 Example:
   bothways search add index/ --data more.jsonl.gz --text text --id id"""
@@ -48,7 +56,9 @@ def build(
     model: str,
     *,
     data: opt.File,
-    output: Path,
+    output: str | None = None,
+    store: str | None = None,
+    table: str | None = None,
     text: opt.TrainedTextColumns = None,
     id: str | None = None,  # noqa: A002 (the option's name)
     field: tuple[str, ...] = (),
@@ -70,36 +80,41 @@ def build(
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: Folder for the index.
+        store: Database for the index instead of a folder: postgresql://user@host/database, with pgvector. Give the
+            password in $PGPASSWORD or ~/.pgpass.
+        table: Table for the index in the database of --store.
         id: Column of the texts' unique ids. Default: 'id' if the first row has it, else numbers from 0.
         field: Column to store with each text, for filters; repeat the option for several columns.
-        language: Language of the stemmer for lexical search: english, french, german, ...; 'none' for no stemming.
+        language: Language of lexical search: english, french, german, ...; 'none' for no stemming.
         overwrite: Replace an existing index.
     """
-    stemmer = None if language == "none" else language
+    stemmer, address = None if language == "none" else language, _address(output, store, table)
     with opt.as_usage_error():
-        retrieval.check_available(stemmer)
-    retrieval.check_index_free(output, overwrite=overwrite)
-    # Lock an index that is being replaced: a simultaneous update would undo the new index, or be lost.
-    with retrieval.locked(output) if output.is_dir() else nullcontext():
+        shown = retrieval.shown_address(address)
+        retrieval.check_language(address, stemmer)
+    with retrieval.building(address, stemmer, overwrite=overwrite):
         embedder = inputs.open_embedder(model, opt.given_of(vectors), reading, opening)
         prompt, asking = _build_prompts(embedder, opt.given_of(prompting))
         source = retrieval.SourceColumns(inputs.text_columns(text, inputs.trained_columns(model, opening)), id)
         source, texts, ids, fields = _columns(inputs.given_rows((), data, source.text, file), source, field)
+        source = replace(source, files=file.to_remember(data))
         search = retrieval.SemanticSearch.build(
-            embedder, texts, ids=ids, fields=fields, language=stemmer, prompt=prompt, query_prompt=asking
+            *(embedder, texts),
+            ids=ids,
+            fields=fields,
+            language=stemmer,
+            prompt=prompt,
+            query_prompt=asking,
+            source=source,
+            store=address,
+            overwrite=overwrite,
         )
-        search.index.source = replace(source, files=file.to_remember(data))
-        search.save(output, overwrite=overwrite)
-    if json:
-        print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
-    else:
-        next_step = f"bothways search query {shlex.quote(str(output))} 'some words'"
-        note(f"{counted(len(search.index), 'text')} in {output}\nnext: {next_step}")
+    _report_build(search.index, shown, json=json)
 
 
 @opt.command(_ADD_EXAMPLE, prompting=PROMPT)
 def add(
-    index: Path,
+    index: IndexAddress,
     /,
     *,
     data: opt.File,
@@ -118,15 +133,14 @@ def add(
     The texts are embedded with the model of the index. If the command fails, the index stays unchanged.
 
     Args:
-        index: Folder of the index.
         data: File of rows, as for search build, with a column for each field that the index stores.
         id: Column of the texts' ids, which must be new to the index. Default: as for search build.
         max_length: Maximum tokens per window. Default: as when the index was built.
         on_overflow: Split longer texts into windows, fail, or truncate them. Default: as when the index was built.
     """
-    with retrieval.updating(index):
+    with retrieval.changing(index) as opened:
         search = open_search(
-            *(index, model, opening, prompting), role="document", max_length=max_length, on_overflow=on_overflow
+            *(opened, model, opening, prompting), role="document", max_length=max_length, on_overflow=on_overflow
         )
         before, known = len(search.index), search.index.source
         usual = inputs.text_columns(text, search.embedder.columns) if known is None else text or known.text
@@ -134,13 +148,12 @@ def add(
         rows = inputs.given_rows((), data, source.text, file)
         _, texts, ids, fields = _columns(rows, source, search.index.field_names)
         search.add(texts, ids=ids, fields=fields)
-        search.save(index, overwrite=True)
     _report_change("added", len(search.index) - before, search.index, json=json)
 
 
 @opt.command(_DELETE_EXAMPLE)
 def delete(
-    index: Path,
+    index: IndexAddress,
     /,
     *ids: str,
     data: opt.File | None = None,
@@ -153,34 +166,27 @@ def delete(
     If the command fails, the index stays unchanged.
 
     Args:
-        index: Folder of the index.
         ids: Ids of the texts to delete.
         data: Rows with the ids, instead of IDS: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
         id: Column of the ids in the data. Default: as for search build, else 'id'.
     """
     inputs.check_given(ids, data)
-    with retrieval.updating(index):
-        opened = retrieval.SearchIndex.open(index)
+    with retrieval.changing(index) as opened:
         before = len(opened)
         column = id or (opened.source and opened.source.id) or _ID
         rows = inputs.given_rows(ids, data, (column,), file)
         opened.delete(bothways.data.class_label(bothways.data.value_at(row, column, "id")) for row in rows)
-        opened.save(index, overwrite=True)
     _report_change("deleted", before - len(opened), opened, json=json)
 
 
 @opt.command(_INFO_EXAMPLE)
-def info(index: Path, /, *, json: opt.Json = False) -> None:
-    """Show the model, similarity and prompts of an index.
-
-    Args:
-        index: Folder of the index.
-    """
-    header = retrieval.read_header(index)
-    encoder = header.encoder
+def info(index: IndexAddress, /, *, json: opt.Json = False) -> None:
+    """Show the model, similarity and prompts of an index."""
+    found = retrieval.facts_of(index)
+    encoder = found.encoder
     facts: dict[str, object] = {
-        "texts": header.count,
-        "dimensions": header.dimensions,
+        "texts": found.texts,
+        "dimensions": encoder.dimensions,
         "model": encoder.name,
         "pooling": encoder.pooling,
         "similarity": encoder.similarity,
@@ -188,19 +194,43 @@ def info(index: Path, /, *, json: opt.Json = False) -> None:
         "document_prompt": encoder.prompts.document,
         "max_length": None if encoder.reading is None else encoder.reading.max_length,
         "precision": encoder.precision,
-        "fields": list(header.fields),
-        "language": header.language,
-        "format_version": header.format_version,
+        "fields": list(found.fields),
+        "language": found.language,
+        "format_version": found.format_version,
     }
     if json:
         print_json({**facts, "notes": list(encoder.notes())})
         return
     prompts = {name: repr(facts[name]) if facts[name] else "none" for name in ("query_prompt", "document_prompt")}
-    fields, language = ", ".join(header.fields) or "none", header.language or "no stemming"
-    listed = {"texts": f"{header.count:,}", "fields": fields, "language": language}
+    fields, language = ", ".join(found.fields) or "none", found.language or "no stemming"
+    listed = {"texts": f"{found.texts:,}", "fields": fields, "language": language}
     rows = ((name.replace("_", " "), printable(str(value))) for name, value in {**facts, **prompts, **listed}.items())
     print_table(("<", "~"), [row for row in rows if row[1] != "None"], header=False)
     note_left_out(encoder)
+
+
+def _address(output: str | None, store: str | None, table: str | None) -> str:
+    """Return the address of a new index: a folder, or a table of a database."""
+    if output is not None and store is None and table is None:
+        return str(Path(output))
+    if output is not None or store is None or table is None:
+        raise opt.usage_error(
+            "expected a place for the index, either --output FOLDER or --store postgresql://host/database --table NAME."
+        )
+    if not retrieval.is_database(store) or "#" in store:
+        raise opt.usage_error(
+            "--store must be the URL of a database, postgresql://user@host:port/database, without a table, which "
+            "--table names."
+        )
+    return f"{store}#{table}"
+
+
+def _report_build(index: "VectorStore", shown: str, *, json: bool) -> None:
+    if json:
+        print_json({"texts": len(index), "dimensions": index.encoder.dimensions, "output": shown})
+    else:
+        next_step = f"bothways search query {shlex.quote(shown)} 'some words'"
+        note(f"{counted(len(index), 'text')} in {shown}\nnext: {next_step}")
 
 
 def _build_prompts(embedder: "SentenceEmbedder", given: dict[str, str]) -> tuple[str, str]:
@@ -247,7 +277,7 @@ def _different_ids(rows: "Iterable[Row]", column: str) -> Iterator[str]:
         yield name
 
 
-def _report_change(verb: str, count: int, index: "SearchIndex", *, json: bool) -> None:
+def _report_change(verb: str, count: int, index: "VectorStore", *, json: bool) -> None:
     if json:
         print_json({verb: count, "texts": len(index)})
     else:

@@ -3,14 +3,13 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from bothways import checkpoints, retrieval, tasks
-from bothways.choices import Overflow, SimilarityName
+from bothways.choices import Overflow
 from bothways.cli import inputs
 from bothways.cli import options as opt
 from bothways.cli.printing import note, one_line, print_json, print_table, printable
@@ -20,19 +19,23 @@ from bothways.tasks.registry import stored_task
 from bothways.text.characters import VISIBLE
 
 if TYPE_CHECKING:
-    from bothways.retrieval import EncoderIdentity, Hit, Mode, Rerank, SemanticSearch
+    from bothways.retrieval import EncoderIdentity, Hit, Mode, Rerank, SemanticSearch, VectorStore
     from bothways.retrieval.lexical import Passage
     from bothways.tasks.embedding.representation import Role
 
 _QUERY_EXAMPLE = """\
 Examples:
   bothways search query index/ "some words" --top 5 --json
-  bothways search query index/ "some words" --mode lexical --filter 'year>=2020'"""
+  bothways search query index/ "some words" --mode lexical --filter 'year>=2020'
+  bothways search query postgresql://localhost/demo#docs 'some words'"""
 
 ModeName = Literal["dense", "lexical", "bm25", "hybrid"]
 SearchMode = Annotated[
     ModeName,
     Parameter(help="Search by meaning and words (hybrid), by meaning (dense), or by words (lexical or bm25)."),
+]
+IndexAddress = Annotated[
+    str, Parameter(help="Folder of the index, or its table in a database: postgresql://host/database#table.")
 ]
 IndexModel = Annotated[str | None, Parameter(help="Folder of the embedder that built the index, if it was moved.")]
 
@@ -74,7 +77,7 @@ NO_RERANKER = RerankOptions()
 
 @opt.command(_QUERY_EXAMPLE, prompting=PROMPT)
 def query(
-    index: Path,
+    index: IndexAddress,
     /,
     *words: str,
     top: opt.PositiveInt = 5,
@@ -90,12 +93,12 @@ def query(
     """Search an index with a query.
 
     Prints the best texts first: for each, the passage with the most words of the query, and the title if the index was
-    built with --field title. --json prints whole texts. Scores are similarities (dense: cosine or dot product),
-    BM25 (lexical), a combination of both (hybrid), or those of the reranker, which the output names. In a pipe or file,
-    it is tab-separated values under a header such as 'score: cosine', id, text. A note says when probably nothing fits.
+    built with --field title. --json prints whole texts. Scores are similarities (dense: cosine or dot product), scores
+    of words (lexical: BM25; in a database IDF x ts_rank), a combination of both (hybrid), or those of the reranker; the
+    output names them. In a pipe or file, it is tab-separated values under a header such as 'score: cosine', id, text. A
+    note says when probably nothing fits.
 
     Args:
-        index: Folder of the index.
         words: The query, in quotes to protect it from the shell.
         top: Number of texts to show.
         filter: Condition on a stored field: field=value, field>=number or field<=number. Repeat the option for more
@@ -113,7 +116,7 @@ def query(
     rerank = rerank_of(reranking, opening)
     search = open_search(index, model, opening, prompting, modes=[mode])
     hits = search.search(text, top, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank)
-    score = _score_name(mode, hybrid, search.index.encoder.similarity, reranking)
+    score = _score_name(mode, hybrid, search.index, reranking)
     if json:
         print_json([_as_json(hit, score) for hit in hits])
     else:
@@ -124,23 +127,24 @@ def query(
         note(doubt)
 
 
-def _score_name(mode: ModeName, hybrid: HybridOptions, similarity: SimilarityName, reranking: RerankOptions) -> str:
+def _score_name(mode: ModeName, hybrid: HybridOptions, index: "VectorStore", reranking: RerankOptions) -> str:
     """Return the meaning of the scores of hits, in words."""
     if reranking.reranker is not None:
         return "score of the reranker"
     if mode_name(mode) == "lexical":
-        return "BM25"
-    alike = "cosine" if similarity == "cosine" else "dot product"
+        return index.lexical_score
+    alike = "cosine" if index.encoder.similarity == "cosine" else "dot product"
     if mode == "dense":
         return alike
     if hybrid.fusion == "reciprocal":
         return "sum of reciprocal ranks"
     weight = hybrid.dense_weight
-    return f"{weight:g} x {alike} + {1 - weight:g} x BM25, each scaled to 0..1 over the candidates of the query"
+    both = f"{weight:g} x {alike} + {1 - weight:g} x {index.lexical_score}"
+    return f"{both}, each scaled to 0..1 over the candidates of the query"
 
 
 def open_search(
-    index: Path,
+    index: "str | VectorStore",
     model: str | None,
     opening: opt.ModelOptions,
     prompting: object,
@@ -152,7 +156,8 @@ def open_search(
 ) -> "SemanticSearch":
     """Open an index with its model, and check a given prompt for texts of this role; lexical search needs no model."""
     if set(map(mode_name, modes)) == {"lexical"}:
-        search = retrieval.SemanticSearch(None, retrieval.SearchIndex.open(index))
+        opened = retrieval.open_index(index) if isinstance(index, str) else index
+        search = retrieval.SemanticSearch(None, opened)
     else:
         search = retrieval.SemanticSearch.open(
             index, model=model, max_length=max_length, on_overflow=on_overflow, **opening.arguments()
