@@ -439,7 +439,17 @@ def test_threads_sleep_while_they_wait_only_where_cores_are_shared_and_nothing_e
     assert {name: os.environ[name] for name in threads._WAITING if name in os.environ} == after
 
 
-COMPUTING_NOTHING = {"cost", "examples", "mask", "models", "search delete", "search info", "sign", "verify"}
+COMPUTING_NOTHING = {
+    "cost",
+    "examples",
+    "mask",
+    "models",
+    "search delete",
+    "job status",
+    "search info",
+    "sign",
+    "verify",
+}
 
 
 def test_every_command_that_computes_takes_a_number_of_threads():

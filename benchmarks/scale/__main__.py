@@ -1,7 +1,7 @@
 """``python -m benchmarks.scale [PART ...] [options]``: figures of jobs over many files.
 
 The parts: rate (a job beside the library's own stream, memory), workers (one, two, and two on Ray), blocks (the cost of
-a block), manifest (a million blocks) and plan
+a block), manifest (a million blocks), plan (a billion texts, simulated from measured rates), store (an index in
 PostgreSQL beside one in files). Every part writes a result of its own.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.harness import RESULTS, Options, limit_threads, say, write_results
 from benchmarks.scale import figures
 
-PARTS = ("rate", "workers", "blocks", "manifest", "plan")
+PARTS = ("rate", "workers", "blocks", "manifest", "plan", "store")
 
 
 def main() -> None:
@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (3)")
     parser.add_argument("--texts", type=int, default=1_000_000, help="short texts for a tiny model (1000000)")
     parser.add_argument("--sentences", type=int, default=100_000, help="sentences for MiniLM (100000)")
+    parser.add_argument("--store", help="store: postgresql://... of a database with pgvector; left out without it")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the result files")
     given = parser.parse_args()
     parts = given.parts or PARTS
@@ -34,9 +35,12 @@ def main() -> None:
     limit_threads(1)
     options = Options(rounds=given.rounds, quick=given.quick, output=given.output)
     with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
-        bench = figures.Bench(options, Path(folder), given.texts, given.sentences)
+        bench = figures.Bench(options, Path(folder), given.texts, given.sentences, given.store)
         for part in parts:
             say(f"part: {part}")
+            if part == "store" and given.store is None:
+                say("left out, since there is no --store")
+                continue
             values, text = getattr(figures, part)(bench)
             write_results(f"scale-{part}", options, json.loads(json.dumps(values)), text)
 

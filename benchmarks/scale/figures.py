@@ -31,12 +31,13 @@ _ROWS_A_FILE = 50_000
 
 @dataclass
 class Bench:
-    """Options, a folder for models, texts and outputs, and the numbers of texts."""
+    """Options, a folder for models, texts and outputs, the numbers of texts, and the URL of a database."""
 
     options: Options
     folder: Path
     texts: int
     sentences: int
+    store: str | None = None
 
     def corpus(self, name: str, count: int) -> Path:
         """Return a folder of JSON Lines with so many texts: ``short`` ones of a few words, or ``sentences``."""
@@ -310,3 +311,58 @@ def simulated(texts: int, texts_a_block: int, workers: int, rate: float, lives: 
     ideal = texts / sum(speeds)
     idle = sorted(finished)[-workers:] if len(finished) >= workers else finished
     return {"seconds": end, "ideal": ideal, "lost": lost / (texts // texts_a_block), "last": end - idle[0]}
+
+
+def store(bench: Bench) -> Figure:
+    """Compare an index in PostgreSQL with one in files: build, queries at equal recall, memory."""
+    assert bench.store is not None
+    found = in_a_process(compare_stores, bench.store, 500 if bench.options.quick else STORED, bench.options.rounds)
+    header = ("sentences", "index", "s to build", "queries/s", "recall@10", "MiB of the process and of the server")
+    rows = [
+        [f"{found['sentences']:,}", name, *(Spread.of(each[key]).text(digits) for key, digits in STORE_COLUMNS.items())]
+        for name, each in found["indexes"].items()
+    ]
+    return found, table(header, rows)
+
+
+STORED, STORE_COLUMNS = 20_000, {"build": 1, "rate": 0, "recall": 4, "memory": 0}
+
+
+def compare_stores(url: str, count: int, rounds: int) -> dict[str, Any]:
+    """Build both indexes of sentences, and search them with one query after the other."""
+    from itertools import islice
+
+    from bothways import SentenceEmbedder
+    from bothways.retrieval import RowBatch, SearchIndex
+    from bothways.retrieval.postgres.index import PostgresIndex
+    from bothways.retrieval.search import identity_of
+
+    embedder = SentenceEmbedder.from_pretrained(MODEL, device="cpu")
+    texts = list(islice(stream_of_sentences(), count + 500))
+    vectors = embedder.encode(texts, show_progress=False)
+    queries, encoder = vectors[count:], identity_of(embedder)
+    batch, address = RowBatch(vectors[:count], texts[:count]), f"{url}#benchmark"
+    builds = {
+        "files": lambda: SearchIndex.build_from_batches([batch], encoder=encoder),
+        "PostgreSQL": lambda: PostgresIndex.build_from_batches(address, [batch], encoder=encoder, overwrite=True),
+    }
+    found: dict[str, dict[str, list[float]]] = {name: {key: [] for key in STORE_COLUMNS} for name in builds}
+    expected: list[set[str]] = []
+    for _ in range(rounds):
+        for name, build in builds.items():
+            before, begun = _memory(), time.perf_counter()
+            index = build()
+            found[name]["build"].append(time.perf_counter() - begun)
+            begun = time.perf_counter()
+            hits = [{hit.id for hit in index.search(query[None], 10)[0]} for query in queries]
+            found[name]["rate"].append(len(queries) / (time.perf_counter() - begun))
+            expected = hits if name == "files" else expected  # faiss compares with all rows
+            found[name]["recall"].append(sum(len(a & b) for a, b in zip(hits, expected, strict=True)) / 10 / len(hits))
+            found[name]["memory"].append(_memory() - before)
+    return {"sentences": count, "indexes": found}
+
+
+def _memory() -> float:
+    """Return the MiB of this process and of the server's on this machine; what they share counts once for each."""
+    servers = [each for each in psutil.process_iter(["name"]) if each.info["name"] == "postgres"]
+    return sum(each.memory_full_info().pss for each in (psutil.Process(), *servers)) / 2**20
