@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from types import ModuleType
@@ -82,20 +82,20 @@ class RayPool:
         if found := known_records(task, todo):
             yield list(found.values())
             todo = [block for block in todo if block.number not in found]
-        files.remove(joined(task.folder, RUNNING))
+        _clear(task.folder)
         if todo:
             with self._connected(ray):
                 for records in self._computed(ray, data, task, todo):
                     yield records
                     for each in records:
                         forget(task.folder, each)
-        files.remove(joined(task.folder, RUNNING))
+        _clear(task.folder)
 
     def _check_address(self) -> None:
         if self.address.startswith("ray://"):
             raise InvalidInput(
-                f"ray: Ray Data does not run through Ray's client ({self.address}). Run the same command with --ray "
-                "auto on a machine of the cluster, or hand it over: ray job submit -- bothways ... --ray auto."
+                f"ray: jobs do not go through Ray's client ({self.address}). Run the same command with --ray auto on a "
+                "machine of the cluster, or hand it over: ray job submit -- bothways ... --ray auto."
             )
         if self.address not in ("local", "auto"):
             raise InvalidInput(f"ray: expected local or auto for the cluster, got {self.address!r}.")
@@ -167,7 +167,8 @@ class RayPool:
         # Processes that Ray starts inherit the threads here, and must be started for them elsewhere.
         threads = dict.fromkeys(_THREADS, str(self.threads))
         here = self.address == "local"
-        given: dict[str, object] = {"include_dashboard": False} if here else {"runtime_env": {"env_vars": threads}}
+        alone: dict[str, object] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        given = alone if here else {"runtime_env": {"env_vars": threads}}
         try:
             with _silent(), _environment(threads if here else {}):
                 ray.init(self.address, **given, log_to_driver=False, logging_level=logging.CRITICAL)
@@ -185,6 +186,12 @@ class RayPool:
         if self.gpus is not None:
             return self.gpus
         return float(resources.get("GPU", 0) > 0 and task.work.opening.get("device") != "cpu")
+
+
+def _clear(folder: str) -> None:
+    """Remove all notes; actors of a process that was killed may write some more for a moment."""
+    with suppress(OSError):
+        files.remove(joined(folder, RUNNING))
 
 
 @contextmanager
