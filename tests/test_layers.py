@@ -84,6 +84,7 @@ OPTIONAL = {
         "onnxscript",
         "onnx_ir",
         "mlflow",
+        "ray",
         "trackio",
         "wandb",
     ),

@@ -19,7 +19,7 @@ BLOCK = 2000
 ACTOR = "ray::MapWorker"
 # Cores of the Ray of the tests, and its actors.
 CORES = WORKERS = 2
-LOCAL = {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "log_to_driver": False}
+LOCAL = {"include_dashboard": False, "log_to_driver": False}
 
 
 def write_corpus(folder, rows=1500, seed=0):
@@ -37,9 +37,7 @@ def write_corpus(folder, rows=1500, seed=0):
 
 def run(model, corpus, output, **options):
     """Embed the corpus in blocks of some 2,000 bytes."""
-    return jobs.run(
-        jobs.Embed(str(model)), corpus, output, **{"block_bytes": BLOCK, "show_progress": False, **options}
-    )
+    return jobs.run(jobs.Embed(str(model)), corpus, output, **{"block_bytes": BLOCK, "show_progress": False, **options})
 
 
 def command(model, corpus, output, *options):

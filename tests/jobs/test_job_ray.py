@@ -208,7 +208,8 @@ def test_the_command_goes_on_after_a_death(tiny_bert, corpus, here, tmp_path, vi
     process = command(tiny_bert, corpus, output, "--ray", "local", "--workers", "2")
     try:
         wait_for_parts(output, random.randrange(1, here.blocks - 4), process)
-        ray = descendants(process.pid, "ray")
+        # Ray's own agents look for their cluster for minutes; they write nothing.
+        ray = [each for each in descendants(process.pid, "ray") if "Agent" not in each.name()]
         if victim == "driver":
             process.kill()
         else:

@@ -167,7 +167,7 @@ class RayPool:
         # Processes that Ray starts inherit the threads here, and must be started for them elsewhere.
         threads = dict.fromkeys(_THREADS, str(self.threads))
         here = self.address == "local"
-        alone: dict[str, object] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        alone: dict[str, object] = {"include_dashboard": False}
         given = alone if here else {"runtime_env": {"env_vars": threads}}
         try:
             with _silent(), _environment(threads if here else {}):
