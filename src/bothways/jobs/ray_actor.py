@@ -105,7 +105,7 @@ def _signing(url: str) -> Iterator[None]:
 
 
 def actor_signs(folder: str) -> Mapping[str, int | bytes]:
-    """Return what changes while any actor computes: the sizes of the notes, and the signs."""
+    """Return the sizes of the notes, and the signs: they change while any actor computes."""
     running = joined(folder, RUNNING)
     return {**files.sizes(running), **files.read_all(running, _SIGN)}
 
