@@ -107,7 +107,7 @@ class RayPool:
         resources: Mapping[str, float] = ray.cluster_resources()
         gpus = self._gpus(resources, task)
         groups = _grouped(blocks)
-        most = max(1, int(resources["GPU"] / gpus if gpus else resources.get("CPU", 1) / self.threads))
+        most = max(1, int(resources.get("GPU", gpus) / gpus if gpus else resources.get("CPU", 1) / self.threads))
         least, most = (min(each, len(groups)) for each in self.workers or (most, most))
         context = data.DataContext.get_current()
         context.enable_progress_bars = False
