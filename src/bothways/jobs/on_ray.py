@@ -10,6 +10,7 @@ import logging
 import os
 import queue
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -34,6 +35,8 @@ _CORES = 0.5
 _GROUPS = 10_000
 # Seconds without a sign of any actor after which a job is given up, and between two looks for one.
 _PATIENCE, _LOOK = 1800.0, 20.0
+# Seconds in which a cluster must answer.
+_ANSWER = 20.0
 # Ray sends no statistics, prints nothing, and sets no CUDA_VISIBLE_DEVICES for actors without a GPU.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -164,6 +167,11 @@ class RayPool:
         if ray.is_initialized():
             yield
             return
+        if self.address == "auto" and not _answers():
+            raise InvalidInput(
+                "ray: the Ray cluster of this machine does not answer; it may have been killed. Start one (ray stop, "
+                "then ray start --head), set RAY_ADDRESS to that of a running one, or give --ray local."
+            )
         # Processes that Ray starts inherit the threads here, and must be started for them elsewhere.
         threads = dict.fromkeys(_THREADS, str(self.threads))
         here = self.address == "local"
@@ -186,6 +194,16 @@ class RayPool:
         if self.gpus is not None:
             return self.gpus
         return float(resources.get("GPU", 0) > 0 and task.work.opening.get("device") != "cpu")
+
+
+def _answers() -> bool:
+    """Return False if a cluster is known and silent: Ray itself would wait for minutes, and end this process."""
+    words = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
+    try:
+        subprocess.run(words, capture_output=True, timeout=_ANSWER, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _clear(folder: str) -> None:
