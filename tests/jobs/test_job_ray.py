@@ -4,6 +4,7 @@ import logging
 import random
 import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from ray_cases import (
@@ -161,6 +162,13 @@ def test_notes_without_their_output_are_not_believed(tiny_bert, corpus, tmp_path
 def test_other_addresses_are_refused_at_once(tiny_bert, corpus, tmp_path, address, reason):
     with pytest.raises(InvalidInput, match=reason):
         run(tiny_bert, corpus, tmp_path / "out", ray=address)
+
+
+def test_a_cluster_that_does_not_answer_is_refused(monkeypatch):
+    monkeypatch.setattr(on_ray, "_ANSWER", 0.01)
+    here = SimpleNamespace(is_initialized=lambda: False)
+    with pytest.raises(InvalidInput, match=r"does not answer.*--ray local"), RayPool("auto")._connected(here):
+        pass
 
 
 @pytest.mark.slow
