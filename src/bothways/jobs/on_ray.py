@@ -16,8 +16,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from types import ModuleType
 
 from bothways.errors import InvalidInput, MissingDependency, WorkerLost
@@ -81,6 +82,7 @@ class RayPool:
             from ray import data
         except ImportError as error:
             raise MissingDependency.of("ray", extra="ray", purpose="running a job on Ray") from error
+        task = _placed(task)
         todo = list(blocks)
         if found := known_records(task, todo):
             yield list(found.values())
@@ -194,6 +196,14 @@ class RayPool:
         if self.gpus is not None:
             return self.gpus
         return float(resources.get("GPU", 0) > 0 and task.work.opening.get("device") != "cpu")
+
+
+def _placed(task: WorkerTask) -> WorkerTask:
+    """Return a task with absolute paths: actors of a cluster work in another folder."""
+    folder = task.folder if files.is_remote(task.folder) else str(Path(task.folder).absolute())
+    model = Path(task.work.model)
+    work = replace(task.work, model=str(model.absolute())) if model.exists() else task.work
+    return replace(task, folder=folder, work=work)
 
 
 def _answers() -> bool:
