@@ -85,6 +85,7 @@ OPTIONAL = {
         "onnxscript",
         "onnx_ir",
         "mlflow",
+        "ray",
         "trackio",
         "wandb",
     ),

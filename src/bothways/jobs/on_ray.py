@@ -1,31 +1,52 @@
 """Workers on a Ray cluster: a pool of actors, each with one model, that Ray Data feeds with blocks.
 
-Only the numbers of blocks and their records go through Ray: an actor reads its block and writes its output itself.
+Only the descriptions of blocks and their records go through Ray: an actor reads its block and writes its output itself.
+Blocks are sent in groups, so that a job of a million has thousands of objects in Ray. An actor notes each finished
+block beside the output until the manifest has it: when an actor, a machine or the process that began the job dies, the
+blocks of its groups that were finished are not computed again.
 """
 
 import logging
 import os
-import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import queue
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
-from bothways.errors import BothwaysError, InvalidInput, MissingDependency, WorkerLost
+from bothways.errors import InvalidInput, MissingDependency, WorkerLost
+from bothways.jobs import files
 from bothways.jobs.blocks import Block, InputFile
+from bothways.jobs.files import joined
 from bothways.jobs.manifest import BlockRecord
-from bothways.jobs.worker import Failed, WorkerTask, finish_block
+from bothways.jobs.ray_actor import RUNNING, Actor, actor_signs, forget, groups_as_bytes, known_records, records_of
+from bothways.jobs.worker import WorkerTask
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Batch = Mapping[str, NDArray[np.generic]]
-
-# Cores that an actor asks Ray for on a machine without a GPU: with one each, as many actors as cores would leave none
-# for the tasks that feed them, and the job would wait for ever.
+# Cores that an actor asks Ray for with one thread: with a whole one each, as many actors as cores would leave none for
+# the tasks of Ray Data, and the job would wait for ever.
 _CORES = 0.5
+# Objects of blocks that a job has in Ray at most.
+_GROUPS = 10_000
+# Seconds without a sign of any actor after which a job is given up, and between two looks for one.
+_PATIENCE, _LOOK = 1800.0, 20.0
+# Seconds in which a cluster must answer.
+_ANSWER = 20.0
+# Ray sends no statistics, prints nothing, and sets no CUDA_VISIBLE_DEVICES for actors without a GPU.
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+}
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+_AGAIN = "The same command goes on after the blocks that are done."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +54,18 @@ class RayPool:
     """Computes the blocks of a job on Ray; an executor for `bothways.jobs.run`.
 
     Attributes:
-        address: ``local`` starts Ray on this machine, ``auto`` takes the cluster that this machine belongs to, and
-            ``ray://host:port`` is that of another.
+        address: ``local`` starts Ray on this machine, ``auto`` takes the cluster that this machine belongs to.
         workers: The fewest and the most actors; None for as many as the cluster has GPUs or cores.
         threads: Compute threads of each.
         gpus: GPUs of each actor; None for one if the cluster has any, and the work is not for a CPU.
+        patience: Seconds without a sign of any actor after which the job is given up.
     """
 
     address: str = "auto"
     workers: tuple[int, int] | None = None
     threads: int = 1
     gpus: float | None = None
+    patience: float = _PATIENCE
 
     def __call__(self, task: WorkerTask, blocks: Iterator[Block]) -> Iterator[list[BlockRecord]]:
         """Yield the records of blocks in the order in which they are finished.
@@ -51,37 +73,95 @@ class RayPool:
         Raises:
             MissingDependency: Ray is not installed.
             InvalidInput: There is no cluster at the address.
-            WorkerLost: Ray gave a block up. Also raises the errors of `finish_block`.
+            WorkerLost: Ray gave a block up, or no actor gives a sign. Also raises the errors of `finish_block`.
         """
+        self._check_address()
+        os.environ.update({name: os.environ.get(name, value) for name, value in _QUIET.items()})
         try:
             import ray
             from ray import data
         except ImportError as error:
             raise MissingDependency.of("ray", extra="ray", purpose="running a job on Ray") from error
-        parts, known = _numbered(blocks)
-        with self._connected(ray):
-            resources: Mapping[str, float] = ray.cluster_resources()
-            gpus = self._gpus(resources, task)
-            least, most = self.workers or (1, max(1, int(self._most(resources, gpus))))
-            context = data.DataContext.get_current()
-            context.enable_progress_bars = False
-            rows = data.from_items([{"part": part} for part in parts], override_num_blocks=len(parts)).map_batches(
-                _Actor,
-                batch_size=1,
-                fn_constructor_args=(ray.put(pickle.dumps((task, known))),),
-                compute=data.ActorPoolStrategy(min_size=least, max_size=most, max_tasks_in_flight_per_actor=2),
-                num_cpus=_CORES if not gpus else 1,
-                num_gpus=gpus,
-                max_restarts=-1,
+        task = _placed(task)
+        todo = list(blocks)
+        if found := known_records(task, todo):
+            yield list(found.values())
+            todo = [block for block in todo if block.number not in found]
+        _clear(task.folder)
+        if todo:
+            with self._connected(ray):
+                for records in self._computed(ray, data, task, todo):
+                    yield records
+                    for each in records:
+                        forget(task.folder, each)
+        _clear(task.folder)
+
+    def _check_address(self) -> None:
+        if self.address.startswith("ray://"):
+            raise InvalidInput(
+                f"ray: jobs do not go through Ray's client ({self.address}). Run the same command with --ray auto on a "
+                "machine of the cluster, or hand it over: ray job submit -- bothways ... --ray auto."
             )
-            try:
-                for row in rows.iter_rows():
-                    yield [_record(row["record"])]
-            except ray.exceptions.RayError as error:
-                raise WorkerLost(
-                    f"Ray gave the job up: {str(error).splitlines()[0]} The same command goes on after the blocks that "
-                    "are done."
-                ) from error
+        if self.address not in ("local", "auto"):
+            raise InvalidInput(f"ray: expected local or auto for the cluster, got {self.address!r}.")
+
+    def _computed(
+        self, ray: ModuleType, data: ModuleType, task: WorkerTask, blocks: list[Block]
+    ) -> Iterator[list[BlockRecord]]:
+        """Yield the records of each group of blocks."""
+        resources: Mapping[str, float] = ray.cluster_resources()
+        gpus = self._gpus(resources, task)
+        groups = _grouped(blocks)
+        most = max(1, int(resources.get("GPU", gpus) / gpus if gpus else resources.get("CPU", 1) / self.threads))
+        least, most = (min(each, len(groups)) for each in self.workers or (most, most))
+        context = data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.execution_no_progress_timeout_s = -1  # a block may take hours: `_watched` looks for signs instead
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+        rows = data.from_items(
+            [{"group": each} for each in groups_as_bytes(groups)], override_num_blocks=len(groups)
+        ).map_batches(
+            Actor,
+            batch_size=1,
+            fn_constructor_args=(task,),
+            compute=data.ActorPoolStrategy(min_size=least, max_size=most, max_tasks_in_flight_per_actor=2),
+            num_cpus=1 if gpus else _CORES * self.threads,
+            num_gpus=gpus,
+        )
+        for row in self._watched(rows.iter_rows(), task.folder):
+            yield from records_of(row["records"])
+
+    def _watched(self, rows: Iterable[Mapping[str, bytes]], folder: str) -> Iterator[Mapping[str, bytes]]:
+        """Yield rows as they come; Ray may wait for ever for an actor that is gone.
+
+        Raises:
+            WorkerLost: Ray gave up, or neither a row came nor an actor gave a sign for so many seconds.
+        """
+        found: queue.Queue[Mapping[str, bytes] | Exception | None] = queue.Queue()
+        ended = threading.Event()
+        threading.Thread(target=_take, args=(rows, found, ended), daemon=True).start()
+        last, signs = time.monotonic(), actor_signs(folder)
+        try:
+            while True:
+                try:
+                    row = found.get(timeout=min(_LOOK, self.patience))
+                except queue.Empty:
+                    now = actor_signs(folder)
+                    if now == signs and time.monotonic() - last > self.patience:
+                        raise WorkerLost(
+                            f"no worker on Ray gave a sign for {self.patience:,.0f} seconds. Look at 'ray status' for "
+                            f"machines that are gone or full, and end what hangs. {_AGAIN}"
+                        ) from None
+                    last, signs = last if now == signs else time.monotonic(), now
+                    continue
+                if row is None:
+                    return
+                if isinstance(row, Exception):
+                    raise WorkerLost(f"Ray gave the job up: {_reason(row)} {_AGAIN}") from row
+                last = time.monotonic()
+                yield row
+        finally:
+            ended.set()
 
     @contextmanager
     def _connected(self, ray: ModuleType) -> Iterator[None]:
@@ -89,16 +169,23 @@ class RayPool:
         if ray.is_initialized():
             yield
             return
-        variables = {name: str(self.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")}
-        given: dict[str, object] = {"runtime_env": {"env_vars": variables}, "log_to_driver": False}
-        given |= {"include_dashboard": False} if self.address == "local" else {"address": self.address}
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        if self.address == "auto" and not _answers():
+            raise InvalidInput(
+                "ray: the Ray cluster of this machine does not answer; it may have been killed. Start one (ray stop, "
+                "then ray start --head), set RAY_ADDRESS to that of a running one, or give --ray local."
+            )
+        # Processes that Ray starts inherit the threads here, and must be started for them elsewhere.
+        threads = dict.fromkeys(_THREADS, str(self.threads))
+        here = self.address == "local"
+        alone: dict[str, object] = {"include_dashboard": False}
+        given = alone if here else {"runtime_env": {"env_vars": threads}}
         try:
-            ray.init(**given, logging_level=logging.ERROR)
+            with _silent(), _environment(threads if here else {}):
+                ray.init(self.address, **given, log_to_driver=False, logging_level=logging.CRITICAL)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise InvalidInput(
-                f"there is no Ray cluster at {self.address!r}: {error}. Start one (ray start --head), or give "
-                "ray://HOST:PORT or local."
+                f"ray: there is no Ray cluster at {self.address!r}: {_reason(error)} Start one (ray start --head), set "
+                "RAY_ADDRESS to that of a running one, or give --ray local."
             ) from error
         try:
             yield
@@ -110,50 +197,86 @@ class RayPool:
             return self.gpus
         return float(resources.get("GPU", 0) > 0 and task.work.opening.get("device") != "cpu")
 
-    def _most(self, resources: Mapping[str, float], gpus: float) -> float:
-        return resources["GPU"] / gpus if gpus else resources.get("CPU", 1) / self.threads
+
+def _placed(task: WorkerTask) -> WorkerTask:
+    """Return a task with absolute paths: actors of a cluster work in another folder."""
+    folder = task.folder if files.is_remote(task.folder) else str(Path(task.folder).absolute())
+    model = Path(task.work.model)
+    work = replace(task.work, model=str(model.absolute())) if model.exists() else task.work
+    return replace(task, folder=folder, work=work)
 
 
-def _numbered(blocks: Iterator[Block]) -> tuple[list[list[int]], list[InputFile]]:
-    """Return blocks as a few numbers each, and their files."""
-    places: dict[str, int] = {}
-    known: list[InputFile] = []
-    parts = []
-    for block in blocks:
-        place = places.setdefault(block.file.state.url, len(known))
-        if place == len(known):
-            known.append(replace(block.file, cuts=()))
-        parts.append([block.number, place, block.start, block.end])
-    return parts, known
+def _answers() -> bool:
+    """Return False if a cluster is known and silent: Ray itself would wait for minutes, and end this process."""
+    words = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
+    try:
+        subprocess.run(words, capture_output=True, timeout=_ANSWER, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
-class _Actor:
-    """A process of Ray with the model open."""
-
-    def __init__(self, content: bytes) -> None:
-        self._task: WorkerTask
-        self._files: Sequence[InputFile]
-        self._task, self._files = pickle.loads(content)
-        self._failed: Failed | None = None
-        try:
-            self._opened = self._task.work.open()
-        except BothwaysError as error:  # else Ray would start the actor again and again
-            self._failed = Failed(error)
-
-    def __call__(self, batch: "Batch") -> dict[str, list[bytes]]:
-        number, place, start, end = (int(each) for each in batch["part"][0])
-        return {"record": [pickle.dumps(self._failed or self._answer(Block(number, self._files[place], start, end)))]}
-
-    def _answer(self, block: Block) -> BlockRecord | Failed:
-        try:
-            return finish_block(self._task, self._opened, block)
-        except BothwaysError as error:
-            return Failed(error)
+def _clear(folder: str) -> None:
+    """Remove all notes; actors of a process that was killed may write some more for a moment."""
+    with suppress(OSError):
+        files.remove(joined(folder, RUNNING))
 
 
-def _record(content: bytes) -> BlockRecord:
-    answer = pickle.loads(content)
-    if isinstance(answer, Failed):
-        raise answer.error
-    assert isinstance(answer, BlockRecord)
-    return answer
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process, and of those that it starts, for the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Drop what native code writes to standard error: Ray tells there that it will be quiet."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _grouped(blocks: list[Block]) -> list[list[Block]]:
+    """Return blocks in groups of one, or of more if there are very many; blocks of a file share its description."""
+    size = -(-len(blocks) // _GROUPS)
+    known: dict[str, InputFile] = {}
+    shared = (
+        Block(each.number, known.setdefault(each.file.state.url, each.file), each.start, each.end) for each in blocks
+    )
+    groups = []
+    while group := list(islice(shared, size)):
+        groups.append(group)
+    return groups
+
+
+def _take(
+    rows: Iterable[Mapping[str, bytes]],
+    found: "queue.Queue[Mapping[str, bytes] | Exception | None]",
+    ended: threading.Event,
+) -> None:
+    try:
+        for row in rows:
+            found.put(row)
+            if ended.is_set():
+                return
+        found.put(None)
+    except Exception as error:
+        found.put(error)
+
+
+def _reason(error: Exception) -> str:
+    """Return the last line of an error of Ray, which says most, without colours."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    return f"{type(error).__name__}: {(text.splitlines() or [''])[-1].strip().rstrip('.')}."

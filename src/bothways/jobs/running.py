@@ -105,7 +105,7 @@ def run(
         block_bytes: The size of a block of lines in bytes.
         workers: Number of processes; on Ray also the fewest and the most. Default: one for each GPU, or for each core.
         threads: Compute threads of each process.
-        ray: Let a Ray cluster compute: ``local``, ``auto`` or ``ray://host:port``, see `bothways.jobs.on_ray.RayPool`.
+        ray: Let Ray compute: ``local`` or ``auto``, see `bothways.jobs.on_ray.RayPool`.
         gpus_per_worker: GPUs of each process on Ray. Default: one if the cluster has any.
         show_progress: Force the progress bar on or off.
 

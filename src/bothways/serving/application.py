@@ -141,6 +141,9 @@ def application(server: Server) -> Starlette:
             _handle_signals(server, loop)
         if server.opens_first:
             await asyncio.wait([opening])
+            if server.failure is not None:
+                server.log.failure(server.failure)
+                raise server.failure
         yield
         server.close()
         await asyncio.wait([opening])

@@ -177,15 +177,27 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
 
-def make_server(settings: ServerSettings) -> Server:
-    """Return the state of a server, whose models are opened once it runs."""
+def make_server(settings: ServerSettings, *, opens_first: bool = False) -> Server:
+    """Return the state of a server, whose models are opened once its `application` runs.
+
+    With ``opens_first`` the application starts up only when they are open, and fails if they cannot be opened: for a
+    process that others run, such as a replica of Ray Serve.
+    """
     shared = settings.workers > 1
     open_all: Callable[[], Models] = partial(
         open_models, settings.models, settings.indexes, settings.opening, shared=shared
     )
     at_once = max(1, min(compute_threads(), _AT_ONCE)) if settings.opening.device in ("auto", "cpu") else 1
     routes = (*ROUTES, document_route(ROUTES))
-    return Server(settings, open_all, routes, ApiKeys(settings.api_keys), log=standard_error(), at_once=at_once)
+    return Server(
+        settings,
+        open_all,
+        routes,
+        ApiKeys(settings.api_keys),
+        log=standard_error(),
+        at_once=at_once,
+        opens_first=opens_first,
+    )
 
 
 def serve(
@@ -266,8 +278,7 @@ def _worker(settings: ServerSettings) -> Starlette:
 
     It takes connections once its models are open: until then the other workers answer.
     """
-    server = make_server(settings)
-    server.opens_first = True
+    server = make_server(settings, opens_first=True)
 
     def stop() -> None:
         print(f"bothways serve: {server.failure}", file=sys.stderr, flush=True)

@@ -55,7 +55,7 @@ class JobOptions:
     """Number of processes, each with --threads threads (default: 1), or MIN:MAX on Ray. Default: one for each GPU or
     core."""
     ray: str | None = None
-    """Let Ray compute: local (on this machine), auto (the cluster of this machine) or ray://HOST:PORT."""
+    """Let Ray compute: local (on this machine), or auto (the cluster that this machine belongs to)."""
     gpus_per_worker: opt.PositiveFloat | None = None
     """GPUs of each process on Ray. Default: one if the cluster has any."""
     block_bytes: opt.PositiveInt = 2**20
@@ -81,7 +81,7 @@ def run_job(
         raise opt.usage_error("--output-dir needs --data with files, a folder, a pattern or URLs.")
     assert given.output_dir is not None
     settings: FileSettings = inputs.file_settings(named[0], file)
-    with opt.as_usage_error("workers", "gpus_per_worker"):
+    with opt.as_usage_error("ray", "workers", "gpus_per_worker"):
         done = jobs.run(
             work,
             named,

@@ -1,0 +1,111 @@
+"""Jobs on a real Ray of this machine: their data, processes that are killed in the midst of them, and what is left."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from bothways import jobs
+
+SOURCE = Path(__file__).parents[2] / "src"
+BLOCK = 2000
+ACTOR = "ray::MapWorker"
+# Cores of the Ray of the tests, and its actors.
+CORES = WORKERS = 2
+LOCAL = {"include_dashboard": False, "log_to_driver": False}
+
+
+def write_corpus(folder, rows=1500, seed=0):
+    """Write two files of short texts of the words of tiny models; block after block some 50 rows."""
+    draw = random.Random(seed)
+    folder.mkdir(parents=True)
+    for name in ("a", "b"):
+        lines = (
+            json.dumps({"id": f"{name}{number}", "text": " ".join(draw.choices([f"w{k}" for k in range(5, 60)], k=6))})
+            for number in range(rows // 2)
+        )
+        (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def run(model, corpus, output, **options):
+    """Embed the corpus in blocks of some 2,000 bytes."""
+    return jobs.run(jobs.Embed(str(model)), corpus, output, **{"block_bytes": BLOCK, "show_progress": False, **options})
+
+
+def command(model, corpus, output, *options):
+    """The command of a user, as a process."""
+    words = [
+        *("embed", str(model), "--data", str(corpus), "--text", "text", "--output-dir", str(output)),
+        *("--block-bytes", str(BLOCK), *options),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "bothways", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def parts_of(output):
+    """What was written for each block: another time or place on the disk means that it was computed again."""
+    return {
+        path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in Path(output, "parts").glob("part-*.npy")
+    }
+
+
+def computed_again(before, after):
+    """The number of blocks whose output was there before, and was written again."""
+    return sum(after.get(name) != state for name, state in before.items())
+
+
+def wait_for_parts(output, count, process=None, seconds=120):
+    """Wait until so many blocks are written."""
+    end = time.monotonic() + seconds
+    while len(parts_of(output)) < count:
+        assert time.monotonic() < end, f"{len(parts_of(output))} of {count} blocks came"
+        assert process is None or process.poll() is None, process.communicate()[1]
+        time.sleep(0.005)
+
+
+def descendants(pid, word):
+    """The processes below one whose command has a word."""
+    found = []
+    for each in psutil.Process(pid).children(recursive=True):
+        try:
+            if word in " ".join(each.cmdline()):
+                found.append(each)
+        except psutil.Error:  # it has ended
+            continue
+    return found
+
+
+def wait_for_end(processes, seconds=60):
+    """Wait until processes that lost their parent are gone; return those that are not."""
+    return psutil.wait_procs([each for each in processes if each.is_running()], seconds)[1]
+
+
+@contextmanager
+def killing_an_actor(output, after, killed):
+    """Kill one of this process's actors once so many blocks are written; note what was written then."""
+
+    def kill():
+        wait_for_parts(output, after)
+        victim = random.choice(descendants(os.getpid(), ACTOR))
+        victim.kill()
+        killed.append(parts_of(output))
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    yield
+    thread.join(10)
+    assert killed, "no actor was killed"

@@ -1,0 +1,235 @@
+"""Jobs on Ray: the output of a local run, whatever is killed; errors that end a job, and nothing that hangs."""
+
+import logging
+import random
+import subprocess
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from ray_cases import (
+    BLOCK,
+    CORES,
+    LOCAL,
+    WORKERS,
+    command,
+    computed_again,
+    descendants,
+    killing_an_actor,
+    parts_of,
+    run,
+    wait_for_end,
+    wait_for_parts,
+    write_corpus,
+)
+
+from bothways import jobs
+from bothways.errors import BothwaysError, InvalidInput, WorkerLost
+from bothways.jobs import blocks, files, on_ray, ray_actor
+from bothways.jobs.manifest import BlockRecord
+from bothways.jobs.on_ray import RayPool
+from bothways.jobs.worker import WorkerTask
+
+MOMENTS = range(10)
+
+
+@pytest.fixture(scope="session")
+def local_ray():
+    """One Ray for all tests of this process."""
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'bothways[ray]'")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in on_ray._QUIET.items():
+            patch.setenv(name, value)
+        ray.init("local", num_cpus=CORES, logging_level=logging.CRITICAL, **LOCAL)
+        yield ray
+        ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("data") / "corpus")
+
+
+@pytest.fixture(scope="session")
+def here(tiny_bert, corpus, tmp_path_factory):
+    """The same job without Ray."""
+    return run(tiny_bert, corpus, tmp_path_factory.mktemp("here") / "out", workers=1)
+
+
+def test_ray_computes_what_one_process_does(local_ray, tiny_bert, corpus, here, tmp_path):
+    done = run(tiny_bert, corpus, tmp_path / "out", workers=(1, 2), ray="local")
+    assert done == here
+    assert not (tmp_path / "out" / "running").exists()
+
+
+def test_an_actor_that_is_killed_goes_on_with_its_group(local_ray, tiny_bert, corpus, here, tmp_path, monkeypatch):
+    """Several blocks in an object of Ray: a death costs one of them."""
+    monkeypatch.setattr(on_ray, "_GROUPS", 4)
+    killed, output = [], tmp_path / "out"
+    with killing_an_actor(output, here.blocks // 2, killed):
+        done = run(tiny_bert, corpus, output, workers=WORKERS, ray="local")
+    assert done.checksum == here.checksum
+    assert computed_again(killed[0], parts_of(output)) <= 1
+
+
+def test_rejected_rows_arrive(local_ray, tiny_bert, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus", rows=100)
+    with (corpus / "b.jsonl").open("a") as stream:
+        stream.write('{"text": ""}\nno JSON\n')
+    done = run(tiny_bert, corpus, tmp_path / "out", workers=1, ray="local")
+    plain = run(tiny_bert, corpus, tmp_path / "plain", workers=1)
+    assert done == plain
+    assert done.rejected == 2
+    assert (tmp_path / "out/rejected.jsonl").read_text() == (tmp_path / "plain/rejected.jsonl").read_text()
+
+
+def test_a_model_that_cannot_be_opened_ends_the_job_with_its_error(local_ray, base, corpus, tmp_path):
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(BothwaysError, match=r"model\.safetensors") as found:
+        run(base, corpus, tmp_path / "out", workers=2, ray="local")
+    assert not isinstance(found.value, WorkerLost)
+
+
+def test_silence_ends_the_job_with_what_to_do(monkeypatch, tmp_path):
+    """Rows that never come, as from an actor that is gone."""
+    monkeypatch.setattr(on_ray, "_LOOK", 0.05)
+
+    def nothing():
+        import time
+
+        time.sleep(3)
+        yield {}
+
+    with pytest.raises(WorkerLost, match=r"no worker on Ray gave a sign for 0 seconds.*The same command goes on"):
+        list(RayPool(patience=0.2)._watched(nothing(), str(tmp_path)))
+
+
+def test_signs_of_an_actor_are_waited_for(monkeypatch, tmp_path):
+    monkeypatch.setattr(on_ray, "_LOOK", 0.02)
+    monkeypatch.setattr(ray_actor, "_SECONDS", 0.02)
+    row = {"records": b""}
+
+    def late():
+        import time
+
+        with ray_actor._signing(str(tmp_path / "running" / "x.sign")):
+            time.sleep(1)
+        yield row
+
+    assert list(RayPool(patience=0.5)._watched(late(), str(tmp_path))) == [row]
+
+
+def test_a_failure_of_ray_says_why(tmp_path):
+    def broken():
+        raise RuntimeError("\x1b[36mfirst\x1b[39m\nModuleNotFoundError: No module named 'bothways'")
+        yield {}
+
+    with pytest.raises(WorkerLost, match=r"RuntimeError: ModuleNotFoundError: No module named 'bothways'\. The same"):
+        list(RayPool()._watched(broken(), str(tmp_path)))
+
+
+def _one_block(corpus):
+    found = files.found_files([str(corpus)])
+    settings = {"format": None, "encoding": None}
+    return next(blocks.blocks_of(blocks.plan(found, settings, BLOCK)))
+
+
+def test_a_block_that_its_actors_die_of_is_given_up(tiny_bert, corpus, tmp_path):
+    actor = ray_actor.Actor(WorkerTask(jobs.Embed(str(tiny_bert)), str(tmp_path), "npy"))
+    block = _one_block(corpus)
+    for _ in range(ray_actor._DEATHS):
+        actor._begin(block)
+    with pytest.raises(WorkerLost, match=r"5 workers on Ray died of block 0 \(.*a\.jsonl"):
+        actor._begin(block)
+
+
+def test_notes_without_their_output_are_not_believed(tiny_bert, corpus, tmp_path):
+    task = WorkerTask(jobs.Embed(str(tiny_bert)), str(tmp_path), "npy")
+    actor, block = ray_actor.Actor(task), _one_block(corpus)
+    record = actor._answer(block)
+    assert isinstance(record, BlockRecord)
+    assert actor._answer(block) == BlockRecord(*record)
+    assert ray_actor.known_records(task, [block]).keys() == {0}
+    (tmp_path / "parts" / "part-0000000.npy").write_bytes(b"")
+    assert ray_actor.known_records(task, [block, replace(block, number=1)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("ray://10.0.0.1:10001", "--ray auto on a machine of the cluster"), ("10.0.0.1:6379", "expected local or auto")],
+)
+def test_other_addresses_are_refused_at_once(tiny_bert, corpus, tmp_path, address, reason):
+    with pytest.raises(InvalidInput, match=reason):
+        run(tiny_bert, corpus, tmp_path / "out", ray=address)
+
+
+def test_a_cluster_that_does_not_answer_is_refused(monkeypatch):
+    monkeypatch.setattr(on_ray, "_ANSWER", 0.01)
+    here = SimpleNamespace(is_initialized=lambda: False)
+    with pytest.raises(InvalidInput, match=r"does not answer.*--ray local"), RayPool("auto")._connected(here):
+        pass
+
+
+@pytest.mark.slow
+def test_the_command_is_quiet_and_leaves_no_process(tiny_bert, corpus, here, tmp_path):
+    process = command(tiny_bert, corpus, tmp_path / "out", "--ray", "local", "--workers", "2")
+    wait_for_parts(tmp_path / "out", 1, process)
+    ray = descendants(process.pid, "ray")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert out == ""
+    lines = [line for line in err.splitlines() if not line.startswith("embed")]
+    assert lines == [f"{here.rows:,} rows in {here.blocks} blocks in {tmp_path / 'out'}"]
+    assert jobs.status(tmp_path / "out") == here
+    assert wait_for_end(ray) == []
+
+
+@pytest.mark.slow
+def test_without_a_cluster_the_error_says_what_to_do(tiny_bert, corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # no cluster of others
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    process = command(tiny_bert, corpus, tmp_path / "out", "--ray", "auto")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "there is no Ray cluster at 'auto'" in err
+    assert "ray start --head" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_actors_die_at_any_moment(local_ray, tiny_bert, corpus, here, tmp_path, moment):
+    random.seed(moment)
+    killed, output = [], tmp_path / "out"
+    with killing_an_actor(output, random.randrange(1, here.blocks - 4), killed):
+        done = run(tiny_bert, corpus, output, workers=WORKERS, ray="local")
+    assert done.checksum == here.checksum
+    assert computed_again(killed[0], parts_of(output)) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("victim", ["driver", "raylet"])
+def test_the_command_goes_on_after_a_death(tiny_bert, corpus, here, tmp_path, victim, moment):
+    random.seed(moment)
+    output = tmp_path / "out"
+    process = command(tiny_bert, corpus, output, "--ray", "local", "--workers", "2")
+    try:
+        wait_for_parts(output, random.randrange(1, here.blocks - 4), process)
+        # Ray's own agents look for their cluster for minutes; they write nothing.
+        ray = [each for each in descendants(process.pid, "ray") if "Agent" not in each.name()]
+        if victim == "driver":
+            process.kill()
+        else:
+            next(each for each in ray if each.name() == "raylet").kill()
+        code = process.wait(120)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert code != 0
+    assert wait_for_end(ray) == []
+    before = parts_of(output)
+    again = command(tiny_bert, corpus, output, "--ray", "local", "--workers", "2")
+    assert again.wait(120) == 0, again.communicate()[1]
+    assert jobs.status(output).checksum == here.checksum
+    assert computed_again(before, parts_of(output)) <= WORKERS
