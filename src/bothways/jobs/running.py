@@ -14,7 +14,7 @@ from bothways.checkpoints.hub import locate
 from bothways.data.formats import FileSettings
 from bothways.errors import InvalidInput, OutputExists, one_of
 from bothways.jobs import files
-from bothways.jobs.blocks import BLOCK_BYTES, Block, InputFile, Rejected, blocks_of, lines_above, plan
+from bothways.jobs.blocks import BLOCK_BYTES, Block, InputFile, blocks_of, plan
 from bothways.jobs.files import joined
 from bothways.jobs.local import computed_here
 from bothways.jobs.locking import BEAT, held_by_one, is_held
@@ -31,6 +31,7 @@ from bothways.jobs.manifest import (
 )
 from bothways.jobs.on_ray import RayPool
 from bothways.jobs.outputs import SUFFIXES, check_format
+from bothways.jobs.reading import Rejected, lines_above
 from bothways.jobs.work import Work, identity_of
 from bothways.jobs.worker import WorkerTask
 from bothways.progress import stage

@@ -21,10 +21,11 @@ from bothways.checkpoints.files import sha256_of
 from bothways.data.columns import Row
 from bothways.errors import BothwaysError, OutOfDisk
 from bothways.jobs import files
-from bothways.jobs.blocks import Block, Chunk, Rejected, chunks, reason_of
+from bothways.jobs.blocks import Block
 from bothways.jobs.files import joined
 from bothways.jobs.manifest import PARTS, BlockRecord, part_name
 from bothways.jobs.outputs import IDS, SUFFIXES, JobFormat, PartWriter, part_writer
+from bothways.jobs.reading import Chunk, Rejected, chunks, reason_of
 from bothways.jobs.work import OpenedWork, OutputRow, Work
 
 # Errors of networks and stores may pass: a block is tried so often.
