@@ -1,14 +1,16 @@
 """Files of a job by path or URL: on this machine, or in an object store through fsspec (``s3://``, ``gs://``)."""
 
+import gzip
+import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import fsspec
 from fsspec import AbstractFileSystem
@@ -21,6 +23,13 @@ from bothways.errors import InvalidInput, MissingDependency
 from bothways.storage import disk_errors, give_usual_mode, temporary_file
 
 _MARKS = "*?["
+# Errors of networks and stores may pass: so often an action is tried.
+TRIES = 4
+# Packages whose errors are those of a store, and the ones that a second try does not mend.
+_STORES = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure")
+_WITHOUT_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound")
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +72,35 @@ def found_files(paths: Sequence[str]) -> list[FileState]:
 
 def _local_files(path: str) -> Iterator[FileState]:
     named = Path(path.removeprefix("file://"))
-    if any(mark in path for mark in _MARKS) and not named.exists():
-        fixed = [part for part in named.parts if not any(mark in part for mark in _MARKS)]
-        folder = Path(*fixed[: next(k for k, part in enumerate(named.parts) if any(m in part for m in _MARKS))])
-        for file in sorted(folder.glob(str(named.relative_to(folder)))):
-            if file.is_file():
-                yield state_of(str(file))
+    if not (any(mark in path for mark in _MARKS) and not named.exists()):
+        for file in corpus_files([named]):
+            yield state_of(str(file))
         return
-    for file in corpus_files([named]):
-        yield state_of(str(file))
+    place = next(place for place, part in enumerate(named.parts) if any(mark in part for mark in _MARKS))
+    folder = Path(*named.parts[:place])
+    for file in sorted(folder.glob(str(Path(*named.parts[place:])))):
+        if file.is_file() and not file.name.startswith("."):
+            yield state_of(str(file))
 
 
 def _remote_files(url: str) -> Iterator[FileState]:
     system, path = _system(url)
-    scheme = url.partition("://")[0]
-    pattern = any(mark in path for mark in _MARKS)
-    if not pattern and system.isfile(path):
-        yield state_of(url)
-        return
-    folder = path.rstrip("/")
-    names = sorted(system.glob(path) if pattern else system.find(folder))
-    for name in names:
-        parts = name[len(folder) :].split("/") if not pattern else [name.rpartition("/")[2]]
-        if has_format(parts[-1]) and not any(part.startswith(".") for part in parts):
-            yield state_of(f"{scheme}://{name}")
+    scheme, folder = url.partition("://")[0], path.rstrip("/")
+
+    def listed() -> list[str]:
+        system.invalidate_cache()
+        if any(mark in path for mark in _MARKS):
+            return [name for name in system.glob(path) if not name.rpartition("/")[2].startswith(".")]
+        names = system.find(folder)
+        if names == [folder]:
+            return [folder]
+        parts = {name: name.removeprefix(folder).split("/") for name in names}
+        return [
+            name for name, each in parts.items() if has_format(each[-1]) and not any(p.startswith(".") for p in each)
+        ]
+
+    for name in sorted(_tried(url, listed)):
+        yield state_of(f"{scheme}://{name}")
 
 
 def state_of(url: str) -> FileState:
@@ -100,12 +114,15 @@ def state_of(url: str) -> FileState:
             known = os.fstat(stream.fileno())
         return FileState(url, known.st_size, str(known.st_mtime_ns))
     system, path = _system(url)
-    try:
-        info = system.info(path)
-    except FileNotFoundError as error:
-        raise InvalidInput(f"there is no file {url!r}. Check the path and its spelling.") from error
+
+    def told() -> Mapping[str, object]:
+        system.invalidate_cache()
+        known: Mapping[str, object] = system.info(path)
+        return known
+
+    info = _tried(url, told)
     version = next((str(info[key]) for key in ("ETag", "etag", "LastModified", "mtime", "updated") if key in info), "")
-    return FileState(url, int(info["size"]), version)
+    return FileState(url, int(str(info["size"])), version)
 
 
 @contextmanager
@@ -120,8 +137,8 @@ def opened(url: str) -> Iterator[IO[bytes]]:
             yield stream
         return
     system, path = _system(url)
-    with _named(url), system.open(path, "rb", block_size=2**22) as remote:
-        yield remote
+    with _named(url), system.open(path, "rb", block_size=2**20) as remote:
+        yield io.BufferedReader(remote, 2**16)
 
 
 def read(url: str) -> bytes | None:
@@ -129,12 +146,14 @@ def read(url: str) -> bytes | None:
     if not is_remote(url):
         return Path(url).read_bytes() if Path(url).is_file() else None
     system, path = _system(url)
-    with _named(url):
+
+    def found() -> bytes | None:
         try:
-            system.invalidate_cache()
             return bytes(system.cat_file(path))
         except FileNotFoundError:
             return None
+
+    return _tried(url, found)
 
 
 def read_all(folder: str, suffix: str) -> dict[str, bytes]:
@@ -143,23 +162,29 @@ def read_all(folder: str, suffix: str) -> dict[str, bytes]:
         files = sorted(Path(folder).glob(f"*{suffix}")) if Path(folder).is_dir() else []
         return {file.name: file.read_bytes() for file in files if not file.name.startswith(".")}
     system, path = _system(folder)
-    with _named(folder):
+
+    def found() -> dict[str, bytes]:
         system.invalidate_cache()
-        names = [name for name in system.find(path) if fnmatch(name, f"*{suffix}")] if system.exists(path) else []
+        names = [name for name in system.find(path) if name.endswith(suffix)]
         contents = system.cat(names) if names else {}
         return {name.rpartition("/")[2]: bytes(contents[name]) for name in sorted(names)}
 
+    return _tried(folder, found)
+
 
 def sizes(folder: str) -> dict[str, int]:
-    """Return the size of each file of a folder by name; nothing if there is no such folder."""
+    """Return the size of each file and folder of a folder by name; nothing if there is no such folder."""
     if not is_remote(folder):
         entries = os.scandir(folder) if Path(folder).is_dir() else ()
-        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        return {entry.name: entry.stat().st_size for entry in entries}
     system, path = _system(folder)
-    with _named(folder):
+
+    def found() -> dict[str, int]:
         system.invalidate_cache()
-        details = system.find(path, detail=True) if system.exists(path) else {}
+        details = system.find(path, detail=True)
         return {name.rpartition("/")[2]: int(info["size"]) for name, info in details.items()}
+
+    return _tried(folder, found)
 
 
 def write(url: str, content: bytes) -> None:
@@ -197,8 +222,7 @@ def written(url: str, keep: Callable[[], object] = lambda: True) -> Iterator[Pat
         temporary = Path(folder, "part")
         yield temporary
         if keep():
-            with _named(url):
-                system.put_file(str(temporary), path)
+            _tried(url, lambda: system.put_file(str(temporary), path))
 
 
 def remove(url: str) -> None:
@@ -210,9 +234,13 @@ def remove(url: str) -> None:
             Path(url).unlink(missing_ok=True)
         return
     system, path = _system(url)
-    with _named(url):
+
+    def removed() -> None:
+        system.invalidate_cache()
         if system.exists(path):
             system.rm(path, recursive=True)
+
+    _tried(url, removed)
 
 
 def _system(url: str) -> tuple[AbstractFileSystem, str]:
@@ -228,12 +256,34 @@ def _system(url: str) -> tuple[AbstractFileSystem, str]:
     return system, path
 
 
+def _tried(url: str, action: Callable[[], _T]) -> _T:
+    """Return the result of an action on a store, which is tried again if the store does not answer."""
+    for number in range(1, TRIES):
+        with suppress(ConnectionError), _named(url):
+            return action()
+        time.sleep(2**number / 8)
+    with _named(url):
+        return action()
+
+
 @contextmanager
 def _named(url: str) -> Iterator[None]:
-    """Turn errors of a store into InvalidInput, which name the URL."""
+    """Turn errors of a store into InvalidInput, or ConnectionError if they may pass; both name the URL."""
     try:
         yield
     except FileNotFoundError as error:
-        raise InvalidInput(f"there is no file {url!r}. Check the path and its spelling.") from error
+        raise InvalidInput(f"there is no file {url!r}, or no such bucket. Check the path and its spelling.") from error
     except PermissionError as error:
-        raise InvalidInput(f"{url!r} may not be read or written with these credentials: {error}.") from error
+        raise InvalidInput(
+            f"{url!r} may not be read or written with these credentials: {error}. Check them, and the path."
+        ) from error
+    except Exception as error:
+        if type(error).__name__ in _WITHOUT_CREDENTIALS:
+            raise InvalidInput(
+                f"{url!r} cannot be reached without credentials: {error}. Set those of the store, such as "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            ) from error
+        from_store = type(error).__module__.partition(".")[0] in _STORES
+        if from_store or (isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile)):
+            raise ConnectionError(f"{url!r}: {error or type(error).__name__}") from error
+        raise

@@ -20,19 +20,33 @@ AnswerT = TypeVar("AnswerT", Ready, BlockRecord)
 
 # A block whose worker died so often is given up: it is the block that kills them.
 _DEATHS = 3
+# Seconds in which a worker removes what is unfinished.
+_PATIENCE = 3.0
 
 
 class _Worker:
     """A process with its model open."""
 
     def __init__(self, task: WorkerTask, environment: Mapping[str, str]) -> None:
-        self._task, self._environment = task, {**os.environ, **environment}
+        # The worker imports from the same places, and not from the current folder.
+        places = {"PYTHONPATH": os.pathsep.join(each or str(Path.cwd()) for each in sys.path), "PYTHONSAFEPATH": "1"}
+        self._task, self._environment = task, {**os.environ, **places, **environment}
+        self._lock, self._over = threading.Lock(), False
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Ready:
-        """Start the process, and wait until its model is open."""
+        """Start the process, and wait until its model is open.
+
+        Raises:
+            WorkerLost: The process died, or the work is over.
+        """
         command = [sys.executable, "-m", "bothways.jobs"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment)
+        with self._lock:
+            if self._over:
+                raise WorkerLost("the work is over.")
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
+            )
         return self._ask(self._task, Ready)
 
     def compute(self, block: Block) -> BlockRecord:
@@ -45,15 +59,20 @@ class _Worker:
             self.start()
         return self._ask(block, BlockRecord)
 
+    @property
+    def is_over(self) -> bool:
+        """True if the worker was ended for good."""
+        return self._over
+
     def _ask(self, message: object, kind: type[AnswerT]) -> AnswerT:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise WorkerLost("the work is over.")
         try:
-            pickle.dump(message, self._process.stdin)
-            self._process.stdin.flush()
-            answer = pickle.load(self._process.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            pickle.dump(message, process.stdin)
+            process.stdin.flush()
+            answer = pickle.load(process.stdout)
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             code = self.end()
             raise WorkerLost(f"a worker died ({_cause(code)}).") from error
         if isinstance(answer, Failed):
@@ -61,17 +80,24 @@ class _Worker:
         assert isinstance(answer, kind)
         return answer
 
-    def end(self) -> int:
-        """End the process, and return its exit code."""
-        process, self._process = self._process, None
+    def end(self, *, over: bool = False) -> int:
+        """End the process, and return its exit code; it is not started again if the work is ``over``."""
+        with self._lock:
+            self._over = self._over or over
+            process, self._process = self._process, None
         if process is None:
             return 0
-        process.kill()
+        process.terminate()
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        code = process.wait()
         for stream in (process.stdin, process.stdout):
             with suppress(OSError):
                 if stream is not None:
                     stream.close()
-        return process.wait()
+        return code
 
 
 def _cause(code: int) -> str:
@@ -99,7 +125,11 @@ def computed_here(
     """
     environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")}
     first = _Worker(task, environment)
-    ready = first.start()
+    try:
+        ready = first.start()
+    except BaseException:
+        first.end(over=True)
+        raise
     gpus = _gpus() if ready.on_gpu else 0
     count = workers or gpus or max(1, cores // threads)
     team = [first, *(_Worker(task, environment | _gpu_of(number, gpus)) for number in range(1, count))]
@@ -122,7 +152,7 @@ def computed_here(
     finally:
         todo.close()
         for each in team:
-            each.end()
+            each.end(over=True)
         for thread in threads_of_team:
             thread.join(10)
 
@@ -159,6 +189,8 @@ def _persistently(worker: _Worker, block: Block) -> BlockRecord:
         try:
             return worker.compute(block)
         except WorkerLost as error:
+            if worker.is_over:
+                raise
             if death == _DEATHS:
                 place = f"block {block.number} ({block.file.state.url!r}, from {block.start:,} to {block.end:,})"
                 raise WorkerLost(

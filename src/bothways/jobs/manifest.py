@@ -20,7 +20,8 @@ from bothways.jobs.files import FileState, joined
 
 FORMAT, FORMAT_VERSION = "bothways job", 1
 HEADER, INPUTS, SEGMENTS, PARTS = "job.json", "inputs.jsonl", "manifest", "parts"
-_SEGMENT = 1_000
+# Blocks of a segment, and its bytes if many rows are rejected.
+_SEGMENT, _SEGMENT_SIZE = 1_000, 2**20
 
 
 class BlockRecord(NamedTuple):
@@ -91,24 +92,34 @@ def header_of(work: Mapping[str, object], output: Mapping[str, object], inputs: 
 
 
 class JobManifest:
-    """The records of a job's finished blocks, in memory and in its output folder."""
+    """The records of a job's finished blocks, in memory and in its output folder.
+
+    Attributes:
+        records: The records by the numbers of their blocks.
+        rejected: Number of rejected rows.
+    """
 
     def __init__(
-        self, folder: str, header: JobHeader, inputs: Sequence[InputFile], records: Sequence[BlockRecord]
+        self,
+        folder: str,
+        header: JobHeader,
+        inputs: Sequence[InputFile],
+        records: Sequence[BlockRecord],
+        segments: int = 0,
     ) -> None:
         self.folder = folder
         self.header = header
         self.inputs = inputs
         self.records = {record.number: record for record in records}
-        self._last = [*records][len(records) - len(records) % _SEGMENT :]
-        self._segments = len(records) // _SEGMENT
+        self.rejected = sum(len(each.rejected) for each in self.records.values() if each.rejected)
+        self._segments, self._lines, self._size = segments, list[str](), 0
 
     @classmethod
     def create(cls, folder: str, header: JobHeader, inputs: Sequence[InputFile]) -> "JobManifest":
         """Begin a manifest; the header comes last, so that a folder with one is complete."""
         files.write(joined(folder, INPUTS), _lines_of(inputs))
         known = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(header), "begun": time.time()}
-        files.write(joined(folder, HEADER), json.dumps(known, ensure_ascii=False, indent=2).encode() + b"\n")
+        files.write(joined(folder, HEADER), json.dumps(known, indent=2).encode() + b"\n")
         return cls(folder, header, inputs, [])
 
     @classmethod
@@ -127,27 +138,32 @@ class JobManifest:
             inputs = [_input_file(line) for line in content.splitlines()]
         if hashlib.sha256(content).hexdigest() != header.inputs_sha256:
             raise _damaged(folder, INPUTS)
-        segments = files.read_all(joined(folder, SEGMENTS), ".jsonl").values()
+        segments = files.read_all(joined(folder, SEGMENTS), ".jsonl")
         with _damage(folder, SEGMENTS):
             # One array of all lines, which JSON reads at once.
-            lines = b",".join(segment.rstrip().replace(b"\n", b",") for segment in segments if segment)
+            lines = b",".join(each.rstrip().replace(b"\n", b",") for each in segments.values() if each)
             records = [BlockRecord(*each) for each in json.loads(b"[" + lines + b"]")]
-        return cls(folder, header, inputs, records)
+            if not all(0 <= each.number < header.blocks for each in records):
+                raise _damaged(folder, SEGMENTS)
+            number = 1 + max((int(name.partition(".")[0]) for name in segments), default=-1)
+        return cls(folder, header, inputs, records, number)
 
     def enter(self, records: Sequence[BlockRecord]) -> None:
         """Enter finished blocks, and write the segments that they are in."""
         for record in records:
             self.records[record.number] = record
-            self._last.append(record)
-            if len(self._last) == _SEGMENT:
+            self.rejected += len(record.rejected)
+            self._lines.append(json.dumps(record) + "\n")
+            self._size += len(self._lines[-1])
+            if len(self._lines) == _SEGMENT or self._size > _SEGMENT_SIZE:
                 self._write()
-                self._last, self._segments = [], self._segments + 1
-        if self._last:
+                self._segments, self._lines, self._size = self._segments + 1, [], 0
+        if self._lines:
             self._write()
 
     def _write(self) -> None:
-        content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in self._last)
-        files.write(joined(self.folder, SEGMENTS, f"{self._segments:06d}.jsonl"), content.encode())
+        url = joined(self.folder, SEGMENTS, f"{self._segments:06d}.jsonl")
+        files.write(url, "".join(self._lines).encode())
 
     def without_lost(self, suffix: str) -> "JobManifest":
         """Return the manifest without blocks whose output file is not there any more, or has another size."""
@@ -160,9 +176,11 @@ class JobManifest:
         if not lost:
             return self
         kept = [record for number, record in self.records.items() if number not in lost]
-        files.remove(joined(self.folder, SEGMENTS))
-        fresh = JobManifest(self.folder, self.header, self.inputs, [])
+        fresh = JobManifest(self.folder, self.header, self.inputs, [], self._segments)
         fresh.enter(kept)
+        # The old ones go last: a process that is killed here finds the lost blocks again.
+        for number in range(self._segments):
+            files.remove(joined(self.folder, SEGMENTS, f"{number:06d}.jsonl"))
         return fresh
 
     @property
@@ -203,7 +221,7 @@ def read_header(folder: str) -> JobHeader | None:
 
 def _lines_of(inputs: Sequence[InputFile]) -> bytes:
     def as_json(file: InputFile) -> str:
-        return json.dumps(asdict(file) | {"header": file.header.decode("latin-1")}, ensure_ascii=False)
+        return json.dumps(asdict(file) | {"header": file.header.decode("latin-1")})
 
     return "".join(f"{as_json(file)}\n" for file in inputs).encode()
 

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -19,6 +21,7 @@ from bothways.jobs.files import joined
 from bothways.jobs.local import computed_here
 from bothways.jobs.locking import BEAT, held_by_one, is_held
 from bothways.jobs.manifest import (
+    HEADER,
     INPUTS,
     PARTS,
     SEGMENTS,
@@ -117,33 +120,49 @@ def run(
         OutOfDisk: The disk is full. The same call goes on once there is room.
     """
     one_of("on_error", on_error, ("reject", "stop"))
-    folder, format_ = str(output), check_format(output_format, work.verb)
+    _check_counts(block_bytes, workers, threads)
+    folder, format_ = str(output).removeprefix("file://"), check_format(output_format, work.verb)
     named = [data] if isinstance(data, str | Path) else data
     with held_by_one(folder):
-        found = files.found_files([_absolute(str(each)) for each in named])
+        found = [
+            each
+            for each in files.found_files([_absolute(str(each)) for each in named])
+            if not each.url.startswith(joined(_absolute(folder), ""))
+        ]
         inputs = list(plan(found, settings or FileSettings(format=None, encoding=None), block_bytes))
         asked = header_of(_identity(work, threads), {"format": format_, "block_bytes": block_bytes}, inputs)
         manifest = _begun(folder, asked, inputs, SUFFIXES[format_])
         task = WorkerTask(work, folder, format_)
         compute = _executor(workers, threads, ray, gpus_per_worker)
         try:
-            with stage(work.verb, asked.blocks, done=len(manifest.records), show=show_progress) as bar:
-                for records in _computed(manifest, compute, task):
+            with (
+                stage(work.verb, asked.blocks, done=len(manifest.records), show=show_progress) as bar,
+                closing(_computed(manifest, compute, task)) as computed,
+            ):
+                for records in computed:
                     _check(manifest, records, on_error)
                     manifest.enter(records)
-                    bar.advance(len(records), _note(manifest))
-        finally:
+                    bar.advance(len(records), f"{manifest.rejected:,} rows rejected" if manifest.rejected else "")
+        except Exception:
             _write_rejected(manifest)
+            raise
+        _write_rejected(manifest)
         _check_not_all(manifest)
         _write_index(manifest, SUFFIXES[format_])
     return status(folder)
 
 
-def _computed(manifest: JobManifest, compute: Executor, task: WorkerTask) -> Iterator[list[BlockRecord]]:
+def _check_counts(block_bytes: int, workers: int | tuple[int, int] | None, threads: int) -> None:
+    for name, value in (("block_bytes", block_bytes), ("workers", workers), ("threads", threads)):
+        if isinstance(value, int) and value < 1:
+            raise InvalidInput(f"{name}: expected a number above 0, got {value}.")
+
+
+def _computed(manifest: JobManifest, compute: Executor, task: WorkerTask) -> Generator[list[BlockRecord]]:
     """Yield the records of the blocks that are missing; no worker is started if there are none."""
-    missing = [block for block in blocks_of(manifest.inputs) if block.number not in manifest.records]
-    if missing:
-        yield from compute(task, iter(missing))
+    missing = (block for block in blocks_of(manifest.inputs) if block.number not in manifest.records)
+    if len(manifest.records) < manifest.header.blocks:
+        yield from compute(task, missing)
 
 
 def _executor(workers: int | tuple[int, int] | None, threads: int, ray: str | None, gpus: float | None) -> Executor:
@@ -179,10 +198,13 @@ def _digest_of(folder: Path) -> str:
 def _begun(folder: str, asked: JobHeader, inputs: Sequence[InputFile], suffix: str) -> JobManifest:
     """Return the manifest to go on with, or a new one."""
     before = read_header(folder)
+    if before is not None and before != asked and not files.sizes(joined(folder, SEGMENTS)):
+        return JobManifest.create(folder, asked, inputs)  # nothing was computed: a model that could not be opened
     if before is not None:
         before.check_same(asked, folder)
-        _remove_leftovers(folder)
+        _remove_leftovers(folder, r"[\w.-]+")
         return JobManifest.open(folder).without_lost(suffix)
+    _remove_leftovers(folder, "|".join(map(re.escape, (INPUTS, HEADER))))  # of a process that was killed at once
     if others := set(files.sizes(folder)) - {INPUTS, BEAT}:
         raise OutputExists(
             f"the output folder {folder!r} holds {min(others)!r} and no job. Choose another path, or an empty folder."
@@ -190,16 +212,11 @@ def _begun(folder: str, asked: JobHeader, inputs: Sequence[InputFile], suffix: s
     return JobManifest.create(folder, asked, inputs)
 
 
-def _remove_leftovers(folder: str) -> None:
-    """Remove what killed processes left behind."""
+def _remove_leftovers(folder: str, names: str) -> None:
+    """Remove what killed processes left behind; ``names`` is a regular expression for the files."""
     if not files.is_remote(folder):
         for each in (folder, joined(folder, PARTS), joined(folder, SEGMENTS)):
-            remove_leftovers(Path(each), r"[\w.-]+")
-
-
-def _note(manifest: JobManifest) -> str:
-    rejected = sum(len(each.rejected) for each in manifest.records.values())
-    return f"{rejected:,} rows rejected" if rejected else ""
+            remove_leftovers(Path(each), names)
 
 
 def _check(manifest: JobManifest, records: Sequence[BlockRecord], on_error: OnError) -> None:
@@ -211,17 +228,21 @@ def _check(manifest: JobManifest, records: Sequence[BlockRecord], on_error: OnEr
         raise InvalidInput(
             f"{_first_reason(manifest, bad)} To leave out such rows: on_error='reject' (--on-error reject)."
         )
-    every = [*manifest.records.values(), *records]
-    rejected = sum(len(each.rejected) for each in every)
-    if rejected >= _HOPELESS and not any(each.rows for each in every):
+    rejected = manifest.rejected + sum(len(each.rejected) for each in records)
+    if rejected >= _HOPELESS and not any(each.rows for each in (*manifest.records.values(), *records)):
         raise InvalidInput(f"all of the first {rejected:,} rows were rejected: {_first_reason(manifest, bad)}")
 
 
 def _check_not_all(manifest: JobManifest) -> None:
     records = manifest.in_order
+    if any(each.rows for each in records):
+        return
     bad = next((each for each in records if each.rejected), None)
-    if bad is not None and not any(each.rows for each in records):
+    if bad is not None:
         raise InvalidInput(f"every row was rejected: {_first_reason(manifest, bad)}")
+    if manifest.header.work.get("on_empty", "error") == "error":
+        count = manifest.header.input_files
+        raise InvalidInput(f"the data has no rows: all of its {count:,} files are empty. Name files with rows.")
 
 
 def _first_reason(manifest: JobManifest, record: BlockRecord) -> str:
@@ -255,7 +276,7 @@ def _write_rejected(manifest: JobManifest) -> None:
         for file, found in groupby(bad, key=lambda each: each[0].file.state.url)
         for rejected in _rejected_of(file, list(found))
     )
-    with files.written(url) as path, path.open("w", encoding="utf-8") as stream:
+    with files.written(url) as path, path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
         stream.writelines(lines)
 
 
@@ -278,7 +299,7 @@ def status(output: str | Path) -> JobStatus:
         InvalidInput: The folder holds no job.
         CorruptCheckpoint: The manifest is damaged.
     """
-    folder = str(output)
+    folder = str(output).removeprefix("file://")
     manifest = JobManifest.open(folder)
     records, blocks = list(manifest.records.values()), manifest.header.blocks
     complete = len(records) == blocks
@@ -293,7 +314,7 @@ def status(output: str | Path) -> JobStatus:
         blocks=blocks,
         blocks_done=len(records),
         rows=rows,
-        rejected=sum(len(each.rejected) for each in records),
+        rejected=manifest.rejected,
         rows_per_second=speed,
         seconds_left=left,
         checksum=manifest.checksum() if complete else None,

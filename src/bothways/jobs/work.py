@@ -17,6 +17,7 @@ from bothways.data.output import PredictionTable, beside
 from bothways.errors import InvalidInput, did_you_mean
 from bothways.progress import rounded
 from bothways.tasks.columns import RawTextColumns, column_names
+from bothways.tasks.masked_lm.spec import MASKED_LM
 
 if TYPE_CHECKING:
     from bothways.tasks.masked_lm.outputs import FilledText
@@ -26,6 +27,8 @@ OutputRow = Mapping[str, object]
 Options = dict[str, Any]
 # The kinds of columns of a table; objects and lists are JSON.
 Kind = Literal["text", "number", "integer", "boolean", "json", "vector"]
+# The column of a table for the columns of the input.
+KEPT = "input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +131,9 @@ class Predict:
             predictions = answer(iter(rows), show_progress=False, **self.options)
             return _finite(table.rows(rows, predictions))
 
+        kinds = kinds_of(compose.schemas_of(model).prediction)
         columns = None if self.keep else model.fitted.columns.input_columns
-        return OpenedWork(columns, compute, _kinds(compose.schemas_of(model).prediction))
+        return OpenedWork(columns, compute, {**kinds, KEPT: "json"} if self.keep else kinds)
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,9 @@ class FillMasks:
                 beside(rounded(answer.to_dict()), _id(row)) for row, answer in zip(rows, answers, strict=True)
             )
 
-        return OpenedWork(text, compute, _kinds({}))
+        kinds: dict[str, Kind] = {"log_likelihood": "number", "tokens": "integer", "perplexity": "number"}
+        kinds |= {"windows": "integer", "dropped_tokens": "integer"}
+        return OpenedWork(text, compute, kinds if self.likelihood else kinds_of(tasks.Schemas.of(MASKED_LM).prediction))
 
 
 Work: TypeAlias = Embed | Predict | FillMasks
@@ -185,9 +191,14 @@ def identity_of(work: Work, fingerprint: str) -> dict[str, object]:
     return {"verb": work.verb, **known, "weights": fingerprint, "opening": opening}
 
 
-def _kinds(schema: Mapping[str, object]) -> dict[str, Kind]:
-    """Return the columns of predictions with this JSON schema."""
+def kinds_of(schema: Mapping[str, object]) -> dict[str, Kind]:
+    """Return the columns of predictions with this JSON schema, of all variants if it has several."""
     match schema:
+        case {"anyOf": [*variants]}:
+            every = [kinds_of(each) for each in variants if isinstance(each, dict)]
+            names = dict.fromkeys(name for each in every for name in each)
+            found = {name: {each[name] for each in every if name in each} for name in names}
+            return {name: kinds.pop() if len(kinds) == 1 else "json" for name, kinds in found.items()}
         case {"properties": {**properties}}:
             return {str(name): _kind(each) for name, each in properties.items()}
     return {"prediction": "json"}
@@ -214,6 +225,8 @@ def _kind(schema: object) -> Kind:
             return "text"
         case _:
             return "json"
+    if "text" in found and "json" not in found:  # a label, which may be a number
+        return "text"
     return found.pop() if len(found) == 1 else "json"
 
 
