@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_rows_that_cannot_be_read_or_embedded_are_listed(embed, tmp_path, here):
         said = (
             "not valid JSON",
             "'text'",
-            "empty",
+            "white space",
             "byte 0xff at byte 11 of the line",
             "surrogate",
             "surrogate",
@@ -101,7 +102,7 @@ class Odd:
 
 @pytest.fixture
 def odd(monkeypatch, encoder):
-    monkeypatch.setattr("bothways.jobs.running.identity_of", lambda work, weights: {"verb": "odd", "weights": weights})
+    monkeypatch.setattr("bothways.jobs.running.identity_of", lambda *_: {"verb": "odd"})
     return Odd(str(encoder))
 
 
@@ -114,7 +115,7 @@ def test_rows_with_results_that_cannot_be_written_are_rejected(odd, tmp_path, he
     assert [line for _, line, _ in found] == [2, 4, 5, 7, 8, 9]
     assert done.rows == 4
     for (_, _, reason), said in zip(
-        found, ("nan", "inf", "date", "surrogate", "MemoryError", "an odd value"), strict=True
+        found, ("not JSON", "not JSON", "date", "surrogate", "MemoryError", "an odd value"), strict=True
     ):
         assert said in reason
 
@@ -128,19 +129,25 @@ def test_a_full_disk_is_no_rejected_row(odd, tmp_path, here):
 def test_a_prediction_that_is_not_finite_is_rejected(model_of, tmp_path, here, monkeypatch):
     from bothways.tasks.task import Task
 
-    whole = Task.predict_stream
+    whole, wrong = Task.predict_stream, [None]
 
     def spoilt(self, *words, **named):
         for answer in whole(self, *words, **named):
-            if answer.dropped_tokens or answer.windows > 1:
-                object.__setattr__(answer, "probability", math.nan)
-            yield answer
+            yield replace(answer, probability=math.nan) if answer.label == wrong[0] else answer
 
     monkeypatch.setattr(Task, "predict_stream", spoilt)
-    path = jsonl(tmp_path / "a.jsonl", [*texts(3), {"text": "w5 " * 60}, *texts(3)])
-    done = jobs.run(jobs.Predict(str(model_of("classification"))), path, tmp_path / "out")
-    assert (done.rows, done.rejected) == (6, 1)
-    assert rejected_in(tmp_path / "out") == [("a.jsonl", 4, "the row has a prediction that is not finite.")]
+    path = jsonl(tmp_path / "a.jsonl", texts(10))
+    work = jobs.Predict(str(model_of("classification")))
+    jobs.run(work, path, tmp_path / "clean")
+    answers = [row["label"] for row in lines_in(tmp_path / "clean" / "parts" / "part-0000000.jsonl")]
+    assert len({*answers}) > 1
+    wrong[:] = answers[:1]
+    done = jobs.run(work, path, tmp_path / "out")
+    bad = [n for n, label in enumerate(answers, 1) if label == answers[0]]
+    assert done.rows == 10 - len(bad)
+    assert rejected_in(tmp_path / "out") == [
+        ("a.jsonl", n, "the row has a prediction that is not finite.") for n in bad
+    ]
 
 
 def test_a_job_stops_at_a_rejected_row_and_goes_on_without_it(embed, tmp_path, here):
@@ -242,18 +249,18 @@ def test_a_lost_part_is_computed_again(job, here, tmp_path, damage):
 
 def test_another_job_is_refused_with_the_difference(job, embed, model_of, tmp_path):
     for options, said in (
-        ({"work": jobs.Embed(embed.model, prompt="w5 ", opening=embed.opening)}, 'prompt is null instead of "w5 "'),
-        ({"work": jobs.Embed(embed.model)}, "opening is"),
+        ({"work": jobs.Embed(embed.model, prompt="w5 ", opening=embed.opening)}, 'prompt was null and is now "w5 "'),
+        ({"work": jobs.Embed(embed.model)}, "opening was"),
         (
             {"work": jobs.Predict(str(model_of("classification"))), "output_format": "jsonl"},
-            'verb is "embed" instead of "predict"',
+            'verb was "embed" and is now "predict"',
         ),
-        ({"work": jobs.Embed(str(model_of("embedding")), opening=embed.opening)}, "weights is"),
-        ({"block_bytes": 400}, "block_bytes is 300 instead of 400"),
-        ({"output_format": "jsonl"}, 'format is "npy" instead of "jsonl"'),
-        ({"threads": 2}, "threads is 1 instead of 2"),
-        ({"data": jsonl(tmp_path / "b.jsonl", texts(40))}, "b.jsonl"),
-        ({"data": jsonl(tmp_path / "c.jsonl", texts(50))}, "the data is 1 files in"),
+        ({"work": jobs.Embed(str(model_of("embedding")), opening=embed.opening)}, "weights was"),
+        ({"block_bytes": 400}, "block_bytes was 300 and is now 400"),
+        ({"output_format": "jsonl"}, 'format was "npy" and is now "jsonl"'),
+        ({"threads": 2}, "threads was 1 and is now 2"),
+        ({"data": jsonl(tmp_path / "b.jsonl", texts(40))}, "b.jsonl' has changed"),
+        ({"data": jsonl(tmp_path / "c.jsonl", texts(50))}, "blocks before, 1 files in"),
     ):
         with pytest.raises(InvalidInput, match="holds another job") as refused:
             job(**options)
@@ -292,7 +299,7 @@ def test_a_file_that_changes_while_it_is_read_stops_the_job(embed, tmp_path, her
 def test_a_folder_with_other_files_is_refused(embed, tmp_path, here, name):
     other = written(tmp_path / "out" / name, "mine")
     path = jsonl(tmp_path / "a.jsonl", texts(2))
-    with pytest.raises(OutputExists, match="and no job. Choose another path"):
+    with pytest.raises(OutputExists, match=r"and no job\. Choose another path"):
         jobs.run(embed, path, tmp_path / "out")
     assert other.read_text() == "mine"
     with pytest.raises(OutputExists, match="but it is a file"):
@@ -320,7 +327,7 @@ def test_a_damaged_manifest_is_refused(job, tmp_path, name, damage):
         assert job() == job.done
         return
     for act in (job, lambda: jobs.status(tmp_path / "out")):
-        with pytest.raises(CorruptCheckpoint, match="is damaged. Restore it, or begin again"):
+        with pytest.raises(CorruptCheckpoint, match=r"is damaged\. Restore it, or begin again"):
             act()
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bothways.errors import WorkerLost
 from bothways.jobs.blocks import Block
@@ -133,9 +133,13 @@ def computed_here(
     gpus = _gpus() if ready.on_gpu else 0
     count = workers or gpus or max(1, cores // threads)
     team = [first, *(_Worker(task, environment | _gpu_of(number, gpus)) for number in range(1, count))]
-    todo, results = _Shared(blocks), queue.Queue[BlockRecord | BaseException | None]()
-    threads_of_team = [threading.Thread(target=_feed, args=(each, todo, results), daemon=True) for each in team]
-    for thread in threads_of_team:
+    todo, results = _Shared(blocks), queue.Queue[_Result]()
+    events = [threading.Event() for _ in team]
+    feeders = [
+        threading.Thread(target=_feed, args=(*pair, todo, results), daemon=True)
+        for pair in zip(team, events, strict=True)
+    ]
+    for thread in feeders:
         thread.start()
     running = count
     try:
@@ -144,17 +148,28 @@ def computed_here(
             with suppress(queue.Empty):
                 while True:
                     found.append(results.get_nowait())
-            running -= found.count(None)
-            if records := [each for each in found if isinstance(each, BlockRecord)]:
+            if records := [each.answer for each in found if isinstance(each.answer, BlockRecord)]:
                 yield records
-            if error := next((each for each in found if isinstance(each, BaseException)), None):
-                raise error
+            for each in found:
+                each.entered.set()
+                running -= each.answer is None
+                if isinstance(each.answer, BaseException):
+                    raise each.answer
     finally:
         todo.close()
-        for each in team:
-            each.end(over=True)
-        for thread in threads_of_team:
+        for event in events:
+            event.set()
+        for worker in team:
+            worker.end(over=True)
+        for thread in feeders:
             thread.join(10)
+
+
+class _Result(NamedTuple):
+    """The record of a block, an error, or None from a worker that has no more blocks; and what says it is entered."""
+
+    answer: BlockRecord | BaseException | None
+    entered: threading.Event
 
 
 class _Shared:
@@ -172,14 +187,16 @@ class _Shared:
             self._closed = True
 
 
-def _feed(worker: _Worker, todo: _Shared, results: "queue.Queue[BlockRecord | BaseException | None]") -> None:
-    """Let a worker compute blocks until there are none."""
+def _feed(worker: _Worker, entered: threading.Event, todo: _Shared, results: queue.Queue[_Result]) -> None:
+    """Let a worker compute blocks until there are none, each after the one before was entered."""
     try:
         while (block := todo.take()) is not None:
-            results.put(_persistently(worker, block))
-        results.put(None)
+            results.put(_Result(_persistently(worker, block), entered))
+            entered.wait()
+            entered.clear()
+        results.put(_Result(None, entered))
     except BaseException as error:
-        results.put(error)
+        results.put(_Result(error, entered))
     finally:
         worker.end()
 

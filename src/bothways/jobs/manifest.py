@@ -5,6 +5,7 @@ finished blocks in segments of up to 1,000: a job of a million blocks has a thou
 whole, so that a process that is killed at any moment leaves a manifest that can be read.
 """
 
+import gc
 import hashlib
 import json
 import time
@@ -20,6 +21,8 @@ from bothways.jobs.files import FileState, joined
 
 FORMAT, FORMAT_VERSION = "bothways job", 1
 HEADER, INPUTS, SEGMENTS, PARTS = "job.json", "inputs.jsonl", "manifest", "parts"
+# The ids of the rows of an array lie beside it.
+IDS = ".ids.jsonl"
 # Blocks of a segment, and its bytes if many rows are rejected.
 _SEGMENT, _SEGMENT_SIZE = 1_000, 2**20
 
@@ -35,6 +38,7 @@ class BlockRecord(NamedTuple):
         seconds: Seconds of its computation.
         ended: Time when it was entered, in seconds of the epoch.
         rejected: Lines (in the block) and reasons of the rows that were rejected.
+        ids: Bytes of the file of the rows' ids; 0 if there is none.
     """
 
     number: int
@@ -44,6 +48,7 @@ class BlockRecord(NamedTuple):
     seconds: float
     ended: float
     rejected: Sequence[tuple[int | None, str]]
+    ids: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +61,19 @@ class JobHeader:
     blocks: int
     inputs_sha256: str
 
-    def check_same(self, asked: "JobHeader", folder: str) -> None:
-        """Raise InvalidInput unless ``asked`` is the same work on the same data."""
+    def check_same(self, asked: "JobHeader", folder: str, inputs: Sequence[InputFile]) -> None:
+        """Raise InvalidInput unless ``asked`` is the same work on the same data, ``inputs``."""
         differences = [
-            f"{name} is {_short(theirs)} instead of {_short(ours)}"
+            f"{name} was {_short(before)} and is now {_short(now)}"
             for kind in ("work", "output")
-            for name, ours, theirs in _different(getattr(self, kind), getattr(asked, kind))
+            for name, before, now in _different(getattr(self, kind), getattr(asked, kind))
         ]
         if self.inputs_sha256 != asked.inputs_sha256:
             before, now = (f"{each.input_files:,} files in {each.blocks:,} blocks" for each in (self, asked))
-            differences.append(f"the data is {now} instead of {before}" if before != now else "the data has changed")
+            counts = f" ({before} before, {now} now)" if before != now else ""
+            known = {*(files.read(joined(folder, INPUTS)) or b"").splitlines()}
+            changed = [file.state.url for file in inputs if _line_of(file).encode() not in known]
+            differences.append(f"the data{f' {changed[0]!r}' if changed else ''} has changed{counts}")
         if differences:
             raise InvalidInput(
                 f"{folder!r} holds another job: {'; '.join(differences)}. Give the arguments of that job to go on with "
@@ -139,7 +147,7 @@ class JobManifest:
         if hashlib.sha256(content).hexdigest() != header.inputs_sha256:
             raise _damaged(folder, INPUTS)
         segments = files.read_all(joined(folder, SEGMENTS), ".jsonl")
-        with _damage(folder, SEGMENTS):
+        with _damage(folder, SEGMENTS), _without_collector():
             # One array of all lines, which JSON reads at once.
             lines = b",".join(each.rstrip().replace(b"\n", b",") for each in segments.values() if each)
             records = [BlockRecord(*each) for each in json.loads(b"[" + lines + b"]")]
@@ -171,7 +179,9 @@ class JobManifest:
         lost = {
             number
             for number, record in self.records.items()
-            if record.size and sizes.get(part_name(number, suffix)) != record.size
+            if record.size
+            and (sizes.get(part_name(number, suffix)), sizes.get(part_name(number, suffix) + IDS, 0))
+            != (record.size, record.ids)
         }
         if not lost:
             return self
@@ -219,17 +229,30 @@ def read_header(folder: str) -> JobHeader | None:
     )
 
 
-def _lines_of(inputs: Sequence[InputFile]) -> bytes:
-    def as_json(file: InputFile) -> str:
-        return json.dumps(asdict(file) | {"header": file.header.decode("latin-1")})
+def _line_of(file: InputFile) -> str:
+    return json.dumps(asdict(file) | {"header": file.header.decode("latin-1")})
 
-    return "".join(f"{as_json(file)}\n" for file in inputs).encode()
+
+def _lines_of(inputs: Sequence[InputFile]) -> bytes:
+    return "".join(f"{_line_of(file)}\n" for file in inputs).encode()
 
 
 def _input_file(line: bytes) -> InputFile:
     known = json.loads(line)
     state, cuts, header = FileState(**known.pop("state")), tuple(known.pop("cuts")), known.pop("header")
     return InputFile(state=state, cuts=cuts, header=header.encode("latin-1"), **known)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep the garbage collector off a million objects that stay, which it would go through again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -15,8 +15,6 @@ from bothways.jobs.work import KEPT, Kind, OpenedWork, OutputRow
 JobFormat = Literal["npy", "parquet", "jsonl"]
 FORMATS: tuple[JobFormat, ...] = get_args(JobFormat)
 SUFFIXES: Mapping[JobFormat, str] = {"npy": ".npy", "parquet": ".parquet", "jsonl": ".jsonl"}
-# The ids of the rows of an array lie beside it.
-IDS = ".ids.jsonl"
 
 
 def check_format(chosen: str | None, verb: str) -> JobFormat:
@@ -40,12 +38,14 @@ def check_format(chosen: str | None, verb: str) -> JobFormat:
 
 
 def check_writable(rows: Sequence[OutputRow]) -> None:
-    """Raise InvalidInput, ValueError or TypeError if a value of a row has no JSON, such as a date."""
+    """Raise InvalidInput if a value of a row has no JSON, such as a date."""
     try:
         for row in rows:
             json_line({name: value for name, value in row.items() if name != "vector"}).encode()
     except UnicodeEncodeError as error:
         raise InvalidInput("the row holds half of a surrogate pair, which UTF-8 cannot represent.") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"the row has a value that cannot be written: {error}.") from error
 
 
 def part_writer(format_: JobFormat, path: Path, ids: Path, work: OpenedWork) -> "PartWriter":

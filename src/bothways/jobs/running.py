@@ -201,7 +201,7 @@ def _begun(folder: str, asked: JobHeader, inputs: Sequence[InputFile], suffix: s
     if before is not None and before != asked and not files.sizes(joined(folder, SEGMENTS)):
         return JobManifest.create(folder, asked, inputs)  # nothing was computed: a model that could not be opened
     if before is not None:
-        before.check_same(asked, folder)
+        before.check_same(asked, folder, inputs)
         _remove_leftovers(folder, r"[\w.-]+")
         return JobManifest.open(folder).without_lost(suffix)
     _remove_leftovers(folder, "|".join(map(re.escape, (INPUTS, HEADER))))  # of a process that was killed at once
@@ -230,7 +230,8 @@ def _check(manifest: JobManifest, records: Sequence[BlockRecord], on_error: OnEr
         )
     rejected = manifest.rejected + sum(len(each.rejected) for each in records)
     if rejected >= _HOPELESS and not any(each.rows for each in (*manifest.records.values(), *records)):
-        raise InvalidInput(f"all of the first {rejected:,} rows were rejected: {_first_reason(manifest, bad)}")
+        first = next(each for each in (*manifest.in_order, *records) if each.rejected)
+        raise InvalidInput(f"all of the first {rejected:,} rows were rejected: {_first_reason(manifest, first)}")
 
 
 def _check_not_all(manifest: JobManifest) -> None:

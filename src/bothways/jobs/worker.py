@@ -21,8 +21,8 @@ from bothways.errors import BothwaysError, InvalidInput, OutOfDisk
 from bothways.jobs import files
 from bothways.jobs.blocks import Block
 from bothways.jobs.files import TRIES, joined
-from bothways.jobs.manifest import PARTS, BlockRecord, part_name
-from bothways.jobs.outputs import IDS, SUFFIXES, JobFormat, PartWriter, check_writable, part_writer
+from bothways.jobs.manifest import IDS, PARTS, BlockRecord, part_name
+from bothways.jobs.outputs import SUFFIXES, JobFormat, PartWriter, check_writable, part_writer
 from bothways.jobs.reading import Chunk, Rejected, chunks, reason_of
 from bothways.jobs.work import OpenedWork, OutputRow, Work
 
@@ -78,9 +78,11 @@ def _finished(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRecord
             for chunk in chunks(block, opened.columns):
                 count += _write_chunk(writer, opened, block, chunk)
                 rejected += chunk.rejected
+        listed = ids.stat().st_size if ids != path and ids.exists() else 0
         size, digest = (path.stat().st_size, sha256_of(path)) if count else (0, "")
     lines = [(each.line, each.reason) for each in sorted(rejected, key=lambda each: each.line or 0)]
-    return BlockRecord(block.number, count, size, digest, round(time.monotonic() - begun, 4), time.time(), lines)
+    seconds = round(time.monotonic() - begun, 4)
+    return BlockRecord(block.number, count, size, digest, seconds, time.time(), lines, listed)
 
 
 def _write_chunk(writer: PartWriter, opened: OpenedWork, block: Block, chunk: Chunk) -> int:
@@ -102,7 +104,7 @@ def _compute_halves(
         found += computed
     except OutOfDisk:
         raise
-    except (BothwaysError, MemoryError, ValueError, TypeError, ArithmeticError) as error:
+    except (BothwaysError, MemoryError, ValueError, ArithmeticError) as error:
         if len(rows) == 1:
             rejected.append(Rejected(block.file.state.url, rows[0].number, reason_of(error, block)))
             return
@@ -126,6 +128,9 @@ def main() -> None:
             _answer(answers, Ready(_uses_cuda()))
         except BothwaysError as error:
             _answer(answers, Failed(error))
+            return
+        except TypeError as error:  # an option that there is not
+            _answer(answers, Failed(InvalidInput(str(error))))
             return
         while True:
             block: Block = pickle.load(messages)
