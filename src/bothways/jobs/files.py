@@ -57,16 +57,17 @@ def found_files(paths: Sequence[str]) -> list[FileState]:
     In folders, files whose name begins with a dot and files of unknown formats are skipped.
 
     Raises:
-        InvalidInput: There is nothing at a path, or no file of rows in all of them.
+        InvalidInput: There is no file of rows at one of the paths.
     """
     found: list[FileState] = []
     for path in paths:
-        found += _remote_files(path) if is_remote(path) else _local_files(path)
-    if not found:
-        raise InvalidInput(
-            f"there is no file of rows in {', '.join(map(repr, paths))}: expected names that end in .jsonl, .csv, "
-            ".tsv, .txt, .json (also followed by .gz), .parquet or .xlsx."
-        )
+        here = [*(_remote_files(path) if is_remote(path) else _local_files(path))]
+        if not here:
+            raise InvalidInput(
+                f"there is no file of rows at {path!r}: expected a file, a pattern, or a folder with names that end in "
+                ".jsonl, .csv, .tsv, .txt, .json (also followed by .gz), .parquet or .xlsx."
+            )
+        found += here
     return found
 
 
@@ -254,6 +255,18 @@ def _system(url: str) -> tuple[AbstractFileSystem, str]:
     except ValueError as error:
         raise InvalidInput(f"{url!r} cannot be read or written: {error}. Give a path, s3://... or gs://...") from error
     return system, path
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn the last error of a store that does not answer into InvalidInput."""
+    try:
+        yield
+    except ConnectionError as error:
+        raise InvalidInput(
+            f"the store did not answer in {TRIES} tries: {error}. Check the network and the address; the same call "
+            "goes on after the blocks that are done."
+        ) from error
 
 
 def _tried(url: str, action: Callable[[], _T]) -> _T:

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bothways.errors import InvalidInput, OutputExists
@@ -55,7 +55,8 @@ def held_by_one(folder: str) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        files.remove(joined(folder, BEAT))
+        with suppress(InvalidInput, OSError):  # it is not believed for long
+            files.remove(joined(folder, BEAT))
 
 
 def is_held(folder: str) -> bool:

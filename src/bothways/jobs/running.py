@@ -123,7 +123,7 @@ def run(
     _check_counts(block_bytes, workers, threads)
     folder, format_ = str(output).removeprefix("file://"), check_format(output_format, work.verb)
     named = [data] if isinstance(data, str | Path) else data
-    with held_by_one(folder):
+    with files.store_errors(), held_by_one(folder):
         found = [
             each
             for each in files.found_files([_absolute(str(each)) for each in named])
@@ -301,8 +301,9 @@ def status(output: str | Path) -> JobStatus:
         CorruptCheckpoint: The manifest is damaged.
     """
     folder = str(output).removeprefix("file://")
-    manifest = JobManifest.open(folder)
-    records, blocks = list(manifest.records.values()), manifest.header.blocks
+    with files.store_errors():
+        manifest = JobManifest.open(folder)
+        records, blocks = list(manifest.records.values()), manifest.header.blocks
     complete = len(records) == blocks
     running = not complete and is_held(folder)
     rows = sum(each.rows for each in records)

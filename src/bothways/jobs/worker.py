@@ -139,7 +139,8 @@ def main() -> None:
             except BothwaysError as error:
                 answer = Failed(error)
             except OSError as error:
-                answer = Failed(InvalidInput(f"{error} The same command goes on after the blocks that are done."))
+                advice = "Check the disk or the network; the same command goes on after the blocks that are done."
+                answer = Failed(InvalidInput(f"block {block.number} could not be computed: {error}. {advice}"))
             _answer(answers, answer)
 
 
