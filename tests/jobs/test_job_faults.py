@@ -62,7 +62,7 @@ def test_rows_that_cannot_be_read_or_embedded_are_listed(embed, tmp_path, here):
             "byte 0xff at byte 11 of the line",
             "surrogate",
             "surrogate",
-            "nan",
+            "not JSON",
         )
         for (_, _, reason), part in zip(found, said, strict=True):
             assert part in reason

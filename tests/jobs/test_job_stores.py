@@ -194,7 +194,7 @@ def test_a_store_that_does_not_answer_is_said(bucket, embed, reached, tmp_path, 
     monkeypatch.setattr(files, "TRIES", 1)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    reached(port)
+    reached(port, AWS_MAX_ATTEMPTS="1")
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
     for act in (lambda: jobs.run(embed, f"{bucket}/in", tmp_path / "out"), lambda: jobs.status(f"{bucket}/out")):
         with pytest.raises(InvalidInput, match=r"the store did not answer .* goes on after the blocks"):

@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -122,27 +122,15 @@ def run(
     one_of("on_error", on_error, ("reject", "stop"))
     _check_counts(block_bytes, workers, threads)
     folder, format_ = str(output).removeprefix("file://"), check_format(output_format, work.verb)
-    named = [data] if isinstance(data, str | Path) else data
+    compute = _executor(workers, threads, ray, gpus_per_worker)
     with files.store_errors(), held_by_one(folder):
-        found = [
-            each
-            for each in files.found_files([_absolute(str(each)) for each in named])
-            if not each.url.startswith(joined(_absolute(folder), ""))
-        ]
-        inputs = list(plan(found, settings or FileSettings(format=None, encoding=None), block_bytes))
+        inputs = _inputs_of([data] if isinstance(data, str | Path) else data, folder, settings, block_bytes)
         asked = header_of(_identity(work, threads), {"format": format_, "block_bytes": block_bytes}, inputs)
         manifest = _begun(folder, asked, inputs, SUFFIXES[format_])
         task = WorkerTask(work, folder, format_)
-        compute = _executor(workers, threads, ray, gpus_per_worker)
         try:
-            with (
-                stage(work.verb, asked.blocks, done=len(manifest.records), show=show_progress) as bar,
-                closing(_computed(manifest, compute, task)) as computed,
-            ):
-                for records in computed:
-                    _check(manifest, records, on_error)
-                    manifest.enter(records)
-                    bar.advance(len(records), f"{manifest.rejected:,} rows rejected" if manifest.rejected else "")
+            with stage(work.verb, asked.blocks, done=len(manifest.records), show=show_progress) as bar:
+                _compute_missing(manifest, compute, task, on_error, bar.advance)
         except Exception:
             _write_rejected(manifest)
             raise
@@ -158,11 +146,31 @@ def _check_counts(block_bytes: int, workers: int | tuple[int, int] | None, threa
             raise InvalidInput(f"{name}: expected a number above 0, got {value}.")
 
 
-def _computed(manifest: JobManifest, compute: Executor, task: WorkerTask) -> Generator[list[BlockRecord]]:
-    """Yield the records of the blocks that are missing; no worker is started if there are none."""
+def _inputs_of(
+    data: Sequence[str | Path], folder: str, settings: FileSettings | None, block_bytes: int
+) -> list[InputFile]:
+    """Return the files of the data with their cuts; the output may lie among them."""
+    output = joined(_absolute(folder), "").rstrip("/") + "/"
+    found = files.found_files([_absolute(str(each)) for each in data])
+    others = [each for each in found if not each.url.startswith(output)]
+    return list(plan(others, settings or FileSettings(format=None, encoding=None), block_bytes))
+
+
+def _compute_missing(
+    manifest: JobManifest, compute: Executor, task: WorkerTask, on_error: OnError, advance: Callable[[int, str], object]
+) -> None:
+    """Compute and enter the blocks that are missing; no worker is started if there are none."""
     missing = (block for block in blocks_of(manifest.inputs) if block.number not in manifest.records)
-    if len(manifest.records) < manifest.header.blocks:
-        yield from compute(task, missing)
+    if len(manifest.records) == manifest.header.blocks:
+        return
+    with ExitStack() as ended:
+        computed = compute(task, missing)
+        if isinstance(computed, Generator):
+            ended.callback(computed.close)  # which ends its workers
+        for records in computed:
+            _check(manifest, records, on_error)
+            manifest.enter(records)
+            advance(len(records), f"{manifest.rejected:,} rows rejected" if manifest.rejected else "")
 
 
 def _executor(workers: int | tuple[int, int] | None, threads: int, ray: str | None, gpus: float | None) -> Executor:
