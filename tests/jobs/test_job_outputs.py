@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from job_cases import jsonl, lines_in, texts, written
 
-from bothways import SentenceEmbedder, jobs
+from bothways import Ensemble, MultiTask, SentenceEmbedder, TaskData, jobs
 from bothways.errors import InvalidInput
-from task_cases import CASES, LONG, close
+from task_cases import CASES, LONG, QUICK, close, fitted
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "cli"))  # the calls of the command line
 from command_line import ok
@@ -104,6 +104,28 @@ def test_predictions_are_those_of_the_command(model_of, tmp_path, here, name):
             for key, value in values.items()
         }
         assert close(values, {key: value for key, value in line.items() if value is not None})
+
+
+def test_models_that_are_made_of_others_predict_too(encoder, model_of, tmp_path, here):
+    fitted(encoder, "classification", seed=1).save(tmp_path / "second", golden=None)
+    Ensemble.of([model_of("classification"), tmp_path / "second"], device="cpu").save(tmp_path / "ensemble")
+    several = MultiTask.from_pretrained(encoder, device="cpu")
+    labelled = CASES["classification"].rows(24)
+    several.fit({name: TaskData(labelled, validation=labelled[:6]) for name in ("animal", "beast")}, **QUICK)
+    several.save(tmp_path / "several")
+    path = jsonl(tmp_path / "a.jsonl", [*texts(5), {"id": "bad", "text": ""}, *texts(2)])
+    for name in ("ensemble", "several"):
+        for format_ in ("jsonl", "parquet"):
+            output = tmp_path / f"{name}-{format_}"
+            done = jobs.run(jobs.Predict(str(tmp_path / name)), path, output, output_format=format_, block_bytes=150)
+            assert (done.rows, done.rejected) == (7, 1)
+        lines, cells = rows_of(tmp_path / f"{name}-jsonl"), table_of(tmp_path / f"{name}-parquet")
+        ok("predict", tmp_path / name, "--data", jsonl(path, texts(5)), "--output", tmp_path / f"{name}.jsonl")
+        assert close(lines[:5], lines_in(tmp_path / f"{name}.jsonl"))
+        jsonl(path, [*texts(5), {"id": "bad", "text": ""}, *texts(2)])
+        for cell, line in zip(cells, lines, strict=True):
+            assert line.keys() <= cell.keys()
+            assert all(cell[name] is not None for name, value in line.items() if value is not None)
 
 
 @pytest.mark.parametrize("options", [{}, {"likelihood": True}, {"likelihood": True, "whole_words": True}])

@@ -14,7 +14,7 @@ from bothways import compose, tasks
 from bothways.choices import OnEmpty
 from bothways.data.columns import Row, text_at, with_gaps, with_text
 from bothways.data.output import PredictionTable, beside
-from bothways.errors import InvalidInput, did_you_mean
+from bothways.errors import EmptyInput, InvalidInput, did_you_mean
 from bothways.progress import rounded
 from bothways.tasks.columns import RawTextColumns, column_names
 from bothways.tasks.masked_lm.spec import MASKED_LM
@@ -40,12 +40,14 @@ class OpenedWork:
         compute: Returns the rows of the output for rows of the input, fewer if rows without a text are left out.
         kinds: The columns of the output as a table.
         dimensions: Width of the vectors of the output; None if it has none.
+        read: Reads the input of a row; raises InvalidInput for one that cannot be computed.
     """
 
     columns: Collection[str] | None
     compute: Callable[[Sequence[Row]], list[OutputRow]]
     kinds: Mapping[str, Kind]
     dimensions: int | None = None
+    read: Callable[[Row], object] = lambda row: row
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class Embed:
                     found.append({**_id(row), "vector": vector_D})
             return found
 
-        return OpenedWork(self.text, compute, {"vector": "vector"}, embedder.dimensions)
+        read = _reading(lambda row: text_at(row, self.text), self.on_empty)
+        return OpenedWork(self.text, compute, {"vector": "vector"}, embedder.dimensions, read)
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,8 @@ class Predict:
 
         kinds = kinds_of(compose.schemas_of(model).prediction)
         columns = None if self.keep else model.fitted.columns.input_columns
-        return OpenedWork(columns, compute, {**kinds, KEPT: "json"} if self.keep else kinds)
+        kinds = {**kinds, KEPT: "json"} if self.keep else kinds
+        return OpenedWork(columns, compute, kinds, read=_reading(model.fitted.columns.read, self.on_empty))
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,8 @@ class FillMasks:
 
         kinds: dict[str, Kind] = {"log_likelihood": "number", "tokens": "integer", "perplexity": "number"}
         kinds |= {"windows": "integer", "dropped_tokens": "integer"}
-        return OpenedWork(text, compute, kinds if self.likelihood else kinds_of(tasks.Schemas.of(MASKED_LM).prediction))
+        kinds = kinds if self.likelihood else kinds_of(tasks.Schemas.of(MASKED_LM).prediction)
+        return OpenedWork(text, compute, kinds, read=lambda row: text_at(row, text))
 
 
 Work: TypeAlias = Embed | Predict | FillMasks
@@ -189,6 +194,18 @@ def identity_of(work: Work, fingerprint: str) -> dict[str, object]:
     for name in ("download", "allow_pickle", "revision", "check"):
         opening.pop(name, None)
     return {"verb": work.verb, **known, "weights": fingerprint, "opening": opening}
+
+
+def _reading(read: Callable[[Row], object], on_empty: OnEmpty) -> Callable[[Row], object]:
+    """Return a reader of rows that lets rows without a text pass, unless they are errors."""
+
+    def passing(row: Row) -> object:
+        try:
+            return read(row)
+        except EmptyInput:
+            return None
+
+    return read if on_empty == "error" else passing
 
 
 def kinds_of(schema: Mapping[str, object]) -> dict[str, Kind]:

@@ -87,9 +87,21 @@ def _finished(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRecord
 
 def _write_chunk(writer: PartWriter, opened: OpenedWork, block: Block, chunk: Chunk) -> int:
     found: list[OutputRow] = []
-    _compute_halves(opened, block, chunk.rows, found, chunk.rejected)
+    _compute_halves(opened, block, _readable(opened, block, chunk), found, chunk.rejected)
     writer.write(found)
     return len(found)
+
+
+def _readable(opened: OpenedWork, block: Block, chunk: Chunk) -> list[Row]:
+    """Return the rows that can be computed, as far as reading them shows, and reject the others."""
+    good: list[Row] = []
+    for row in chunk.rows:
+        try:
+            opened.read(row)
+            good.append(row)
+        except InvalidInput as error:
+            chunk.rejected.append(Rejected(block.file.state.url, row.number, reason_of(error, block)))
+    return good
 
 
 def _compute_halves(
