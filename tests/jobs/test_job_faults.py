@@ -173,6 +173,9 @@ def test_a_job_without_a_good_row_says_why(embed, tmp_path, here, count):
     path = jsonl(tmp_path / "a.jsonl", [{"body": "w5"}] * count)
     with pytest.raises(InvalidInput, match=r"rejected: .*a\.jsonl', line 1: .*'text'"):
         jobs.run(embed, path, tmp_path / "out", block_bytes=5000)
+    mended = jobs.Embed(embed.model, ("body",), opening=embed.opening)
+    assert jobs.run(mended, path, tmp_path / "out", block_bytes=5000).rows == count  # in the same folder
+    assert not (tmp_path / "out" / "rejected.jsonl").exists()
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
@@ -256,7 +259,7 @@ def test_another_job_is_refused_with_the_difference(job, embed, model_of, tmp_pa
             'verb was "embed" and is now "predict"',
         ),
         ({"work": jobs.Embed(str(model_of("embedding")), opening=embed.opening)}, "weights was"),
-        ({"block_bytes": 400}, "block_bytes was 300 and is now 400"),
+        ({"block_bytes": 400}, "job: block_bytes was 300 and is now 400. Give"),
         ({"output_format": "jsonl"}, 'format was "npy" and is now "jsonl"'),
         ({"threads": 2}, "threads was 1 and is now 2"),
         ({"data": jsonl(tmp_path / "b.jsonl", texts(40))}, "b.jsonl' has changed"),

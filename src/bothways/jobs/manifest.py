@@ -70,10 +70,12 @@ class JobHeader:
         ]
         if self.inputs_sha256 != asked.inputs_sha256:
             before, now = (f"{each.input_files:,} files in {each.blocks:,} blocks" for each in (self, asked))
-            counts = f" ({before} before, {now} now)" if before != now else ""
-            known = {*(files.read(joined(folder, INPUTS)) or b"").splitlines()}
-            changed = [file.state.url for file in inputs if _line_of(file).encode() not in known]
-            differences.append(f"the data{f' {changed[0]!r}' if changed else ''} has changed{counts}")
+            with _damage(folder, INPUTS):
+                known = {_input_file(line).state for line in (files.read(joined(folder, INPUTS)) or b"").splitlines()}
+            changed = [file.state.url for file in inputs if file.state not in known]
+            if changed or self.input_files != asked.input_files or not differences:
+                counts = f" ({before} before, {now} now)" if before != now else ""
+                differences.append(f"the data{f' {changed[0]!r}' if changed else ''} has changed{counts}")
         if differences:
             raise InvalidInput(
                 f"{folder!r} holds another job: {'; '.join(differences)}. Give the arguments of that job to go on with "
@@ -229,12 +231,10 @@ def read_header(folder: str) -> JobHeader | None:
     )
 
 
-def _line_of(file: InputFile) -> str:
-    return json.dumps(asdict(file) | {"header": file.header.decode("latin-1")})
-
-
 def _lines_of(inputs: Sequence[InputFile]) -> bytes:
-    return "".join(f"{_line_of(file)}\n" for file in inputs).encode()
+    return "".join(
+        json.dumps(asdict(file) | {"header": file.header.decode("latin-1")}) + "\n" for file in inputs
+    ).encode()
 
 
 def _input_file(line: bytes) -> InputFile:

@@ -206,8 +206,14 @@ def _digest_of(folder: Path) -> str:
 def _begun(folder: str, asked: JobHeader, inputs: Sequence[InputFile], suffix: str) -> JobManifest:
     """Return the manifest to go on with, or a new one."""
     before = read_header(folder)
-    if before is not None and before != asked and not files.sizes(joined(folder, SEGMENTS)):
-        return JobManifest.create(folder, asked, inputs)  # nothing was computed: a model that could not be opened
+    if (
+        before is not None
+        and before != asked
+        and not any(each.rows for each in JobManifest.open(folder).records.values())
+    ):
+        # Nothing came of that job: its model could not be opened, say, or no row has the column.
+        files.remove(joined(folder, SEGMENTS))
+        return JobManifest.create(folder, asked, inputs)
     if before is not None:
         before.check_same(asked, folder, inputs)
         _remove_leftovers(folder, r"[\w.-]+")
