@@ -1,6 +1,8 @@
 """Jobs whose files lie in an object store: the interface of S3, as a server of moto speaks it."""
 
 import contextlib
+import functools
+import http.server
 import json
 import socket
 import threading
@@ -188,6 +190,25 @@ def test_wrong_credentials_are_said_without_the_secret(server, bucket, embed, re
 def test_a_store_of_an_unknown_kind_is_refused(embed, tmp_path):
     with pytest.raises(InvalidInput, match="cannot be read or written"):
         jobs.run(embed, "odd://bucket/in", tmp_path / "out")
+    for data, output in (("s3://", tmp_path / "out"), (tmp_path, "s3:///")):
+        with pytest.raises(InvalidInput, match="names no bucket: write s3://BUCKET/FOLDER"):
+            jobs.run(embed, data, output)
+
+
+def test_files_of_a_server_of_the_web_are_read(embed, tmp_path, here):
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    content = "".join(json.dumps(row) + "\n" for row in texts(20))
+    (tmp_path / "a.jsonl").write_text(content)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert jobs.run(embed, f"{url}/a.jsonl", tmp_path / "out").rows == 20
+        with pytest.raises(InvalidInput, match="there is no file"):
+            jobs.run(embed, f"{url}/b.jsonl", tmp_path / "other")
+        server.shutdown()
 
 
 def test_a_store_that_does_not_answer_is_said(bucket, embed, reached, tmp_path, monkeypatch):

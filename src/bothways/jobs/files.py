@@ -46,6 +46,12 @@ def is_remote(url: str) -> bool:
     return "://" in url and not url.startswith("file://")
 
 
+def check_place(url: str) -> None:
+    """Raise InvalidInput for a URL without a bucket or of an unknown store, MissingDependency without its package."""
+    if is_remote(url):
+        _system(url)
+
+
 def joined(folder: str, *names: str) -> str:
     """Return the path or URL of a file in a folder."""
     return "/".join([folder.rstrip("/") or "/", *names]) if is_remote(folder) else str(Path(folder, *names))
@@ -92,16 +98,17 @@ def _remote_files(url: str) -> Iterator[FileState]:
         system.invalidate_cache()
         if any(mark in path for mark in _MARKS):
             return [name for name in system.glob(path) if not name.rpartition("/")[2].startswith(".")]
+        with suppress(FileNotFoundError):
+            if system.info(path)["type"] == "file":
+                return [path]
         names = system.find(folder)
-        if names == [folder]:
-            return [folder]
         parts = {name: name.removeprefix(folder).split("/") for name in names}
         return [
             name for name, each in parts.items() if has_format(each[-1]) and not any(p.startswith(".") for p in each)
         ]
 
     for name in sorted(_tried(url, listed)):
-        yield state_of(f"{scheme}://{name}")
+        yield state_of(name if is_remote(name) else f"{scheme}://{name}")
 
 
 def state_of(url: str) -> FileState:
@@ -254,6 +261,8 @@ def _system(url: str) -> tuple[AbstractFileSystem, str]:
         raise MissingDependency.of(package, extra="jobs", purpose=f"reading and writing {scheme}://") from error
     except ValueError as error:
         raise InvalidInput(f"{url!r} cannot be read or written: {error}. Give a path, s3://... or gs://...") from error
+    if not path.strip("/"):
+        raise InvalidInput(f"{url!r} names no bucket: write {url.partition('://')[0]}://BUCKET/FOLDER.")
     return system, path
 
 

@@ -42,6 +42,7 @@ def held_by_one(folder: str) -> Iterator[None]:
                 path.rmdir()
             raise
         return
+    files.check_place(folder)
     if is_held(folder):
         raise InvalidInput(_refusal(folder))
     mark, ended = uuid.uuid4().hex, threading.Event()

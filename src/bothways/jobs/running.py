@@ -206,12 +206,7 @@ def _digest_of(folder: Path) -> str:
 def _begun(folder: str, asked: JobHeader, inputs: Sequence[InputFile], suffix: str) -> JobManifest:
     """Return the manifest to go on with, or a new one."""
     before = read_header(folder)
-    if (
-        before is not None
-        and before != asked
-        and not any(each.rows for each in JobManifest.open(folder).records.values())
-    ):
-        # Nothing came of that job: its model could not be opened, say, or no row has the column.
+    if before is not None and before != asked and _is_without_rows(folder):
         files.remove(joined(folder, SEGMENTS))
         return JobManifest.create(folder, asked, inputs)
     if before is not None:
@@ -224,6 +219,11 @@ def _begun(folder: str, asked: JobHeader, inputs: Sequence[InputFile], suffix: s
             f"the output folder {folder!r} holds {min(others)!r} and no job. Choose another path, or an empty folder."
         )
     return JobManifest.create(folder, asked, inputs)
+
+
+def _is_without_rows(folder: str) -> bool:
+    """Return True if nothing came of a job: its model could not be opened, say, or no row has the column."""
+    return not any(each.rows for each in JobManifest.open(folder).records.values())
 
 
 def _remove_leftovers(folder: str, names: str) -> None:
