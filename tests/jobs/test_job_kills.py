@@ -175,7 +175,7 @@ def test_ctrl_c_ends_all_processes_and_the_command_goes_on(encoder, data, whole,
     assert process.returncode in (130, -signal.SIGINT)
     assert "interrupted" in said
     assert "Traceback" not in said
-    assert not any(map(exists, workers))
+    until(lambda: not any(map(exists, workers)), 5)
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
     assert not list(output.rglob(".*"))

@@ -166,6 +166,17 @@ def test_rows_without_a_text_are_left_out_or_null(encoder, model_of, tmp_path, h
     assert (done.rows, done.rejected) == (len(kept), 0)
 
 
+def test_blocks_without_any_text_have_the_columns_of_the_others(model_of, tmp_path, here):
+    path = jsonl(tmp_path / "a.jsonl", [{"id": n, "label": "x", "text": "" if n < 6 else "w5"} for n in range(9)])
+    work = jobs.Predict(str(model_of("classification")), keep=True, on_empty="null", options={"top": 1})
+    jobs.run(work, path, tmp_path / "out", block_bytes=40)
+    found = rows_of(tmp_path / "out")
+    assert len(parts(tmp_path / "out")) > 3
+    assert len({frozenset(row) for row in found}) == 1
+    assert {row["input_label"] for row in found} == {"x"}
+    assert [row["id"] for row in found if row["label"] is None] == [*range(6)]
+
+
 def test_kept_columns_stay_in_every_format(model_of, tmp_path, here):
     rows = [{**row, "label": "old", "year": 2000 + n} for n, row in enumerate(texts(4))]
     path, work = jsonl(tmp_path / "a.jsonl", rows), jobs.Predict(str(model_of("classification")), keep=True)

@@ -44,8 +44,9 @@ class _Worker:
         with self._lock:
             if self._over:
                 raise WorkerLost("the work is over.")
+            # In a group of its own: a terminal sends Ctrl-C to that of the process that began the job.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment, process_group=0
             )
         return self._ask(self._task, Ready)
 

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from bothways import compose, tasks
 from bothways.choices import OnEmpty
 from bothways.data.columns import Row, text_at, with_gaps, with_text
 from bothways.data.output import PredictionTable, beside
-from bothways.errors import EmptyInput, InvalidInput, did_you_mean
+from bothways.errors import BothwaysError, EmptyInput, InvalidInput, did_you_mean
 from bothways.progress import rounded
 from bothways.tasks.columns import RawTextColumns, column_names
 from bothways.tasks.masked_lm.spec import MASKED_LM
@@ -132,7 +132,19 @@ class Predict:
 
         def compute(rows: Sequence[Row]) -> list[OutputRow]:
             predictions = answer(iter(rows), show_progress=False, **self.options)
-            return _finite(table.rows(rows, predictions))
+            found = _finite(table.rows(rows, predictions))
+            if found and found[0].get("prediction", ...) is None and "prediction" not in kinds:
+                # No row has a text: the columns are those of other blocks all the same.
+                found = [beside(dict.fromkeys(named()), each) for each in map(_without_prediction, found)]
+            return found
+
+        @cache
+        def named() -> Sequence[str]:
+            row = Row(1, dict.fromkeys(model.fitted.columns.input_columns, "a"), "a row")
+            try:
+                return list(next(model.predict_stream([row], show_progress=False, **self.options)).to_dict())
+            except BothwaysError:
+                return ["prediction"]
 
         kinds = kinds_of(compose.schemas_of(model).prediction)
         columns = None if self.keep else model.fitted.columns.input_columns
@@ -245,6 +257,10 @@ def _kind(schema: object) -> Kind:
     if "text" in found and "json" not in found:  # a label, which may be a number
         return "text"
     return found.pop() if len(found) == 1 else "json"
+
+
+def _without_prediction(row: OutputRow) -> OutputRow:
+    return {name: value for name, value in row.items() if name != "prediction"}
 
 
 def _id(row: Row) -> dict[str, object]:
