@@ -3,7 +3,9 @@
 import functools
 
 import pytest
+from job_cases import jsonl, texts
 
+from bothways import jobs
 from bothways.jobs.worker import finish_block
 from classifier_cases import without_dropout
 from task_cases import fitted
@@ -44,3 +46,23 @@ def here(monkeypatch):
 
     monkeypatch.setattr("bothways.jobs.running.computed_here", executor)
     return computed
+
+
+@pytest.fixture
+def embed(encoder):
+    """Work: vectors of a tiny encoder."""
+    return jobs.Embed(str(encoder), opening={"device": "cpu"})
+
+
+@pytest.fixture
+def job(embed, tmp_path, here):
+    """A finished job of several blocks; call it again to go on."""
+    path = jsonl(tmp_path / "a.jsonl", texts(40))
+
+    def run(work=embed, data=path, **options):
+        here.clear()
+        return jobs.run(work, data, tmp_path / "out", **{"block_bytes": 300, **options})
+
+    run.done = run()
+    assert run.done.blocks > 4
+    return run

@@ -76,3 +76,8 @@ def program(*words, **environment):
         env={**os.environ, "PYTHONPATH": path, **environment},
         start_new_session=True,
     )
+
+
+def leftovers(folder):
+    """What unfinished outputs left behind."""
+    return [path for path in folder.rglob("*") if path.name.startswith(".") or "unfinished" in path.name]

@@ -66,11 +66,6 @@ def bucket(server, reached, request):
     return f"s3://{name}"
 
 
-@pytest.fixture
-def embed(encoder):
-    return jobs.Embed(str(encoder), opening={"device": "cpu"})
-
-
 def contents(folder):
     return {name: files.read(f"{folder}/{name}") for name in files.sizes(folder)}
 

@@ -95,7 +95,7 @@ def _remote_files(url: str) -> Iterator[FileState]:
     scheme, folder = url.partition("://")[0], path.rstrip("/")
 
     def listed() -> Mapping[str, Mapping[str, object]]:
-        """Return what the store knows of the files, by name: one request for a thousand of them."""
+        """Return the facts of the store about its files, by name: one request for a thousand of them."""
         system.invalidate_cache()
         known: Mapping[str, Mapping[str, object]]
         if any(mark in path for mark in _MARKS):
