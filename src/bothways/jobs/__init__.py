@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 from bothways.lazy import loader
 
 if TYPE_CHECKING:
+    from bothways.jobs.outputs import check_format
     from bothways.jobs.running import JobStatus, run, status
     from bothways.jobs.work import Embed, FillMasks, Predict
 
-__all__ = ["Embed", "FillMasks", "JobStatus", "Predict", "run", "status"]
+__all__ = ["Embed", "FillMasks", "JobStatus", "Predict", "check_format", "run", "status"]
 
-_MODULES = {"running": ("JobStatus", "run", "status"), "work": ("Embed", "FillMasks", "Predict")}
+_MODULES = {
+    "outputs": ("check_format",),
+    "running": ("JobStatus", "run", "status"),
+    "work": ("Embed", "FillMasks", "Predict"),
+}
 __getattr__ = loader(__name__, _MODULES)

@@ -1,14 +1,16 @@
 """Files of a job by path or URL: on this machine, or in an object store through fsspec (``s3://``, ``gs://``)."""
 
+import gzip
+import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import fsspec
 from fsspec import AbstractFileSystem
@@ -21,6 +23,13 @@ from bothways.errors import InvalidInput, MissingDependency
 from bothways.storage import disk_errors, give_usual_mode, temporary_file
 
 _MARKS = "*?["
+# Errors of networks and stores may pass: so often an action is tried.
+TRIES = 4
+# Packages whose errors are those of a store, and the ones that a second try does not mend.
+_STORES = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure")
+_WITHOUT_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound")
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,12 @@ def is_remote(url: str) -> bool:
     return "://" in url and not url.startswith("file://")
 
 
+def check_place(url: str) -> None:
+    """Raise InvalidInput for a URL without a bucket or of an unknown store, MissingDependency without its package."""
+    if is_remote(url):
+        _system(url)
+
+
 def joined(folder: str, *names: str) -> str:
     """Return the path or URL of a file in a folder."""
     return "/".join([folder.rstrip("/") or "/", *names]) if is_remote(folder) else str(Path(folder, *names))
@@ -48,45 +63,55 @@ def found_files(paths: Sequence[str]) -> list[FileState]:
     In folders, files whose name begins with a dot and files of unknown formats are skipped.
 
     Raises:
-        InvalidInput: There is nothing at a path, or no file of rows in all of them.
+        InvalidInput: There is no file of rows at one of the paths.
     """
     found: list[FileState] = []
     for path in paths:
-        found += _remote_files(path) if is_remote(path) else _local_files(path)
-    if not found:
-        raise InvalidInput(
-            f"there is no file of rows in {', '.join(map(repr, paths))}: expected names that end in .jsonl, .csv, "
-            ".tsv, .txt, .json (also followed by .gz), .parquet or .xlsx."
-        )
+        here = [*(_remote_files(path) if is_remote(path) else _local_files(path))]
+        if not here:
+            raise InvalidInput(
+                f"there is no file of rows at {path!r}: expected a file, a pattern, or a folder with names that end in "
+                ".jsonl, .csv, .tsv, .txt, .json (also followed by .gz), .parquet or .xlsx."
+            )
+        found += here
     return found
 
 
 def _local_files(path: str) -> Iterator[FileState]:
     named = Path(path.removeprefix("file://"))
-    if any(mark in path for mark in _MARKS) and not named.exists():
-        fixed = [part for part in named.parts if not any(mark in part for mark in _MARKS)]
-        folder = Path(*fixed[: next(k for k, part in enumerate(named.parts) if any(m in part for m in _MARKS))])
-        for file in sorted(folder.glob(str(named.relative_to(folder)))):
-            if file.is_file():
-                yield state_of(str(file))
+    if not (any(mark in path for mark in _MARKS) and not named.exists()):
+        for file in corpus_files([named]):
+            yield state_of(str(file))
         return
-    for file in corpus_files([named]):
-        yield state_of(str(file))
+    place = next(place for place, part in enumerate(named.parts) if any(mark in part for mark in _MARKS))
+    folder = Path(*named.parts[:place])
+    for file in sorted(folder.glob(str(Path(*named.parts[place:])))):
+        if file.is_file() and not file.name.startswith("."):
+            yield state_of(str(file))
 
 
 def _remote_files(url: str) -> Iterator[FileState]:
     system, path = _system(url)
-    scheme = url.partition("://")[0]
-    pattern = any(mark in path for mark in _MARKS)
-    if not pattern and system.isfile(path):
-        yield state_of(url)
-        return
-    folder = path.rstrip("/")
-    names = sorted(system.glob(path) if pattern else system.find(folder))
-    for name in names:
-        parts = name[len(folder) :].split("/") if not pattern else [name.rpartition("/")[2]]
-        if has_format(parts[-1]) and not any(part.startswith(".") for part in parts):
-            yield state_of(f"{scheme}://{name}")
+    scheme, folder = url.partition("://")[0], path.rstrip("/")
+
+    def listed() -> Mapping[str, Mapping[str, object]]:
+        """Return the facts of the store about its files, by name: one request for a thousand of them."""
+        system.invalidate_cache()
+        known: Mapping[str, Mapping[str, object]]
+        if any(mark in path for mark in _MARKS):
+            known = system.glob(path, detail=True)
+            return {name: info for name, info in known.items() if not name.rpartition("/")[2].startswith(".")}
+        with suppress(FileNotFoundError):
+            if (info := system.info(path))["type"] == "file":
+                return {path: info}
+        known = system.find(folder, detail=True)
+        parts = {name: name.removeprefix(folder).split("/") for name in known}
+        hidden = {name for name, each in parts.items() if any(part.startswith(".") for part in each)}
+        return {name: info for name, info in known.items() if has_format(parts[name][-1]) and name not in hidden}
+
+    for name, info in sorted(_tried(url, listed).items()):
+        if info["type"] == "file":
+            yield _state(name if is_remote(name) else f"{scheme}://{name}", info)
 
 
 def state_of(url: str) -> FileState:
@@ -100,12 +125,18 @@ def state_of(url: str) -> FileState:
             known = os.fstat(stream.fileno())
         return FileState(url, known.st_size, str(known.st_mtime_ns))
     system, path = _system(url)
-    try:
-        info = system.info(path)
-    except FileNotFoundError as error:
-        raise InvalidInput(f"there is no file {url!r}. Check the path and its spelling.") from error
+
+    def told() -> Mapping[str, object]:
+        system.invalidate_cache()
+        known: Mapping[str, object] = system.info(path)
+        return known
+
+    return _state(url, _tried(url, told))
+
+
+def _state(url: str, info: Mapping[str, object]) -> FileState:
     version = next((str(info[key]) for key in ("ETag", "etag", "LastModified", "mtime", "updated") if key in info), "")
-    return FileState(url, int(info["size"]), version)
+    return FileState(url, int(str(info["size"])), version)
 
 
 @contextmanager
@@ -120,8 +151,8 @@ def opened(url: str) -> Iterator[IO[bytes]]:
             yield stream
         return
     system, path = _system(url)
-    with _named(url), system.open(path, "rb", block_size=2**22) as remote:
-        yield remote
+    with _named(url), system.open(path, "rb", block_size=2**20) as remote:
+        yield io.BufferedReader(remote, 2**16)
 
 
 def read(url: str) -> bytes | None:
@@ -129,12 +160,14 @@ def read(url: str) -> bytes | None:
     if not is_remote(url):
         return Path(url).read_bytes() if Path(url).is_file() else None
     system, path = _system(url)
-    with _named(url):
+
+    def found() -> bytes | None:
         try:
-            system.invalidate_cache()
             return bytes(system.cat_file(path))
         except FileNotFoundError:
             return None
+
+    return _tried(url, found)
 
 
 def read_all(folder: str, suffix: str) -> dict[str, bytes]:
@@ -143,23 +176,29 @@ def read_all(folder: str, suffix: str) -> dict[str, bytes]:
         files = sorted(Path(folder).glob(f"*{suffix}")) if Path(folder).is_dir() else []
         return {file.name: file.read_bytes() for file in files if not file.name.startswith(".")}
     system, path = _system(folder)
-    with _named(folder):
+
+    def found() -> dict[str, bytes]:
         system.invalidate_cache()
-        names = [name for name in system.find(path) if fnmatch(name, f"*{suffix}")] if system.exists(path) else []
+        names = [name for name in system.find(path) if name.endswith(suffix)]
         contents = system.cat(names) if names else {}
         return {name.rpartition("/")[2]: bytes(contents[name]) for name in sorted(names)}
 
+    return _tried(folder, found)
+
 
 def sizes(folder: str) -> dict[str, int]:
-    """Return the size of each file of a folder by name; nothing if there is no such folder."""
+    """Return the size of each file and folder of a folder by name; nothing if there is no such folder."""
     if not is_remote(folder):
         entries = os.scandir(folder) if Path(folder).is_dir() else ()
-        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        return {entry.name: entry.stat().st_size for entry in entries}
     system, path = _system(folder)
-    with _named(folder):
+
+    def found() -> dict[str, int]:
         system.invalidate_cache()
-        details = system.find(path, detail=True) if system.exists(path) else {}
+        details = system.find(path, detail=True)
         return {name.rpartition("/")[2]: int(info["size"]) for name, info in details.items()}
+
+    return _tried(folder, found)
 
 
 def write(url: str, content: bytes) -> None:
@@ -197,8 +236,7 @@ def written(url: str, keep: Callable[[], object] = lambda: True) -> Iterator[Pat
         temporary = Path(folder, "part")
         yield temporary
         if keep():
-            with _named(url):
-                system.put_file(str(temporary), path)
+            _tried(url, lambda: system.put_file(str(temporary), path))
 
 
 def remove(url: str) -> None:
@@ -210,9 +248,13 @@ def remove(url: str) -> None:
             Path(url).unlink(missing_ok=True)
         return
     system, path = _system(url)
-    with _named(url):
+
+    def removed() -> None:
+        system.invalidate_cache()
         if system.exists(path):
             system.rm(path, recursive=True)
+
+    _tried(url, removed)
 
 
 def _system(url: str) -> tuple[AbstractFileSystem, str]:
@@ -225,15 +267,51 @@ def _system(url: str) -> tuple[AbstractFileSystem, str]:
         raise MissingDependency.of(package, extra="jobs", purpose=f"reading and writing {scheme}://") from error
     except ValueError as error:
         raise InvalidInput(f"{url!r} cannot be read or written: {error}. Give a path, s3://... or gs://...") from error
+    if not path.strip("/"):
+        raise InvalidInput(f"{url!r} names no bucket: write {url.partition('://')[0]}://BUCKET/FOLDER.")
     return system, path
 
 
 @contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn the last error of a store that does not answer into InvalidInput."""
+    try:
+        yield
+    except ConnectionError as error:
+        raise InvalidInput(
+            f"the store did not answer in {TRIES} tries: {error}. Check the network and the address; the same call "
+            "goes on after the blocks that are done."
+        ) from error
+
+
+def _tried(url: str, action: Callable[[], _T]) -> _T:
+    """Return the result of an action on a store, which is tried again if the store does not answer."""
+    for number in range(1, TRIES):
+        with suppress(ConnectionError), _named(url):
+            return action()
+        time.sleep(2**number / 8)
+    with _named(url):
+        return action()
+
+
+@contextmanager
 def _named(url: str) -> Iterator[None]:
-    """Turn errors of a store into InvalidInput, which name the URL."""
+    """Turn errors of a store into InvalidInput, or ConnectionError if they may pass; both name the URL."""
     try:
         yield
     except FileNotFoundError as error:
-        raise InvalidInput(f"there is no file {url!r}. Check the path and its spelling.") from error
+        raise InvalidInput(f"there is no file {url!r}, or no such bucket. Check the path and its spelling.") from error
     except PermissionError as error:
-        raise InvalidInput(f"{url!r} may not be read or written with these credentials: {error}.") from error
+        raise InvalidInput(
+            f"{url!r} may not be read or written with these credentials: {error}. Check them, and the path."
+        ) from error
+    except Exception as error:
+        if type(error).__name__ in _WITHOUT_CREDENTIALS:
+            raise InvalidInput(
+                f"{url!r} cannot be reached without credentials: {error}. Set those of the store, such as "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            ) from error
+        from_store = type(error).__module__.partition(".")[0] in _STORES
+        if from_store or (isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile)):
+            raise ConnectionError(f"{url!r}: {error or type(error).__name__}") from error
+        raise

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bothways.errors import WorkerLost
 from bothways.jobs.blocks import Block
@@ -20,19 +20,34 @@ AnswerT = TypeVar("AnswerT", Ready, BlockRecord)
 
 # A block whose worker died so often is given up: it is the block that kills them.
 _DEATHS = 3
+# Seconds in which a worker removes what is unfinished.
+_PATIENCE = 3.0
 
 
 class _Worker:
     """A process with its model open."""
 
     def __init__(self, task: WorkerTask, environment: Mapping[str, str]) -> None:
-        self._task, self._environment = task, {**os.environ, **environment}
+        # The worker imports from the same places, and not from the current folder.
+        places = {"PYTHONPATH": os.pathsep.join(each or str(Path.cwd()) for each in sys.path), "PYTHONSAFEPATH": "1"}
+        self._task, self._environment = task, {**os.environ, **places, **environment}
+        self._lock, self._over = threading.Lock(), False
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Ready:
-        """Start the process, and wait until its model is open."""
+        """Start the process, and wait until its model is open.
+
+        Raises:
+            WorkerLost: The process died, or the work is over.
+        """
         command = [sys.executable, "-m", "bothways.jobs"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment)
+        with self._lock:
+            if self._over:
+                raise WorkerLost("the work is over.")
+            # In a group of its own: a terminal sends Ctrl-C to that of the process that began the job.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment, process_group=0
+            )
         return self._ask(self._task, Ready)
 
     def compute(self, block: Block) -> BlockRecord:
@@ -45,15 +60,20 @@ class _Worker:
             self.start()
         return self._ask(block, BlockRecord)
 
+    @property
+    def is_over(self) -> bool:
+        """True if the worker was ended for good."""
+        return self._over
+
     def _ask(self, message: object, kind: type[AnswerT]) -> AnswerT:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise WorkerLost("the work is over.")
         try:
-            pickle.dump(message, self._process.stdin)
-            self._process.stdin.flush()
-            answer = pickle.load(self._process.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            pickle.dump(message, process.stdin)
+            process.stdin.flush()
+            answer = pickle.load(process.stdout)
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             code = self.end()
             raise WorkerLost(f"a worker died ({_cause(code)}).") from error
         if isinstance(answer, Failed):
@@ -61,17 +81,24 @@ class _Worker:
         assert isinstance(answer, kind)
         return answer
 
-    def end(self) -> int:
-        """End the process, and return its exit code."""
-        process, self._process = self._process, None
+    def end(self, *, over: bool = False) -> int:
+        """End the process, and return its exit code; it is not started again if the work is ``over``."""
+        with self._lock:
+            self._over = self._over or over
+            process, self._process = self._process, None
         if process is None:
             return 0
-        process.kill()
+        process.terminate()
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        code = process.wait()
         for stream in (process.stdin, process.stdout):
             with suppress(OSError):
                 if stream is not None:
                     stream.close()
-        return process.wait()
+        return code
 
 
 def _cause(code: int) -> str:
@@ -99,13 +126,21 @@ def computed_here(
     """
     environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")}
     first = _Worker(task, environment)
-    ready = first.start()
+    try:
+        ready = first.start()
+    except BaseException:
+        first.end(over=True)
+        raise
     gpus = _gpus() if ready.on_gpu else 0
     count = workers or gpus or max(1, cores // threads)
     team = [first, *(_Worker(task, environment | _gpu_of(number, gpus)) for number in range(1, count))]
-    todo, results = _Shared(blocks), queue.Queue[BlockRecord | BaseException | None]()
-    threads_of_team = [threading.Thread(target=_feed, args=(each, todo, results), daemon=True) for each in team]
-    for thread in threads_of_team:
+    todo, results = _Shared(blocks), queue.Queue[_Result]()
+    events = [threading.Event() for _ in team]
+    feeders = [
+        threading.Thread(target=_feed, args=(*pair, todo, results), daemon=True)
+        for pair in zip(team, events, strict=True)
+    ]
+    for thread in feeders:
         thread.start()
     running = count
     try:
@@ -114,17 +149,28 @@ def computed_here(
             with suppress(queue.Empty):
                 while True:
                     found.append(results.get_nowait())
-            running -= found.count(None)
-            if records := [each for each in found if isinstance(each, BlockRecord)]:
+            if records := [each.answer for each in found if isinstance(each.answer, BlockRecord)]:
                 yield records
-            if error := next((each for each in found if isinstance(each, BaseException)), None):
-                raise error
+            for each in found:
+                each.entered.set()
+                running -= each.answer is None
+                if isinstance(each.answer, BaseException):
+                    raise each.answer
     finally:
         todo.close()
-        for each in team:
-            each.end()
-        for thread in threads_of_team:
+        for event in events:
+            event.set()
+        for worker in team:
+            worker.end(over=True)
+        for thread in feeders:
             thread.join(10)
+
+
+class _Result(NamedTuple):
+    """The record of a block, an error, or None from a worker that has no more blocks; and what says it is entered."""
+
+    answer: BlockRecord | BaseException | None
+    entered: threading.Event
 
 
 class _Shared:
@@ -142,14 +188,16 @@ class _Shared:
             self._closed = True
 
 
-def _feed(worker: _Worker, todo: _Shared, results: "queue.Queue[BlockRecord | BaseException | None]") -> None:
-    """Let a worker compute blocks until there are none."""
+def _feed(worker: _Worker, entered: threading.Event, todo: _Shared, results: queue.Queue[_Result]) -> None:
+    """Let a worker compute blocks until there are none, each after the one before was entered."""
     try:
         while (block := todo.take()) is not None:
-            results.put(_persistently(worker, block))
-        results.put(None)
+            results.put(_Result(_persistently(worker, block), entered))
+            entered.wait()
+            entered.clear()
+        results.put(_Result(None, entered))
     except BaseException as error:
-        results.put(error)
+        results.put(_Result(error, entered))
     finally:
         worker.end()
 
@@ -159,6 +207,8 @@ def _persistently(worker: _Worker, block: Block) -> BlockRecord:
         try:
             return worker.compute(block)
         except WorkerLost as error:
+            if worker.is_over:
+                raise
             if death == _DEATHS:
                 place = f"block {block.number} ({block.file.state.url!r}, from {block.start:,} to {block.end:,})"
                 raise WorkerLost(

@@ -7,13 +7,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, OutputExists
 from bothways.jobs import files
 from bothways.jobs.files import joined
-from bothways.storage import held
+from bothways.storage import disk_errors, held
 
 # Stores have no locks: who runs the job says so every few seconds in a small file, and is believed a few times as long.
 BEAT = "driver.json"
@@ -28,10 +28,21 @@ def held_by_one(folder: str) -> Iterator[None]:
         InvalidInput: Another process holds it.
     """
     if not files.is_remote(folder):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        with held(folder, _refusal(folder)):
-            yield
+        path = Path(folder)
+        known = path.exists()
+        if known and not path.is_dir():
+            raise OutputExists(f"expected {folder!r} to be a folder, but it is a file. Choose another path.")
+        with disk_errors(path, path):
+            path.mkdir(parents=True, exist_ok=True)
+        try:
+            with held(folder, _refusal(folder)):
+                yield
+        except BaseException:
+            if not known and not any(path.iterdir()):
+                path.rmdir()
+            raise
         return
+    files.check_place(folder)
     if is_held(folder):
         raise InvalidInput(_refusal(folder))
     mark, ended = uuid.uuid4().hex, threading.Event()
@@ -45,7 +56,8 @@ def held_by_one(folder: str) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        files.remove(joined(folder, BEAT))
+        with suppress(InvalidInput, OSError):  # it is not believed for long
+            files.remove(joined(folder, BEAT))
 
 
 def is_held(folder: str) -> bool:
@@ -57,7 +69,7 @@ def is_held(folder: str) -> bool:
         except InvalidInput:
             return Path(folder).is_dir()
     written = _read(folder).get("time", 0.0)
-    return isinstance(written, float) and time.time() - written < _BELIEVED
+    return isinstance(written, float) and abs(time.time() - written) < _BELIEVED
 
 
 def _refusal(folder: str) -> str:
@@ -69,7 +81,10 @@ def _refusal(folder: str) -> str:
 
 def _read(folder: str) -> dict[str, object]:
     content = files.read(joined(folder, BEAT))
-    known = json.loads(content) if content else {}
+    try:
+        known = json.loads(content or b"{}")
+    except ValueError:
+        known = {}
     return known if isinstance(known, dict) else {}
 
 

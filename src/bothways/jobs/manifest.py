@@ -5,6 +5,7 @@ finished blocks in segments of up to 1,000: a job of a million blocks has a thou
 whole, so that a process that is killed at any moment leaves a manifest that can be read.
 """
 
+import gc
 import hashlib
 import json
 import time
@@ -20,7 +21,10 @@ from bothways.jobs.files import FileState, joined
 
 FORMAT, FORMAT_VERSION = "bothways job", 1
 HEADER, INPUTS, SEGMENTS, PARTS = "job.json", "inputs.jsonl", "manifest", "parts"
-_SEGMENT = 1_000
+# The ids of the rows of an array lie beside it.
+IDS = ".ids.jsonl"
+# Blocks of a segment, and its bytes if many rows are rejected.
+_SEGMENT, _SEGMENT_SIZE = 1_000, 2**20
 
 
 class BlockRecord(NamedTuple):
@@ -34,6 +38,7 @@ class BlockRecord(NamedTuple):
         seconds: Seconds of its computation.
         ended: Time when it was entered, in seconds of the epoch.
         rejected: Lines (in the block) and reasons of the rows that were rejected.
+        ids: Bytes of the file of the rows' ids; 0 if there is none.
     """
 
     number: int
@@ -43,6 +48,7 @@ class BlockRecord(NamedTuple):
     seconds: float
     ended: float
     rejected: Sequence[tuple[int | None, str]]
+    ids: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +61,21 @@ class JobHeader:
     blocks: int
     inputs_sha256: str
 
-    def check_same(self, asked: "JobHeader", folder: str) -> None:
-        """Raise InvalidInput unless ``asked`` is the same work on the same data."""
+    def check_same(self, asked: "JobHeader", folder: str, inputs: Sequence[InputFile]) -> None:
+        """Raise InvalidInput unless ``asked`` is the same work on the same data, ``inputs``."""
         differences = [
-            f"{name} is {_short(theirs)} instead of {_short(ours)}"
+            f"{name} was {_short(before)} and is now {_short(now)}"
             for kind in ("work", "output")
-            for name, ours, theirs in _different(getattr(self, kind), getattr(asked, kind))
+            for name, before, now in _different(getattr(self, kind), getattr(asked, kind))
         ]
         if self.inputs_sha256 != asked.inputs_sha256:
             before, now = (f"{each.input_files:,} files in {each.blocks:,} blocks" for each in (self, asked))
-            differences.append(f"the data is {now} instead of {before}" if before != now else "the data has changed")
+            with _damage(folder, INPUTS):
+                known = {_input_file(line).state for line in (files.read(joined(folder, INPUTS)) or b"").splitlines()}
+            changed = [file.state.url for file in inputs if file.state not in known]
+            if changed or self.input_files != asked.input_files or not differences:
+                counts = f" ({before} before, {now} now)" if before != now else ""
+                differences.append(f"the data{f' {changed[0]!r}' if changed else ''} has changed{counts}")
         if differences:
             raise InvalidInput(
                 f"{folder!r} holds another job: {'; '.join(differences)}. Give the arguments of that job to go on with "
@@ -91,24 +102,34 @@ def header_of(work: Mapping[str, object], output: Mapping[str, object], inputs: 
 
 
 class JobManifest:
-    """The records of a job's finished blocks, in memory and in its output folder."""
+    """The records of a job's finished blocks, in memory and in its output folder.
+
+    Attributes:
+        records: The records by the numbers of their blocks.
+        rejected: Number of rejected rows.
+    """
 
     def __init__(
-        self, folder: str, header: JobHeader, inputs: Sequence[InputFile], records: Sequence[BlockRecord]
+        self,
+        folder: str,
+        header: JobHeader,
+        inputs: Sequence[InputFile],
+        records: Sequence[BlockRecord],
+        segments: int = 0,
     ) -> None:
         self.folder = folder
         self.header = header
         self.inputs = inputs
         self.records = {record.number: record for record in records}
-        self._last = [*records][len(records) - len(records) % _SEGMENT :]
-        self._segments = len(records) // _SEGMENT
+        self.rejected = sum(len(each.rejected) for each in self.records.values() if each.rejected)
+        self._segments, self._lines, self._size = segments, list[str](), 0
 
     @classmethod
     def create(cls, folder: str, header: JobHeader, inputs: Sequence[InputFile]) -> "JobManifest":
         """Begin a manifest; the header comes last, so that a folder with one is complete."""
         files.write(joined(folder, INPUTS), _lines_of(inputs))
         known = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(header), "begun": time.time()}
-        files.write(joined(folder, HEADER), json.dumps(known, ensure_ascii=False, indent=2).encode() + b"\n")
+        files.write(joined(folder, HEADER), json.dumps(known, indent=2).encode() + b"\n")
         return cls(folder, header, inputs, [])
 
     @classmethod
@@ -127,27 +148,32 @@ class JobManifest:
             inputs = [_input_file(line) for line in content.splitlines()]
         if hashlib.sha256(content).hexdigest() != header.inputs_sha256:
             raise _damaged(folder, INPUTS)
-        segments = files.read_all(joined(folder, SEGMENTS), ".jsonl").values()
-        with _damage(folder, SEGMENTS):
+        segments = files.read_all(joined(folder, SEGMENTS), ".jsonl")
+        with _damage(folder, SEGMENTS), _without_collector():
             # One array of all lines, which JSON reads at once.
-            lines = b",".join(segment.rstrip().replace(b"\n", b",") for segment in segments if segment)
+            lines = b",".join(each.rstrip().replace(b"\n", b",") for each in segments.values() if each)
             records = [BlockRecord(*each) for each in json.loads(b"[" + lines + b"]")]
-        return cls(folder, header, inputs, records)
+            if not all(0 <= each.number < header.blocks for each in records):
+                raise _damaged(folder, SEGMENTS)
+            number = 1 + max((int(name.partition(".")[0]) for name in segments), default=-1)
+        return cls(folder, header, inputs, records, number)
 
     def enter(self, records: Sequence[BlockRecord]) -> None:
         """Enter finished blocks, and write the segments that they are in."""
         for record in records:
             self.records[record.number] = record
-            self._last.append(record)
-            if len(self._last) == _SEGMENT:
+            self.rejected += len(record.rejected)
+            self._lines.append(json.dumps(record) + "\n")
+            self._size += len(self._lines[-1])
+            if len(self._lines) == _SEGMENT or self._size > _SEGMENT_SIZE:
                 self._write()
-                self._last, self._segments = [], self._segments + 1
-        if self._last:
+                self._segments, self._lines, self._size = self._segments + 1, [], 0
+        if self._lines:
             self._write()
 
     def _write(self) -> None:
-        content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in self._last)
-        files.write(joined(self.folder, SEGMENTS, f"{self._segments:06d}.jsonl"), content.encode())
+        url = joined(self.folder, SEGMENTS, f"{self._segments:06d}.jsonl")
+        files.write(url, "".join(self._lines).encode())
 
     def without_lost(self, suffix: str) -> "JobManifest":
         """Return the manifest without blocks whose output file is not there any more, or has another size."""
@@ -155,14 +181,18 @@ class JobManifest:
         lost = {
             number
             for number, record in self.records.items()
-            if record.size and sizes.get(part_name(number, suffix)) != record.size
+            if record.size
+            and (sizes.get(part_name(number, suffix)), sizes.get(part_name(number, suffix) + IDS, 0))
+            != (record.size, record.ids)
         }
         if not lost:
             return self
         kept = [record for number, record in self.records.items() if number not in lost]
-        files.remove(joined(self.folder, SEGMENTS))
-        fresh = JobManifest(self.folder, self.header, self.inputs, [])
+        fresh = JobManifest(self.folder, self.header, self.inputs, [], self._segments)
         fresh.enter(kept)
+        # The old ones go last: a process that is killed here finds the lost blocks again.
+        for number in range(self._segments):
+            files.remove(joined(self.folder, SEGMENTS, f"{number:06d}.jsonl"))
         return fresh
 
     @property
@@ -202,16 +232,27 @@ def read_header(folder: str) -> JobHeader | None:
 
 
 def _lines_of(inputs: Sequence[InputFile]) -> bytes:
-    def as_json(file: InputFile) -> str:
-        return json.dumps(asdict(file) | {"header": file.header.decode("latin-1")}, ensure_ascii=False)
-
-    return "".join(f"{as_json(file)}\n" for file in inputs).encode()
+    return "".join(
+        json.dumps(asdict(file) | {"header": file.header.decode("latin-1")}) + "\n" for file in inputs
+    ).encode()
 
 
 def _input_file(line: bytes) -> InputFile:
     known = json.loads(line)
     state, cuts, header = FileState(**known.pop("state")), tuple(known.pop("cuts")), known.pop("header")
     return InputFile(state=state, cuts=cuts, header=header.encode("latin-1"), **known)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep the garbage collector off a million objects that stay, which it would go through again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

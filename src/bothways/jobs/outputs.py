@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from bothways.data.output import json_line
 from bothways.errors import InvalidInput, MissingDependency, one_of
-from bothways.jobs.work import Kind, OpenedWork, OutputRow
+from bothways.jobs.work import KEPT, Kind, OpenedWork, OutputRow
 
 JobFormat = Literal["npy", "parquet", "jsonl"]
 FORMATS: tuple[JobFormat, ...] = get_args(JobFormat)
 SUFFIXES: Mapping[JobFormat, str] = {"npy": ".npy", "parquet": ".parquet", "jsonl": ".jsonl"}
-# The ids of the rows of an array lie beside it.
-IDS = ".ids.jsonl"
 
 
 def check_format(chosen: str | None, verb: str) -> JobFormat:
@@ -37,6 +35,17 @@ def check_format(chosen: str | None, verb: str) -> JobFormat:
         except ImportError as error:
             raise MissingDependency.of("pyarrow", extra="parquet", purpose="writing Parquet files") from error
     return format_
+
+
+def check_writable(rows: Sequence[OutputRow]) -> None:
+    """Raise InvalidInput if a value of a row has no JSON, such as a date."""
+    try:
+        for row in rows:
+            json_line({name: value for name, value in row.items() if name != "vector"}).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput("the row holds half of a surrogate pair, which UTF-8 cannot represent.") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"the row has a value that cannot be written: {error}.") from error
 
 
 def part_writer(format_: JobFormat, path: Path, ids: Path, work: OpenedWork) -> "PartWriter":
@@ -110,7 +119,10 @@ def array_header(stream: IO[bytes], rows: int, dimensions: int) -> None:
 
 
 class ParquetWriter(ExitStack):
-    """Writes Parquet with a row group for each call; ids are strings, objects and lists are JSON."""
+    """Writes Parquet with a row group for each call; ids are strings, objects and lists are JSON.
+
+    A column for what is kept of the input has all of its columns as one object.
+    """
 
     def __init__(self, path: Path, kinds: Mapping[str, Kind], dimensions: int | None) -> None:
         import pyarrow as pa
@@ -129,8 +141,11 @@ class ParquetWriter(ExitStack):
 
     def write(self, rows: Sequence[OutputRow]) -> None:
         """Write rows as a row group."""
-        columns = {name: [_cell(row.get(name), kind) for row in rows] for name, kind in self._kinds.items()}
         import pyarrow as pa
+
+        if KEPT in self._kinds:
+            rows = [{**row, KEPT: {name: row[name] for name in row if name not in self._kinds}} for row in rows]
+        columns = {name: [_cell(row.get(name), kind) for row in rows] for name, kind in self._kinds.items()}
 
         self._writer.write_table(pa.table(columns, self._schema))
 

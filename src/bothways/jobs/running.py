@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -14,11 +16,12 @@ from bothways.checkpoints.hub import locate
 from bothways.data.formats import FileSettings
 from bothways.errors import InvalidInput, OutputExists, one_of
 from bothways.jobs import files
-from bothways.jobs.blocks import BLOCK_BYTES, Block, InputFile, Rejected, blocks_of, lines_above, plan
+from bothways.jobs.blocks import BLOCK_BYTES, Block, InputFile, blocks_of, plan
 from bothways.jobs.files import joined
 from bothways.jobs.local import computed_here
 from bothways.jobs.locking import BEAT, held_by_one, is_held
 from bothways.jobs.manifest import (
+    HEADER,
     INPUTS,
     PARTS,
     SEGMENTS,
@@ -31,6 +34,7 @@ from bothways.jobs.manifest import (
 )
 from bothways.jobs.on_ray import RayPool
 from bothways.jobs.outputs import SUFFIXES, check_format
+from bothways.jobs.reading import Rejected, lines_above
 from bothways.jobs.work import Work, identity_of
 from bothways.jobs.worker import WorkerTask
 from bothways.progress import stage
@@ -116,33 +120,57 @@ def run(
         OutOfDisk: The disk is full. The same call goes on once there is room.
     """
     one_of("on_error", on_error, ("reject", "stop"))
-    folder, format_ = str(output), check_format(output_format, work.verb)
-    named = [data] if isinstance(data, str | Path) else data
-    with held_by_one(folder):
-        found = files.found_files([_absolute(str(each)) for each in named])
-        inputs = list(plan(found, settings or FileSettings(format=None, encoding=None), block_bytes))
+    _check_counts(block_bytes, workers, threads)
+    folder, format_ = str(output).removeprefix("file://"), check_format(output_format, work.verb)
+    compute = _executor(workers, threads, ray, gpus_per_worker)
+    with files.store_errors(), held_by_one(folder):
+        inputs = _inputs_of([data] if isinstance(data, str | Path) else data, folder, settings, block_bytes)
         asked = header_of(_identity(work, threads), {"format": format_, "block_bytes": block_bytes}, inputs)
         manifest = _begun(folder, asked, inputs, SUFFIXES[format_])
         task = WorkerTask(work, folder, format_)
-        compute = _executor(workers, threads, ray, gpus_per_worker)
         try:
             with stage(work.verb, asked.blocks, done=len(manifest.records), show=show_progress) as bar:
-                for records in _computed(manifest, compute, task):
-                    _check(manifest, records, on_error)
-                    manifest.enter(records)
-                    bar.advance(len(records), _note(manifest))
-        finally:
+                _compute_missing(manifest, compute, task, on_error, bar.advance)
+        except Exception:
             _write_rejected(manifest)
+            raise
+        _write_rejected(manifest)
         _check_not_all(manifest)
         _write_index(manifest, SUFFIXES[format_])
     return status(folder)
 
 
-def _computed(manifest: JobManifest, compute: Executor, task: WorkerTask) -> Iterator[list[BlockRecord]]:
-    """Yield the records of the blocks that are missing; no worker is started if there are none."""
-    missing = [block for block in blocks_of(manifest.inputs) if block.number not in manifest.records]
-    if missing:
-        yield from compute(task, iter(missing))
+def _check_counts(block_bytes: int, workers: int | tuple[int, int] | None, threads: int) -> None:
+    for name, value in (("block_bytes", block_bytes), ("workers", workers), ("threads", threads)):
+        if isinstance(value, int) and value < 1:
+            raise InvalidInput(f"{name}: expected a number above 0, got {value}.")
+
+
+def _inputs_of(
+    data: Sequence[str | Path], folder: str, settings: FileSettings | None, block_bytes: int
+) -> list[InputFile]:
+    """Return the files of the data with their cuts; the output may lie among them."""
+    output = joined(_absolute(folder), "").rstrip("/") + "/"
+    found = files.found_files([_absolute(str(each)) for each in data])
+    others = [each for each in found if not each.url.startswith(output)]
+    return list(plan(others, settings or FileSettings(format=None, encoding=None), block_bytes))
+
+
+def _compute_missing(
+    manifest: JobManifest, compute: Executor, task: WorkerTask, on_error: OnError, advance: Callable[[int, str], object]
+) -> None:
+    """Compute and enter the blocks that are missing; no worker is started if there are none."""
+    missing = (block for block in blocks_of(manifest.inputs) if block.number not in manifest.records)
+    if len(manifest.records) == manifest.header.blocks:
+        return
+    with ExitStack() as ended:
+        computed = compute(task, missing)
+        if isinstance(computed, Generator):
+            ended.callback(computed.close)  # which ends its workers
+        for records in computed:
+            _check(manifest, records, on_error)
+            manifest.enter(records)
+            advance(len(records), f"{manifest.rejected:,} rows rejected" if manifest.rejected else "")
 
 
 def _executor(workers: int | tuple[int, int] | None, threads: int, ray: str | None, gpus: float | None) -> Executor:
@@ -178,10 +206,14 @@ def _digest_of(folder: Path) -> str:
 def _begun(folder: str, asked: JobHeader, inputs: Sequence[InputFile], suffix: str) -> JobManifest:
     """Return the manifest to go on with, or a new one."""
     before = read_header(folder)
+    if before is not None and before != asked and _is_without_rows(folder):
+        files.remove(joined(folder, SEGMENTS))
+        return JobManifest.create(folder, asked, inputs)
     if before is not None:
-        before.check_same(asked, folder)
-        _remove_leftovers(folder)
+        before.check_same(asked, folder, inputs)
+        _remove_leftovers(folder, r"[\w.-]+")
         return JobManifest.open(folder).without_lost(suffix)
+    _remove_leftovers(folder, "|".join(map(re.escape, (INPUTS, HEADER))))  # of a process that was killed at once
     if others := set(files.sizes(folder)) - {INPUTS, BEAT}:
         raise OutputExists(
             f"the output folder {folder!r} holds {min(others)!r} and no job. Choose another path, or an empty folder."
@@ -189,16 +221,16 @@ def _begun(folder: str, asked: JobHeader, inputs: Sequence[InputFile], suffix: s
     return JobManifest.create(folder, asked, inputs)
 
 
-def _remove_leftovers(folder: str) -> None:
-    """Remove what killed processes left behind."""
+def _is_without_rows(folder: str) -> bool:
+    """Return True if nothing came of a job: its model could not be opened, say, or no row has the column."""
+    return not any(each.rows for each in JobManifest.open(folder).records.values())
+
+
+def _remove_leftovers(folder: str, names: str) -> None:
+    """Remove what killed processes left behind; ``names`` is a regular expression for the files."""
     if not files.is_remote(folder):
         for each in (folder, joined(folder, PARTS), joined(folder, SEGMENTS)):
-            remove_leftovers(Path(each), r"[\w.-]+")
-
-
-def _note(manifest: JobManifest) -> str:
-    rejected = sum(len(each.rejected) for each in manifest.records.values())
-    return f"{rejected:,} rows rejected" if rejected else ""
+            remove_leftovers(Path(each), names)
 
 
 def _check(manifest: JobManifest, records: Sequence[BlockRecord], on_error: OnError) -> None:
@@ -210,17 +242,22 @@ def _check(manifest: JobManifest, records: Sequence[BlockRecord], on_error: OnEr
         raise InvalidInput(
             f"{_first_reason(manifest, bad)} To leave out such rows: on_error='reject' (--on-error reject)."
         )
-    every = [*manifest.records.values(), *records]
-    rejected = sum(len(each.rejected) for each in every)
-    if rejected >= _HOPELESS and not any(each.rows for each in every):
-        raise InvalidInput(f"all of the first {rejected:,} rows were rejected: {_first_reason(manifest, bad)}")
+    rejected = manifest.rejected + sum(len(each.rejected) for each in records)
+    if rejected >= _HOPELESS and not any(each.rows for each in (*manifest.records.values(), *records)):
+        first = next(each for each in (*manifest.in_order, *records) if each.rejected)
+        raise InvalidInput(f"all of the first {rejected:,} rows were rejected: {_first_reason(manifest, first)}")
 
 
 def _check_not_all(manifest: JobManifest) -> None:
     records = manifest.in_order
+    if any(each.rows for each in records):
+        return
     bad = next((each for each in records if each.rejected), None)
-    if bad is not None and not any(each.rows for each in records):
+    if bad is not None:
         raise InvalidInput(f"every row was rejected: {_first_reason(manifest, bad)}")
+    if manifest.header.work.get("on_empty", "error") == "error":
+        count = manifest.header.input_files
+        raise InvalidInput(f"the data has no rows: all of its {count:,} files are empty. Name files with rows.")
 
 
 def _first_reason(manifest: JobManifest, record: BlockRecord) -> str:
@@ -254,7 +291,7 @@ def _write_rejected(manifest: JobManifest) -> None:
         for file, found in groupby(bad, key=lambda each: each[0].file.state.url)
         for rejected in _rejected_of(file, list(found))
     )
-    with files.written(url) as path, path.open("w", encoding="utf-8") as stream:
+    with files.written(url) as path, path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
         stream.writelines(lines)
 
 
@@ -277,9 +314,10 @@ def status(output: str | Path) -> JobStatus:
         InvalidInput: The folder holds no job.
         CorruptCheckpoint: The manifest is damaged.
     """
-    folder = str(output)
-    manifest = JobManifest.open(folder)
-    records, blocks = list(manifest.records.values()), manifest.header.blocks
+    folder = str(output).removeprefix("file://")
+    with files.store_errors():
+        manifest = JobManifest.open(folder)
+        records, blocks = list(manifest.records.values()), manifest.header.blocks
     complete = len(records) == blocks
     running = not complete and is_held(folder)
     rows = sum(each.rows for each in records)
@@ -292,7 +330,7 @@ def status(output: str | Path) -> JobStatus:
         blocks=blocks,
         blocks_done=len(records),
         rows=rows,
-        rejected=sum(len(each.rejected) for each in records),
+        rejected=manifest.rejected,
         rows_per_second=speed,
         seconds_left=left,
         checksum=manifest.checksum() if complete else None,

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -14,9 +14,10 @@ from bothways import compose, tasks
 from bothways.choices import OnEmpty
 from bothways.data.columns import Row, text_at, with_gaps, with_text
 from bothways.data.output import PredictionTable, beside
-from bothways.errors import InvalidInput, did_you_mean
+from bothways.errors import BothwaysError, EmptyInput, InvalidInput, did_you_mean
 from bothways.progress import rounded
 from bothways.tasks.columns import RawTextColumns, column_names
+from bothways.tasks.masked_lm.spec import MASKED_LM
 
 if TYPE_CHECKING:
     from bothways.tasks.masked_lm.outputs import FilledText
@@ -26,6 +27,8 @@ OutputRow = Mapping[str, object]
 Options = dict[str, Any]
 # The kinds of columns of a table; objects and lists are JSON.
 Kind = Literal["text", "number", "integer", "boolean", "json", "vector"]
+# The column of a table for the columns of the input.
+KEPT = "input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,14 @@ class OpenedWork:
         compute: Returns the rows of the output for rows of the input, fewer if rows without a text are left out.
         kinds: The columns of the output as a table.
         dimensions: Width of the vectors of the output; None if it has none.
+        read: Reads the input of a row; raises InvalidInput for one that cannot be computed.
     """
 
     columns: Collection[str] | None
     compute: Callable[[Sequence[Row]], list[OutputRow]]
     kinds: Mapping[str, Kind]
     dimensions: int | None = None
+    read: Callable[[Row], object] = lambda row: row
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,8 @@ class Embed:
                     found.append({**_id(row), "vector": vector_D})
             return found
 
-        return OpenedWork(self.text, compute, {"vector": "vector"}, embedder.dimensions)
+        read = _reading(lambda row: text_at(row, self.text), self.on_empty)
+        return OpenedWork(self.text, compute, {"vector": "vector"}, embedder.dimensions, read)
 
 
 @dataclass(frozen=True)
@@ -126,10 +132,24 @@ class Predict:
 
         def compute(rows: Sequence[Row]) -> list[OutputRow]:
             predictions = answer(iter(rows), show_progress=False, **self.options)
-            return _finite(table.rows(rows, predictions))
+            found = _finite(table.rows(rows, predictions))
+            if found and found[0].get("prediction", ...) is None and "prediction" not in kinds:
+                # No row has a text: the columns are those of other blocks all the same.
+                found = [beside(dict.fromkeys(named()), each) for each in map(_without_prediction, found)]
+            return found
 
+        @cache
+        def named() -> Sequence[str]:
+            row = Row(1, dict.fromkeys(model.fitted.columns.input_columns, "a"), "a row")
+            try:
+                return list(next(model.predict_stream([row], show_progress=False, **self.options)).to_dict())
+            except BothwaysError:
+                return ["prediction"]
+
+        kinds = kinds_of(compose.schemas_of(model).prediction)
         columns = None if self.keep else model.fitted.columns.input_columns
-        return OpenedWork(columns, compute, _kinds(compose.schemas_of(model).prediction))
+        kinds = {**kinds, KEPT: "json"} if self.keep else kinds
+        return OpenedWork(columns, compute, kinds, read=_reading(model.fitted.columns.read, self.on_empty))
 
 
 @dataclass(frozen=True)
@@ -170,7 +190,10 @@ class FillMasks:
                 beside(rounded(answer.to_dict()), _id(row)) for row, answer in zip(rows, answers, strict=True)
             )
 
-        return OpenedWork(text, compute, _kinds({}))
+        kinds: dict[str, Kind] = {"log_likelihood": "number", "tokens": "integer", "perplexity": "number"}
+        kinds |= {"windows": "integer", "dropped_tokens": "integer"}
+        kinds = kinds if self.likelihood else kinds_of(tasks.Schemas.of(MASKED_LM).prediction)
+        return OpenedWork(text, compute, kinds, read=lambda row: text_at(row, text))
 
 
 Work: TypeAlias = Embed | Predict | FillMasks
@@ -185,9 +208,26 @@ def identity_of(work: Work, fingerprint: str) -> dict[str, object]:
     return {"verb": work.verb, **known, "weights": fingerprint, "opening": opening}
 
 
-def _kinds(schema: Mapping[str, object]) -> dict[str, Kind]:
-    """Return the columns of predictions with this JSON schema."""
+def _reading(read: Callable[[Row], object], on_empty: OnEmpty) -> Callable[[Row], object]:
+    """Return a reader of rows that lets rows without a text pass, unless they are errors."""
+
+    def passing(row: Row) -> object:
+        try:
+            return read(row)
+        except EmptyInput:
+            return None
+
+    return read if on_empty == "error" else passing
+
+
+def kinds_of(schema: Mapping[str, object]) -> dict[str, Kind]:
+    """Return the columns of predictions with this JSON schema, of all variants if it has several."""
     match schema:
+        case {"anyOf": [*variants]}:
+            every = [kinds_of(each) for each in variants if isinstance(each, dict)]
+            names = dict.fromkeys(name for each in every for name in each)
+            found = {name: {each[name] for each in every if name in each} for name in names}
+            return {name: kinds.pop() if len(kinds) == 1 else "json" for name, kinds in found.items()}
         case {"properties": {**properties}}:
             return {str(name): _kind(each) for name, each in properties.items()}
     return {"prediction": "json"}
@@ -214,7 +254,13 @@ def _kind(schema: object) -> Kind:
             return "text"
         case _:
             return "json"
+    if "text" in found and "json" not in found:  # a label, which may be a number
+        return "text"
     return found.pop() if len(found) == 1 else "json"
+
+
+def _without_prediction(row: OutputRow) -> OutputRow:
+    return {name: value for name, value in row.items() if name != "prediction"}
 
 
 def _id(row: Row) -> dict[str, object]:

@@ -8,27 +8,23 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 from bothways.checkpoints.files import sha256_of
 from bothways.data.columns import Row
-from bothways.errors import BothwaysError, OutOfDisk
+from bothways.errors import BothwaysError, InvalidInput, OutOfDisk
 from bothways.jobs import files
-from bothways.jobs.blocks import Block, Chunk, Rejected, chunks, reason_of
-from bothways.jobs.files import joined
-from bothways.jobs.manifest import PARTS, BlockRecord, part_name
-from bothways.jobs.outputs import IDS, SUFFIXES, JobFormat, PartWriter, part_writer
+from bothways.jobs.blocks import Block
+from bothways.jobs.files import TRIES, joined
+from bothways.jobs.manifest import IDS, PARTS, BlockRecord, part_name
+from bothways.jobs.outputs import SUFFIXES, JobFormat, PartWriter, check_writable, part_writer
+from bothways.jobs.reading import Chunk, Rejected, chunks, reason_of
 from bothways.jobs.work import OpenedWork, OutputRow, Work
-
-# Errors of networks and stores may pass: a block is tried so often.
-_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,40 +57,51 @@ def finish_block(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRec
         InvalidInput: The file has changed since the job began, or the output cannot be written.
         OutOfDisk: The disk is full.
     """
-    for number in range(1, _TRIES + 1):
-        try:
+    for number in range(1, TRIES):
+        with suppress(ConnectionError):
             return _finished(task, opened, block)
-        except OSError:
-            if number == _TRIES or not (files.is_remote(task.folder) or files.is_remote(block.file.state.url)):
-                raise
-            time.sleep(2**number / 4)
-    raise AssertionError("unreachable")
+        time.sleep(2**number / 4)
+    return _finished(task, opened, block)
 
 
 def _finished(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRecord:
     begun, count = time.monotonic(), 0
     rejected: list[Rejected] = []
-    name = part_name(block.number, SUFFIXES[task.format])
-    with tempfile.TemporaryDirectory(prefix="bothways-ids-") as folder:
-        ids = Path(folder, "ids")
-        with files.written(joined(task.folder, PARTS, name), lambda: count) as path:
-            with part_writer(task.format, path, ids, opened) as writer:
-                for chunk in chunks(block, opened.columns):
-                    count += _write_chunk(writer, opened, block, chunk)
-                    rejected += chunk.rejected
-            size, digest = (path.stat().st_size, sha256_of(path)) if count else (0, "")
-            # The ids come first: an array without them would be taken for finished.
-            if count and ids.exists():
-                files.write(joined(task.folder, PARTS, f"{name}{IDS}"), ids.read_bytes())
+    url = joined(task.folder, PARTS, part_name(block.number, SUFFIXES[task.format]))
+    # The ids come first: an array without them would be taken for finished.
+    with ExitStack() as parts:
+        path = parts.enter_context(files.written(url, lambda: count))
+        ids = path
+        if task.format == "npy":
+            ids = parts.enter_context(files.written(f"{url}{IDS}", lambda: ids.exists() and ids.stat().st_size))
+        with part_writer(task.format, path, ids, opened) as writer:
+            for chunk in chunks(block, opened.columns):
+                count += _write_chunk(writer, opened, block, chunk)
+                rejected += chunk.rejected
+        listed = ids.stat().st_size if ids != path and ids.exists() else 0
+        size, digest = (path.stat().st_size, sha256_of(path)) if count else (0, "")
     lines = [(each.line, each.reason) for each in sorted(rejected, key=lambda each: each.line or 0)]
-    return BlockRecord(block.number, count, size, digest, round(time.monotonic() - begun, 4), time.time(), lines)
+    seconds = round(time.monotonic() - begun, 4)
+    return BlockRecord(block.number, count, size, digest, seconds, time.time(), lines, listed)
 
 
 def _write_chunk(writer: PartWriter, opened: OpenedWork, block: Block, chunk: Chunk) -> int:
     found: list[OutputRow] = []
-    _compute_halves(opened, block, chunk.rows, found, chunk.rejected)
+    _compute_halves(opened, block, _readable(opened, block, chunk), found, chunk.rejected)
     writer.write(found)
     return len(found)
+
+
+def _readable(opened: OpenedWork, block: Block, chunk: Chunk) -> list[Row]:
+    """Return the rows that can be computed, as far as reading them shows, and reject the others."""
+    good: list[Row] = []
+    for row in chunk.rows:
+        try:
+            opened.read(row)
+            good.append(row)
+        except InvalidInput as error:
+            chunk.rejected.append(Rejected(block.file.state.url, row.number, reason_of(error, block)))
+    return good
 
 
 def _compute_halves(
@@ -104,7 +111,9 @@ def _compute_halves(
     if not rows:
         return
     try:
-        found += opened.compute(rows)
+        computed = opened.compute(rows)
+        check_writable(computed)
+        found += computed
     except OutOfDisk:
         raise
     except (BothwaysError, MemoryError, ValueError, ArithmeticError) as error:
@@ -118,7 +127,7 @@ def _compute_halves(
 
 def main() -> None:
     """Answer messages until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that began the job
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is unfinished is removed
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what others print is no answer
     messages = sys.stdin.buffer
@@ -132,12 +141,19 @@ def main() -> None:
         except BothwaysError as error:
             _answer(answers, Failed(error))
             return
+        except TypeError as error:  # an option that there is not
+            _answer(answers, Failed(InvalidInput(str(error))))
+            return
         while True:
             block: Block = pickle.load(messages)
             try:
-                _answer(answers, finish_block(task, opened, block))
+                answer: BlockRecord | Failed = finish_block(task, opened, block)
             except BothwaysError as error:
-                _answer(answers, Failed(error))
+                answer = Failed(error)
+            except OSError as error:
+                advice = "Check the disk or the network; the same command goes on after the blocks that are done."
+                answer = Failed(InvalidInput(f"block {block.number} could not be computed: {error}. {advice}"))
+            _answer(answers, answer)
 
 
 def _uses_cuda() -> bool:

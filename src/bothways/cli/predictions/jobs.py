@@ -81,20 +81,24 @@ def run_job(
         raise opt.usage_error("--output-dir needs --data with files, a folder, a pattern or URLs.")
     assert given.output_dir is not None
     settings: FileSettings = inputs.file_settings(named[0], file)
-    with opt.as_usage_error("ray", "workers", "gpus_per_worker"):
-        done = jobs.run(
-            work,
-            named,
-            given.output_dir,
-            output_format=given.output_format,
-            on_error=given.on_error,
-            settings=settings,
-            block_bytes=given.block_bytes,
-            workers=given.workers[0] if given.workers and len({*given.workers}) == 1 else given.workers,
-            threads=opening.threads or 1,
-            ray=given.ray,
-            gpus_per_worker=given.gpus_per_worker,
-        )
+    workers = given.workers[0] if given.workers and len({*given.workers}) == 1 else given.workers
+    if given.ray is None and (isinstance(workers, tuple) or given.gpus_per_worker is not None):
+        raise opt.usage_error("a range of --workers, and --gpus-per-worker, are for Ray: give --ray too.")
+    with opt.as_usage_error():
+        jobs.check_format(given.output_format, work.verb)
+    done = jobs.run(
+        work,
+        named,
+        given.output_dir,
+        output_format=given.output_format,
+        on_error=given.on_error,
+        settings=settings,
+        block_bytes=given.block_bytes,
+        workers=workers,
+        threads=opening.threads or 1,
+        ray=given.ray,
+        gpus_per_worker=given.gpus_per_worker,
+    )
     note(f"{counted(done.rows, 'row')} in {counted(done.blocks, 'block')} in {given.output_dir}")
     if done.rejected:
         listed = shlex.quote(f"{given.output_dir.rstrip('/')}/rejected.jsonl")
