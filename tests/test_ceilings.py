@@ -72,7 +72,7 @@ CEILINGS = (
     Ceiling("functions above 60 lines", 0, 2, 0, lambda: _above(60, code.function_lengths())),
     Ceiling("lines of src", 90_000, 9000, 64_000, lambda: code.lines("src/**/*.py")),
     Ceiling("lines of tests", 71_500, 9000, 48_000, lambda: code.lines("tests/**/*.py")),
-    Ceiling("lines of benchmarks", 5_680, 400, 5_284, lambda: code.lines("benchmarks/**/*.py")),
+    Ceiling("lines of benchmarks", 5_740, 400, 5_284, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 629, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
     Ceiling("Any in tasks, compose, explain, retrieval", 60, 15, 60, lambda: code.names("Any", UPPER_HALF)),

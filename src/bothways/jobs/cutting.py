@@ -43,7 +43,7 @@ def line_count(content: bytes) -> int:
     return len(_LINE_END.findall(content)) if b"\r" in content else content.count(b"\n")
 
 
-class TableHeader(NamedTuple):
+class RecordsHeader(NamedTuple):
     """The lines above the records of a table, with the blank ones before it, and what separates columns."""
 
     content: bytes
@@ -56,7 +56,7 @@ class TableHeader(NamedTuple):
         return f"sep={self.separator}\n".encode() + self.content.removeprefix(BYTE_ORDER_MARK)
 
 
-def header_of(stream: Bytes, format_: Format) -> TableHeader | None:
+def header_of(stream: Bytes, format_: Format) -> RecordsHeader | None:
     """Read the header of a table, after which the stream stands; None if its lines end with carriage returns."""
     lines = lines_of(stream)
     first = next(lines, b"")
@@ -71,7 +71,7 @@ def header_of(stream: Bytes, format_: Format) -> TableHeader | None:
         if record.removeprefix(BYTE_ORDER_MARK).strip(b"\r\n"):
             break
     stream.seek(len(content))
-    return TableHeader(content, separator) if content else None
+    return RecordsHeader(content, separator) if content else None
 
 
 def records(lines: Iterable[bytes], separator: str, *, at_start: bool = False) -> Iterator[bytes]:

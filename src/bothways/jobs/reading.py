@@ -16,7 +16,7 @@ from bothways.errors import InvalidInput
 from bothways.jobs.blocks import LINES, Block, InputFile
 from bothways.jobs.cutting import (
     LINE,
-    TableHeader,
+    RecordsHeader,
     header_of,
     is_like_ascii,
     line_count,
@@ -206,14 +206,14 @@ def _whole_chunks(block: Block, columns: Collection[str] | None) -> Iterator[Chu
         yield from _of_read(read_rows(source, format=file.format, encoding=file.encoding, columns=columns), block)
 
 
-def _header_in(stream: Bytes, file: InputFile) -> TableHeader | None:
+def _header_in(stream: Bytes, file: InputFile) -> RecordsHeader | None:
     """Return the header of a file that is read line by line, empty where it has none; None for other files."""
     if not stream.read(1):
-        return TableHeader(b"", "")
+        return RecordsHeader(b"", "")
     stream.seek(0)
     if not is_like_ascii(file.encoding):
         return None
-    return header_of(stream, file.format) if LINES[file.format] == "records" else TableHeader(b"", "")
+    return header_of(stream, file.format) if LINES[file.format] == "records" else RecordsHeader(b"", "")
 
 
 class _Named(io.BytesIO):

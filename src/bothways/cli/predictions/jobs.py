@@ -2,11 +2,10 @@
 
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import App, Parameter, Token
+from cyclopts import App, Parameter
 
 from bothways import jobs
 from bothways.cli import inputs
@@ -23,19 +22,15 @@ Example:
   bothways job status vectors/ --json"""
 
 
-def _worker_count(kind: type, words: Sequence[Token]) -> tuple[int, int]:
-    """Convert 4 or 2:8 to the fewest and the most workers."""
-    del kind
-    number = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?", words[0].value)
+def _worker_count(text: str | None) -> int | tuple[int, int] | None:
+    """Return the number of workers for 4, the fewest and the most for 2:8."""
+    if text is None:
+        return None
+    number = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?", text)
     least, most = (0, 0) if number is None else (int(number[1]), int(number[2] or number[1]))
     if not 0 < least <= most:
-        raise opt.usage_error(
-            f"expected a number such as 4, or MIN:MAX such as 2:8, for --workers, got {words[0].value!r}."
-        )
-    return least, most
-
-
-WorkerCount = Annotated[tuple[int, int], Parameter(converter=_worker_count, n_tokens=1)]
+        raise opt.usage_error(f"expected a number such as 4, or MIN:MAX such as 2:8, for --workers, got {text!r}.")
+    return least if least == most else (least, most)
 
 
 @Parameter(name="*", group="Many files")
@@ -51,7 +46,7 @@ class JobOptions:
     """Format of the results. Default: npy for vectors, else jsonl."""
     on_error: Literal["reject", "stop"] = "reject"
     """Rows that cannot be read or computed: list them in rejected.jsonl, or stop at the first one."""
-    workers: WorkerCount | None = None
+    workers: str | None = None
     """Number of processes, each with --threads threads (default: 1), or MIN:MAX on Ray. Default: one for each GPU or
     core."""
     ray: str | None = None
@@ -81,7 +76,7 @@ def run_job(
         raise opt.usage_error("--output-dir needs --data with files, a folder, a pattern or URLs.")
     assert given.output_dir is not None
     settings: FileSettings = inputs.file_settings(named[0], file)
-    workers = given.workers[0] if given.workers and len({*given.workers}) == 1 else given.workers
+    workers = _worker_count(given.workers)
     if given.ray is None and (isinstance(workers, tuple) or given.gpus_per_worker is not None):
         raise opt.usage_error("a range of --workers, and --gpus-per-worker, are for Ray: give --ray too.")
     with opt.as_usage_error():
