@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import starmap
 from typing import NamedTuple
 
 from bothways.errors import CorruptCheckpoint, InvalidInput
@@ -152,8 +153,9 @@ class JobManifest:
         with _damage(folder, SEGMENTS), _without_collector():
             # One array of all lines, which JSON reads at once.
             lines = b",".join(each.rstrip().replace(b"\n", b",") for each in segments.values() if each)
-            records = [BlockRecord(*each) for each in json.loads(b"[" + lines + b"]")]
-            if not all(0 <= each.number < header.blocks for each in records):
+            records = [*starmap(BlockRecord, json.loads(b"[" + lines + b"]"))]
+            numbers = {each.number for each in records}
+            if numbers and not 0 <= min(numbers) <= max(numbers) < header.blocks:
                 raise _damaged(folder, SEGMENTS)
             number = 1 + max((int(name.partition(".")[0]) for name in segments), default=-1)
         return cls(folder, header, inputs, records, number)
