@@ -18,7 +18,7 @@ from bothways.jobs.blocks import Block
 from bothways.jobs.files import joined
 from bothways.jobs.manifest import PARTS, BlockRecord, part_name
 from bothways.jobs.outputs import SUFFIXES
-from bothways.jobs.worker import Failed, WorkerTask, finish_block
+from bothways.jobs.worker import Failed, WorkerTask, finished_or_failed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,9 +64,10 @@ class Actor:
             if (content := files.read(note)) is not None:  # by an actor that died with the rest of the group
                 return BlockRecord(*json.loads(content))
             self._begin(block)
-            record = finish_block(self._task, self._opened, block)
-            files.write(note, json.dumps(record, ensure_ascii=False).encode())
-            return record
+            answer = finished_or_failed(self._task, self._opened, block)
+            if isinstance(answer, BlockRecord):
+                files.write(note, json.dumps(answer, ensure_ascii=False).encode())
+            return answer
         except BothwaysError as error:
             return Failed(error)
 

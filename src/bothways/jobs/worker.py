@@ -146,14 +146,18 @@ def main() -> None:
             return
         while True:
             block: Block = pickle.load(messages)
-            try:
-                answer: BlockRecord | Failed = finish_block(task, opened, block)
-            except BothwaysError as error:
-                answer = Failed(error)
-            except OSError as error:
-                advice = "Check the disk or the network; the same command goes on after the blocks that are done."
-                answer = Failed(InvalidInput(f"block {block.number} could not be computed: {error}. {advice}"))
-            _answer(answers, answer)
+            _answer(answers, finished_or_failed(task, opened, block))
+
+
+def finished_or_failed(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRecord | Failed:
+    """Return the record of a block, see `finish_block`, or the error that ends the job."""
+    try:
+        return finish_block(task, opened, block)
+    except BothwaysError as error:
+        return Failed(error)
+    except OSError as error:
+        advice = "Check the disk or the network; the same command goes on after the blocks that are done."
+        return Failed(InvalidInput(f"block {block.number} could not be computed: {error}. {advice}"))
 
 
 def _uses_cuda() -> bool:
