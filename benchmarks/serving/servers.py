@@ -44,11 +44,12 @@ _READ = {
 _INFINITY = """from unittest.mock import MagicMock as Any
 import torch.onnx.symbolic_opset14 as names; names.__getattr__ = lambda _: Any()
 import onnxruntime as ort
-class Options(ort.SessionOptions):
-    def __init__(self):
-        super().__init__()
-        self.intra_op_num_threads = {threads}
-ort.SessionOptions = Options
+class Session(ort.InferenceSession):
+    def __init__(self, path, sess_options=None, *more, **others):
+        own = sess_options or ort.SessionOptions()
+        own.intra_op_num_threads = {threads}
+        super().__init__(path, own, *more, **others)
+ort.InferenceSession = Session
 from infinity_emb.cli import cli; cli()"""
 # Seconds in which a server must be ready.
 _PATIENCE = 180

@@ -221,7 +221,8 @@ def test_a_truncated_file_of_gzip_gives_the_rows_before(tmp_path, name):
     assert (rows, len(rejected)) == ([], 1)
 
 
-def test_rows_before_the_damage_of_a_parquet_file_are_kept(tmp_path):
+def test_rows_before_the_damage_of_a_parquet_file_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("bothways.jobs.blocks.LEAST_ROWS", 10_000)
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "a.parquet"
     table_ = pa.table({"text": [f"w{n}" for n in range(3000)]})

@@ -29,15 +29,16 @@ def data(tmp_path):
 
 
 def children(pid):
-    """The processes that a process has started."""
+    """The workers that a process has started."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             try:
                 state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                worker = b"bothways.jobs" in (folder / "cmdline").read_bytes()
             except OSError:
                 continue
-            found += [int(folder.name)] if int(parent) == pid and state != "Z" else []
+            found += [int(folder.name)] if worker and int(parent) == pid and state != "Z" else []
     return found
 
 

@@ -5,7 +5,7 @@ quotes (.csv, .tsv) is read once and cut between two records, a Parquet file aft
 compressed ones, are one block each.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from typing import Literal
@@ -25,8 +25,10 @@ from bothways.jobs.files import FileState, opened
 
 Unit = Literal["lines", "records", "rows", "whole"]
 
-BLOCK_BYTES = 2**20
-BLOCK_ROWS = 10_000
+# Sizes of blocks where none is given: enough blocks for workers to share, and none so small that it costs.
+LEAST_BYTES, BLOCK_BYTES = 2**16, 2**20
+LEAST_ROWS, BLOCK_ROWS = 500, 10_000
+_BLOCKS = 256
 # Encodings whose line ends are those of ASCII.
 LINES: dict[Format, Unit] = {"jsonl": "lines", "txt": "lines", "csv": "records", "tsv": "records"}
 
@@ -62,12 +64,14 @@ class Block:
     end: int
 
 
-def plan(states: Iterable[FileState], settings: FileSettings, block_bytes: int = BLOCK_BYTES) -> Iterator[InputFile]:
-    """Yield the files of the input with their cuts.
+def plan(states: Sequence[FileState], settings: FileSettings, block_bytes: int | None = None) -> Iterator[InputFile]:
+    """Yield the files of the input with their cuts; by default in blocks whose size follows from that of all files.
 
     Raises:
         InvalidInput: The format of a file cannot be told by its name, or a file cannot be read.
     """
+    if block_bytes is None:
+        block_bytes = min(BLOCK_BYTES, max(LEAST_BYTES, sum(state.size for state in states) // _BLOCKS))
     for state in states:
         format_ = settings["format"] or guess_format(state.url.rpartition("/")[2])
         whole = InputFile(state, format_, settings["encoding"], "whole", (0, max(state.size, 1)))
@@ -122,12 +126,12 @@ def _of_rows(file: InputFile) -> InputFile:
             groups = row_group_sizes(stream, repr(file.state.url))
     except InvalidInput:
         return file
-    cuts = [0]
+    cuts, total = [0], sum(groups)
+    most = min(BLOCK_ROWS, max(LEAST_ROWS, total // _BLOCKS))
     for end in accumulate(groups):
         # Small groups are read together, large ones in parts.
-        while end - cuts[-1] > BLOCK_ROWS:
-            cuts.append(cuts[-1] + BLOCK_ROWS)
-    total = sum(groups)
+        while end - cuts[-1] > most:
+            cuts.append(cuts[-1] + most)
     cuts += [total] if cuts[-1] < total or total == 0 else []
     return replace(file, unit="rows", cuts=tuple(cuts))
 

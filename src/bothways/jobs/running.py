@@ -16,7 +16,7 @@ from bothways.checkpoints.hub import locate
 from bothways.data.formats import FileSettings
 from bothways.errors import InvalidInput, OutputExists, one_of
 from bothways.jobs import files
-from bothways.jobs.blocks import BLOCK_BYTES, Block, InputFile, blocks_of, plan
+from bothways.jobs.blocks import Block, InputFile, blocks_of, plan
 from bothways.jobs.files import joined
 from bothways.jobs.local import computed_here
 from bothways.jobs.locking import BEAT, held_by_one, is_held
@@ -88,7 +88,7 @@ def run(
     output_format: str | None = None,
     on_error: OnError = "reject",
     settings: FileSettings | None = None,
-    block_bytes: int = BLOCK_BYTES,
+    block_bytes: int | None = None,
     workers: int | tuple[int, int] | None = None,
     threads: int = 1,
     ray: str | None = None,
@@ -106,7 +106,7 @@ def run(
         output_format: ``npy``, ``parquet`` or ``jsonl``. Default: ``npy`` for vectors, else ``jsonl``.
         on_error: Reject rows that cannot be read or computed, or stop at the first one.
         settings: Format and encoding of the files, where they are not the usual ones.
-        block_bytes: The size of a block of lines in bytes.
+        block_bytes: The size of a block of lines. Default: a 256th of the data, from 64 KiB to 1 MiB.
         workers: Number of processes; on Ray also the fewest and the most. Default: one for each GPU, or for each core.
         threads: Compute threads of each process.
         ray: Let Ray compute: ``local`` or ``auto``, see `bothways.jobs.on_ray.RayPool`.
@@ -140,14 +140,14 @@ def run(
     return status(folder)
 
 
-def _check_counts(block_bytes: int, workers: int | tuple[int, int] | None, threads: int) -> None:
+def _check_counts(block_bytes: int | None, workers: int | tuple[int, int] | None, threads: int) -> None:
     for name, value in (("block_bytes", block_bytes), ("workers", workers), ("threads", threads)):
         if isinstance(value, int) and value < 1:
             raise InvalidInput(f"{name}: expected a number above 0, got {value}.")
 
 
 def _inputs_of(
-    data: Sequence[str | Path], folder: str, settings: FileSettings | None, block_bytes: int
+    data: Sequence[str | Path], folder: str, settings: FileSettings | None, block_bytes: int | None
 ) -> list[InputFile]:
     """Return the files of the data with their cuts; the output may lie among them."""
     output = joined(_absolute(folder), "").rstrip("/") + "/"

@@ -53,8 +53,9 @@ class JobOptions:
     """Let Ray compute: local (on this machine), or auto (the cluster that this machine belongs to)."""
     gpus_per_worker: opt.PositiveFloat | None = None
     """GPUs of each process on Ray. Default: one if the cluster has any."""
-    block_bytes: opt.PositiveInt = 2**20
-    """Size of a block of lines in bytes; a block is computed again if it was interrupted."""
+    block_bytes: opt.PositiveInt | None = None
+    """Size of a block of lines in bytes; a block is computed again if it was interrupted. Default: a 256th of the data,
+    from 64 KiB to 1 MiB."""
 
 
 NO_JOB = JobOptions()
