@@ -73,7 +73,7 @@ CEILINGS = (
     Ceiling("lines of src", 89_400, 9000, 64_000, lambda: code.lines("src/**/*.py")),
     Ceiling("lines of tests", 71_400, 9000, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 5_740, 400, 5_284, lambda: code.lines("benchmarks/**/*.py")),
-    Ceiling("lines of docs/LOG.md", 629, 200, 700, lambda: code.lines("docs/LOG.md")),
+    Ceiling("lines of docs/LOG.md", 648, 200, 700, lambda: code.lines("docs/LOG.md")),
     # Types.
     Ceiling("Any in tasks, compose, explain, retrieval", 60, 15, 60, lambda: code.names("Any", UPPER_HALF)),
     Ceiling("Any elsewhere", 124, 15, 150, lambda: code.names("Any") - code.names("Any", UPPER_HALF)),
