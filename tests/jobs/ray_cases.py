@@ -14,6 +14,8 @@ import psutil
 
 from bothways import jobs
 
+# Else Ray's workers get what other programs of the machine leave.
+os.environ.setdefault("RAY_worker_niceness", "0")
 SOURCE = Path(__file__).parents[2] / "src"
 BLOCK = 2000
 ACTOR = "ray::MapWorker"

@@ -62,6 +62,7 @@ def test_ray_computes_what_one_process_does(local_ray, tiny_bert, corpus, here, 
     assert not (tmp_path / "out" / "running").exists()
 
 
+@pytest.mark.slow
 def test_an_actor_that_is_killed_goes_on_with_its_group(local_ray, tiny_bert, corpus, here, tmp_path, monkeypatch):
     """Several blocks in an object of Ray: a death costs one of them."""
     monkeypatch.setattr(on_ray, "_GROUPS", 4)
@@ -72,6 +73,7 @@ def test_an_actor_that_is_killed_goes_on_with_its_group(local_ray, tiny_bert, co
     assert computed_again(killed[0], parts_of(output)) <= 1
 
 
+@pytest.mark.slow
 def test_rejected_rows_arrive(local_ray, tiny_bert, tmp_path):
     corpus = write_corpus(tmp_path / "corpus", rows=100)
     with (corpus / "b.jsonl").open("a") as stream:
@@ -83,6 +85,7 @@ def test_rejected_rows_arrive(local_ray, tiny_bert, tmp_path):
     assert (tmp_path / "out/rejected.jsonl").read_text() == (tmp_path / "plain/rejected.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_opened_ends_the_job_with_its_error(local_ray, base, corpus, tmp_path):
     weights = base / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
