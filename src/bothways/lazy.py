@@ -22,7 +22,7 @@ def loader(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str]
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            with _uncollected():
+            with uncollected():
                 value: object = getattr(import_module(homes[name]), name)
         except ModuleNotFoundError as error:
             # The error names a purpose, which is known for public names only.
@@ -40,8 +40,8 @@ def imported(home: str) -> Any:  # noqa: ANN401 (a class or a function)
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector, which takes a tenth of the time of an import and frees little."""
+def uncollected() -> Iterator[None]:
+    """Pause the garbage collector while many objects are made that stay: it takes time, and frees little."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -195,6 +195,16 @@ _WRITERS: Mapping[str, Callable[[IO[str]], Callable[[_Row], None]]] = {
 }
 
 
+# --- vectors ---
+
+
+def array_header(stream: IO[bytes], rows: int, dimensions: int) -> None:
+    """Write the header of a .npy file of float32 vectors."""
+    from numpy.lib import format as npy
+
+    npy.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (rows, dimensions)})
+
+
 # --- predictions ---
 
 # Columns of a .conll file, and the keys of a predicted word for them.

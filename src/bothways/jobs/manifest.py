@@ -5,7 +5,6 @@ finished blocks in segments of up to 1,000: a job of a million blocks has a thou
 whole, so that a process that is killed at any moment leaves a manifest that can be read.
 """
 
-import gc
 import hashlib
 import json
 import time
@@ -19,6 +18,7 @@ from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.jobs import files
 from bothways.jobs.blocks import InputFile, count_of
 from bothways.jobs.files import FileState, joined
+from bothways.lazy import uncollected
 
 FORMAT, FORMAT_VERSION = "bothways job", 1
 HEADER, INPUTS, SEGMENTS, PARTS = "job.json", "inputs.jsonl", "manifest", "parts"
@@ -150,7 +150,7 @@ class JobManifest:
         if hashlib.sha256(content).hexdigest() != header.inputs_sha256:
             raise _damaged(folder, INPUTS)
         segments = files.read_all(joined(folder, SEGMENTS), ".jsonl")
-        with _damage(folder, SEGMENTS), _without_collector():
+        with _damage(folder, SEGMENTS), uncollected():
             # One array of all lines, which JSON reads at once.
             lines = b",".join(each.rstrip().replace(b"\n", b",") for each in segments.values() if each)
             records = [*starmap(BlockRecord, json.loads(b"[" + lines + b"]"))]
@@ -243,18 +243,6 @@ def _input_file(line: bytes) -> InputFile:
     known = json.loads(line)
     state, cuts, header = FileState(**known.pop("state")), tuple(known.pop("cuts")), known.pop("header")
     return InputFile(state=state, cuts=cuts, header=header.encode("latin-1"), **known)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Keep the garbage collector off a million objects that stay, which it would go through again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import IO, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.output import json_line
+from bothways.data.output import array_header, json_line
 from bothways.errors import InvalidInput, MissingDependency, one_of
 from bothways.jobs.work import KEPT, Kind, OpenedWork, OutputRow
 
@@ -109,13 +109,6 @@ class ArrayWriter(ExitStack):
     def _finish(self) -> None:
         self._stream.seek(0)
         array_header(self._stream, self._count, self._dimensions)
-
-
-def array_header(stream: IO[bytes], rows: int, dimensions: int) -> None:
-    """Write the header of a .npy file of float32 vectors."""
-    from numpy.lib import format as npy
-
-    npy.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (rows, dimensions)})
 
 
 class ParquetWriter(ExitStack):

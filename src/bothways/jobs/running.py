@@ -137,7 +137,7 @@ def run(
         _write_rejected(manifest)
         _check_not_all(manifest)
         _write_index(manifest, SUFFIXES[format_])
-    return status(folder)
+    return _status_of(manifest)
 
 
 def _check_counts(block_bytes: int | None, workers: int | tuple[int, int] | None, threads: int) -> None:
@@ -314,12 +314,14 @@ def status(output: str | Path) -> JobStatus:
         InvalidInput: The folder holds no job.
         CorruptCheckpoint: The manifest is damaged.
     """
-    folder = str(output).removeprefix("file://")
     with files.store_errors():
-        manifest = JobManifest.open(folder)
-        records, blocks = list(manifest.records.values()), manifest.header.blocks
+        return _status_of(JobManifest.open(str(output).removeprefix("file://")))
+
+
+def _status_of(manifest: JobManifest) -> JobStatus:
+    records, blocks = list(manifest.records.values()), manifest.header.blocks
     complete = len(records) == blocks
-    running = not complete and is_held(folder)
+    running = not complete and is_held(manifest.folder)
     rows = sum(each.rows for each in records)
     speed, left = _speed(records, blocks) if running else (None, None)
     verb, model = (str(manifest.header.work.get(name)) for name in ("verb", "model"))

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import bothways.data
 from bothways import compose
 from bothways.choices import OnEmpty
 from bothways.cli.options import check_known, options_of, usage_error
-from bothways.data.output import PredictionTable
+from bothways.data.output import PredictionTable, array_header
 from bothways.errors import InvalidInput
 from bothways.storage import new_file
 from bothways.tasks.registry import SPECS, models
@@ -93,20 +93,14 @@ def write_npy(path: str, vectors: "Vectors", dimensions: int) -> int:
     with new_file(path, binary=True) as stream:
         if not stream.seekable():
             raise InvalidInput(f"a .npy array cannot be written to the pipe {path!r}: name a file, or write .jsonl.")
-        _write_header(stream, 0, dimensions)
+        array_header(stream, 0, dimensions)
         count = 0
         for vector_D in vectors:
             stream.write(vector_D.astype("<f4").tobytes())
             count += 1
         stream.seek(0)
-        _write_header(stream, count, dimensions)
+        array_header(stream, count, dimensions)
     return count
-
-
-def _write_header(stream: IO[bytes], rows: int, dimensions: int) -> None:
-    from numpy.lib import format as npy
-
-    npy.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (rows, dimensions)})
 
 
 def write_jsonl(path: str, vectors: "Vectors", dimensions: int) -> int:
