@@ -18,7 +18,7 @@ FILES = ("--detectors", "ModelProvenanceChecker", "--quiet")
 @pytest.fixture
 def unsafe(tmp_path):
     folder = shutil.copytree(MODEL, tmp_path / "model")
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(print))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(len))
     return folder
 
 
@@ -33,7 +33,7 @@ def test_the_output_says_its_format(unsafe, tmp_path):
         assert outcome.code == 1, outcome.err
         assert (tmp_path / name).read_text(encoding="utf-8").lower().startswith(begin.lower())
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert "imports builtins.print" in page
+    assert "imports builtins.len" in page
     assert f"bothways audit {unsafe} --thorough --detectors ModelProvenanceChecker" in page
     assert json.loads((tmp_path / "a.sarif").read_text())["runs"][0]["results"]
 

@@ -200,11 +200,9 @@ def test_columns_and_options_of_predictions_are_used(model_of, tmp_path, here):
             jobs.run(jobs.Predict(model, **wrong), path, tmp_path / "wrong")
 
 
-def test_the_output_is_the_same_for_any_number_of_workers(encoder, data, tmp_path, request):
+def test_the_output_is_the_same_for_any_number_of_workers(encoder, data, tmp_path):
     work = jobs.Embed(str(encoder))
-    three = jobs.run(work, data, tmp_path / "3", workers=3, block_bytes=100)
-    request.getfixturevalue("here")
-    one = jobs.run(work, data, tmp_path / "1", block_bytes=100)
+    one, three = (jobs.run(work, data, tmp_path / str(n), workers=n, block_bytes=100) for n in (1, 3))
     assert one.checksum == three.checksum is not None
     assert [path.read_bytes() for path in parts(tmp_path / "1")] == [
         path.read_bytes() for path in parts(tmp_path / "3")

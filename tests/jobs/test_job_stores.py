@@ -274,6 +274,6 @@ def test_a_store_that_cuts_connections_now_and_then_is_asked_again(
             reached(proxy.port)
     reached()
     proxy.close()
-    assert proxy.cuts > 2
+    assert proxy.cuts
     assert done is not None
     assert done.checksum == whole.checksum
