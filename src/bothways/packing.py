@@ -232,11 +232,9 @@ def _flat(rows: Sequence[Ids], total: int) -> Tensor:
 
 def _positions(lengths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return the position of each token in its sequence, and ``cu_seqlens``."""
-    if len(set(lengths)) == 1:
-        positions_T = torch.arange(lengths[0]).repeat(len(lengths))
-    else:
-        positions_T = torch.cat([torch.arange(length) for length in lengths])
-    return positions_T, torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+    cu_seqlens = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+    starts_T = torch.repeat_interleave(cu_seqlens[:-1].long(), torch.tensor(lengths))
+    return torch.arange(len(starts_T)) - starts_T, cu_seqlens
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def _instead_of_objects(line: str) -> str:
 def parse_json(text: str, where: str, *, hint: str) -> object:
     """Parse a JSON text; in error messages ``where`` names it, and ``hint`` says what is expected."""
     try:
-        return json.loads(text, object_pairs_hook=_object_without_duplicates)
+        return _DECODER.decode(text)
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from None
     except json.JSONDecodeError as error:
@@ -137,6 +137,10 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
         duplicate = first_duplicate(key for key, _ in pairs)
         raise InvalidInput(f"the key {duplicate!r} appears twice in one object. Keep one of the two.")
     return values
+
+
+# Made once: `json.loads` makes one for each call.
+_DECODER = json.JSONDecoder(object_pairs_hook=_object_without_duplicates)
 
 
 def csv_rows(lines: Iterator[str], name: str, *, delimiter: str, skipped: int = 0) -> Iterator[Row]:

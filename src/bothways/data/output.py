@@ -177,7 +177,7 @@ def _cell(value: object) -> object:
 
 def json_line(value: object) -> str:
     """Return a value as JSON on one line; a number that is not finite raises ValueError."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_in_json)
+    return _ENCODER.encode(value)
 
 
 def _in_json(value: object) -> object:
@@ -186,6 +186,9 @@ def _in_json(value: object) -> object:
         raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON: convert it first.")
     return plain
 
+
+# Made once: `json.dumps` makes one for each call.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_in_json)
 
 _WRITERS: Mapping[str, Callable[[IO[str]], Callable[[_Row], None]]] = {
     "jsonl": lambda stream: lambda row: print(json_line(dict(row)), file=stream),

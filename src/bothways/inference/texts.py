@@ -228,7 +228,7 @@ class TextRunner:
                 found.append(TokenOutputs(tuple(own), tuple(map(Places.of, text.windows)), text.dropped_tokens))
             else:
                 lengths = tuple([len(window.ids) for window in text.windows])
-                found.append(TextRows(np.stack(own), lengths, text.dropped_tokens))
+                found.append(TextRows(np.array(own), lengths, text.dropped_tokens))
         return found
 
     def run(

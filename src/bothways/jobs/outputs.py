@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import IO, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bothways.data.output import array_header, json_line
 from bothways.errors import InvalidInput, MissingDependency, one_of
@@ -41,11 +40,18 @@ def check_writable(rows: Sequence[OutputRow]) -> None:
     """Raise InvalidInput if a value of a row has no JSON, such as a date."""
     try:
         for row in rows:
-            json_line({name: value for name, value in row.items() if name != "vector"}).encode()
+            for name, value in row.items():
+                if name != "vector" and not (_is_plain(value) and name.isascii()):
+                    json_line({name: value}).encode()
     except UnicodeEncodeError as error:
         raise InvalidInput("the row holds half of a surrogate pair, which UTF-8 cannot represent.") from error
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"the row has a value that cannot be written: {error}.") from error
+
+
+def _is_plain(value: object) -> bool:
+    """Return True for values that JSON and UTF-8 certainly have."""
+    return value is None or isinstance(value, int) or (isinstance(value, str) and value.isascii())
 
 
 def part_writer(format_: JobFormat, path: Path, ids: Path, work: OpenedWork) -> "PartWriter":
@@ -95,11 +101,11 @@ class ArrayWriter(ExitStack):
 
     def write(self, rows: Sequence[OutputRow]) -> None:
         """Write the vectors of rows, and their ids."""
-        empty_D = np.full(self._dimensions, np.nan, np.float32)
-        for row in rows:
-            vector_D = row["vector"]
-            chosen: NDArray[np.float32] = vector_D if isinstance(vector_D, np.ndarray) else empty_D
-            self._stream.write(chosen.astype("<f4").tobytes())
+        vectors_BD = np.full((len(rows), self._dimensions), np.nan, "<f4")
+        for number, row in enumerate(rows):
+            if row["vector"] is not None:
+                vectors_BD[number] = row["vector"]
+        self._stream.write(vectors_BD.data)
         self._count += len(rows)
         if self._lines is None and any("id" in row for row in rows):
             self._lines = self.enter_context(self._ids.open("w", encoding="utf-8", newline=""))

@@ -157,7 +157,7 @@ def _parsed(block: Block, units: Sequence[bytes], line: int) -> list[Row]:
         above = units[0][len(units[0].rstrip(b"\r\n")) :] or b"\n"
     rows = read_rows(_named(above + content, file.state.url), format=file.format, encoding=file.encoding)
     before = line_count(above)
-    return [replace(row, number=row.number - before + line - 1) for row in rows if row.number > before]
+    return [Row(row.number - before + line - 1, row.values, row.where) for row in rows if row.number > before]
 
 
 def _is_blank(content: bytes, file: InputFile) -> bool:

@@ -85,13 +85,14 @@ class Embed:
             vectors: Iterable[NDArray[np.float32] | None] = encoded
             if self.on_empty != "error":
                 vectors = with_gaps(encoded, has_text)
-            found: list[OutputRow] = []
-            for row, vector_D in zip(rows, vectors, strict=True):
-                if vector_D is not None and not np.isfinite(vector_D).all():
-                    raise InvalidInput(f"{row.where} has a vector that is not finite.")
-                if vector_D is not None or self.on_empty == "null":
-                    found.append({**_id(row), "vector": vector_D})
-            return found
+            listed = list(vectors)
+            if not np.isfinite([vector_D for vector_D in listed if vector_D is not None]).all():
+                raise InvalidInput("the row has a vector that is not finite.")
+            return [
+                {**_id(row), "vector": vector_D}
+                for row, vector_D in zip(rows, listed, strict=True)
+                if vector_D is not None or self.on_empty == "null"
+            ]
 
         read = _reading(lambda row: text_at(row, self.text), self.on_empty)
         return OpenedWork(self.text, compute, {"vector": "vector"}, embedder.dimensions, read)

@@ -25,6 +25,7 @@ from bothways.jobs.manifest import IDS, PARTS, BlockRecord, part_name
 from bothways.jobs.outputs import SUFFIXES, JobFormat, PartWriter, check_writable, part_writer
 from bothways.jobs.reading import Chunk, Rejected, chunks, reason_of
 from bothways.jobs.work import OpenedWork, OutputRow, Work
+from bothways.lazy import uncollected
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,9 @@ def _finished(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRecord
 
 def _write_chunk(writer: PartWriter, opened: OpenedWork, block: Block, chunk: Chunk) -> int:
     found: list[OutputRow] = []
-    _compute_halves(opened, block, _readable(opened, block, chunk), found, chunk.rejected)
-    writer.write(found)
+    with uncollected():
+        _compute_halves(opened, block, _readable(opened, block, chunk), found, chunk.rejected)
+        writer.write(found)
     return len(found)
 
 
