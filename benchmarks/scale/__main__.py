@@ -1,8 +1,8 @@
 """``python -m benchmarks.scale [PART ...] [options]``: figures of jobs over many files.
 
-The parts: rate (a job beside the library's own stream, memory), workers (one, two, and two on Ray), blocks (the cost of
-a block), manifest (a million blocks), plan (a billion texts, simulated from measured rates), store (an index in
-PostgreSQL beside one in files). Every part writes a result of its own.
+The parts: rate (a job beside the library's own stream, memory) and minilm (the same on sentences), workers (one, two,
+and two on Ray), blocks (the cost of a block), manifest (a million blocks), plan (a billion texts, simulated from
+measured rates), store (an index in PostgreSQL beside one in files). Every part writes a result of its own.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.harness import RESULTS, Options, limit_threads, say, write_results
 from benchmarks.scale import figures
 
-PARTS = ("rate", "workers", "blocks", "manifest", "plan", "store")
+PARTS = ("rate", "minilm", "workers", "blocks", "manifest", "plan", "store")
 
 
 def main() -> None:

@@ -139,32 +139,32 @@ def _family(process: psutil.Process) -> Iterator[psutil.Process]:
 
 
 def rate(bench: Bench) -> Figure:
-    """Compare a job of one worker with the library's stream, and look at its memory."""
-    works = ((bench.tiny(), "short", bench.texts), (MODEL, "sentences", bench.sentences))
-    values, rows = {}, []
-    for model, name, count in works:
-        corpus = bench.corpus(name, count)
-        growth: list[float] = []
+    """Compare a job of one worker with the library's stream, and look at its memory: short texts, a tiny model."""
+    return _rate(bench, bench.tiny(), "short", bench.texts)
 
-        def once(who: str, _: int, model: str = model, corpus: Path = corpus, growth: list[float] = growth) -> float:
-            if who == LIBRARY:
-                return in_a_process(library_rate, model, corpus)
-            ran = run_job(bench, model, corpus, "--workers", "1")
-            growth.append(_growth(ran.memory))
-            return ran.rate
 
-        found = interleaved((LIBRARY, JOB), bench.options.rounds, once, what=name)
-        share = ratios(found[JOB], found[LIBRARY])
-        values[name] = {"texts": count, **found, "growth": growth}
-        rows += [
-            [
-                f"{count:,} {name}",
-                *(Spread.of(found[who]).text(0) for who in (LIBRARY, JOB)),
-                share.ratio(),
-                Spread.of(growth).text(1),
-            ]
-        ]
-    return values, table(("texts", f"{LIBRARY}, texts/s", f"{JOB}, texts/s", "ratio", "MiB that memory grew"), rows)
+def minilm(bench: Bench) -> Figure:
+    """Do the same with sentences and MiniLM."""
+    return _rate(bench, MODEL, "sentences", bench.sentences)
+
+
+def _rate(bench: Bench, model: str, name: str, count: int) -> Figure:
+    corpus = bench.corpus(name, count)
+    growth: list[float] = []
+
+    def once(who: str, _: int) -> float:
+        if who == LIBRARY:
+            return in_a_process(library_rate, model, corpus)
+        ran = run_job(bench, model, corpus, "--workers", "1")
+        growth.append(_growth(ran.memory))
+        return ran.rate
+
+    found = interleaved((LIBRARY, JOB), bench.options.rounds, once, what=name)
+    share, rates = ratios(found[JOB], found[LIBRARY]), [Spread.of(found[who]).text(0) for who in (LIBRARY, JOB)]
+    return {"texts": count, **found, "growth": growth}, table(
+        ("texts", f"{LIBRARY}, texts/s", f"{JOB}, texts/s", "ratio", "MiB that memory grew"),
+        [[f"{count:,} {name}", *rates, share.ratio(), Spread.of(growth).text(1)]],
+    )
 
 
 def _growth(memory: Sequence[float]) -> float:
