@@ -58,11 +58,12 @@ def finish_block(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRec
         InvalidInput: The file has changed since the job began, or the output cannot be written.
         OutOfDisk: The disk is full.
     """
-    for number in range(1, TRIES):
-        with suppress(ConnectionError):
-            return _finished(task, opened, block)
-        time.sleep(2**number / 4)
-    return _finished(task, opened, block)
+    with uncollected():
+        for number in range(1, TRIES):
+            with suppress(ConnectionError):
+                return _finished(task, opened, block)
+            time.sleep(2**number / 4)
+        return _finished(task, opened, block)
 
 
 def _finished(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRecord:
@@ -88,9 +89,8 @@ def _finished(task: WorkerTask, opened: OpenedWork, block: Block) -> BlockRecord
 
 def _write_chunk(writer: PartWriter, opened: OpenedWork, block: Block, chunk: Chunk) -> int:
     found: list[OutputRow] = []
-    with uncollected():
-        _compute_halves(opened, block, _readable(opened, block, chunk), found, chunk.rejected)
-        writer.write(found)
+    _compute_halves(opened, block, _readable(opened, block, chunk), found, chunk.rejected)
+    writer.write(found)
     return len(found)
 
 
