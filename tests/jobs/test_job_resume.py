@@ -23,6 +23,16 @@ def test_a_finished_job_computes_nothing_again(job, here):
     assert here == []
 
 
+def test_a_job_goes_on_from_another_folder(embed, tmp_path, here, monkeypatch):
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "link.jsonl").symlink_to(jsonl(tmp_path / "a", texts(9)))
+    for folder, up in (("", ""), ("data/deep", "../../")):
+        monkeypatch.chdir(tmp_path / folder)
+        for data in ("data", "data/link.jsonl", "data/*.jsonl"):
+            jobs.run(embed, f"{up}{data}", f"{up}out-{len(data)}")
+    assert len(here) == 3
+
+
 @pytest.mark.parametrize("damage", ["delete", "truncate", "ids"])
 def test_a_lost_part_is_computed_again(job, here, tmp_path, damage):
     part = tmp_path / "out" / "parts" / f"part-0000002.npy{'.ids.jsonl' * (damage == 'ids')}"

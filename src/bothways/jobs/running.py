@@ -183,7 +183,11 @@ def _executor(workers: int | tuple[int, int] | None, threads: int, ray: str | No
 
 
 def _absolute(path: str) -> str:
-    return path if files.is_remote(path) else str(Path(path.removeprefix("file://")).absolute())
+    if files.is_remote(path):
+        return path
+    local = Path(path.removeprefix("file://")).absolute()
+    # The name of a file says its format, whatever it is a link to.
+    return str(local.resolve() if local.is_dir() else local.parent.resolve() / local.name)
 
 
 def _identity(chosen: Work, threads: int) -> dict[str, object]:
