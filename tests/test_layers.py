@@ -17,7 +17,7 @@ import code_measures as code
 # From the ground up. A module may import what stands on a lower line, and nothing beside it on its own line.
 LAYERS = (
     ("errors", "choices"),
-    ("reading", "storage", "progress", "threads", "lazy", "interrupts"),
+    ("reading", "storage", "progress", "threads", "lazy", "interrupts", "ray_cluster"),
     ("devices", "products"),
     ("packing",),
     ("encoder",),

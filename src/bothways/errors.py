@@ -171,6 +171,10 @@ class TrainingDiverged(BothwaysError):
     kept_epoch: int | None = None
 
 
+# The beginning of the message in every process of a training that is left when another one ends.
+PROCESS_ENDED = "another process of the run has ended"
+
+
 class WorkerLost(BothwaysError):
     """Another process of a distributed run has ended, so this one cannot continue."""
 

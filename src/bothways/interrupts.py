@@ -34,18 +34,24 @@ def raising_terminated() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+# Numbers of signals that did not come from the operating system, see `interrupt`.
+_told: list[int] = []
+
+
+def interrupt(number: int) -> None:
+    """Interrupt what this process trains, now or later, as a held-back signal would; called from any thread."""
+    _told.append(number)
+
+
 class Interrupts:
     """Holds back the first SIGINT or SIGTERM until `check` is called; a second one raises immediately.
 
-    SIGINT raises KeyboardInterrupt, SIGTERM `Terminated`. Outside the main thread, and for ignored signals (SIGINT in a
-    background job), nothing changes.
-
-    Attributes:
-        received: Number of the first signal, or None.
+    SIGINT raises KeyboardInterrupt, SIGTERM `Terminated`; `interrupt` stands for either. Outside the main thread, and
+    for ignored signals (SIGINT in a background job), only `interrupt` changes anything.
     """
 
     def __init__(self) -> None:
-        self.received: int | None = None
+        self._received: int | None = None
         self._at_once = self._unbroken = False
         self._second: int | None = None
         self._before: dict[int, Any] = {}
@@ -65,6 +71,11 @@ class Interrupts:
     ) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
+
+    @property
+    def received(self) -> int | None:
+        """The number of the first signal, or None."""
+        return self._received or next(iter(_told), None)
 
     @property
     def requested(self) -> bool:
@@ -99,7 +110,7 @@ class Interrupts:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the signal module's signature)
         held_back = not (self.requested or self._at_once)
-        self.received = self.received or number
+        self._received = self._received or number
         if self._unbroken:
             self._second = None if held_back else number
         elif not held_back:

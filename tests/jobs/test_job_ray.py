@@ -23,7 +23,7 @@ from ray_cases import (
     write_corpus,
 )
 
-from bothways import jobs
+from bothways import jobs, ray_cluster
 from bothways.errors import BothwaysError, InvalidInput, WorkerLost
 from bothways.jobs import blocks, files, on_ray, ray_actor
 from bothways.jobs.manifest import BlockRecord
@@ -38,7 +38,7 @@ def local_ray():
     """One Ray for all tests of this process."""
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'bothways[ray]'")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in on_ray._QUIET.items():
+        for name, value in ray_cluster.QUIET.items():
             patch.setenv(name, value)
         ray.init("local", num_cpus=CORES, logging_level=logging.CRITICAL, **LOCAL)
         yield ray
@@ -168,9 +168,9 @@ def test_other_addresses_are_refused_at_once(tiny_bert, corpus, tmp_path, addres
 
 
 def test_a_cluster_that_does_not_answer_is_refused(monkeypatch):
-    monkeypatch.setattr(on_ray, "_ANSWER", 0.01)
+    monkeypatch.setattr(ray_cluster, "_ANSWER", 0.01)
     here = SimpleNamespace(is_initialized=lambda: False)
-    with pytest.raises(InvalidInput, match=r"does not answer.*--ray local"), RayPool("auto")._connected(here):
+    with pytest.raises(InvalidInput, match=r"does not answer.*--ray local"), ray_cluster.connected(here, "auto"):
         pass
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from training_toys import Toy, at, equal, events, mlp, settings, sigint_at, weights_of
 
+from bothways import interrupts
 from bothways.training import loop
 from bothways.training.checkpoints import CheckpointFolder
 from bothways.training.loop import train
@@ -28,6 +29,17 @@ def test_the_first_signal_lets_the_update_finish_and_the_best_weights_are_restor
     last = events(tmp_path / "log.jsonl")[-1]
     assert (last["event"], last["update"], last["kept_epoch"]) == ("interrupted", 12, 1)
     assert signal.getsignal(number) is handler
+
+
+def test_a_training_in_another_thread_can_be_interrupted(monkeypatch):
+    monkeypatch.setattr(interrupts, "_told", [])
+    toy = Toy(scores=[0.9, 0.1, 0.1], on_loss=at(12, lambda: interrupts.interrupt(signal.SIGTERM)))
+    found = []
+    thread = threading.Thread(target=lambda: found.append(train(toy, settings())))
+    thread.start()
+    thread.join()
+    (record,) = found
+    assert (record.interrupted, record.signal, record.updates) == (True, signal.SIGTERM, 12)
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])

@@ -17,17 +17,10 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter,
 from cyclopts.validators import Number
 
 from bothways.cli.inputs import advised, remember_files
-from bothways.cli.options import ANY_MODEL, Flag, ModelOptions, Threads, command, spelled, usage_error
+from bothways.cli.options import ANY_MODEL, Flag, ModelOptions, RayOptions, Threads, command, spelled, usage_error
 from bothways.cli.printing import BAD_USAGE, BROKEN_PIPE, FAILED, complain, interrupted_code, note
-from bothways.errors import (
-    BothwaysError,
-    InvalidInput,
-    NotFitted,
-    PromptsDiffer,
-    TextsTruncated,
-    TextTooLong,
-    nearest,
-)
+from bothways.cli.training.on_ray import train_on_ray
+from bothways.errors import BothwaysError, InvalidInput, NotFitted, PromptsDiffer, TextsTruncated, TextTooLong, nearest
 from bothways.interrupts import Terminated, raising_terminated
 from bothways.lazy import missing
 from bothways.progress import reporting
@@ -302,9 +295,11 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 def _run(arguments: list[str]) -> int:
     app = build_app()
     try:
-        call, bound, _ = app.parse_args(
-            with_config(arguments), exit_on_error=False, print_error=False, end_of_options_delimiter="--"
-        )
+        words = with_config(arguments)
+        call, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False, end_of_options_delimiter="--")
+        given = next((value for value in bound.arguments.values() if isinstance(value, RayOptions)), None)
+        if given is not None and (given.ray or given.workers):
+            return train_on_ray(given, words, main)
         if "file" in bound.signature.parameters:
             remember_files(bound)
         models = (value for value in bound.arguments.values() if isinstance(value, ModelOptions))

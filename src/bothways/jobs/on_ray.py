@@ -7,27 +7,24 @@ blocks of its groups that were finished are not computed again.
 """
 
 import logging
-import os
 import queue
-import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
-from bothways.errors import InvalidInput, MissingDependency, WorkerLost
+from bothways.errors import MissingDependency, WorkerLost
 from bothways.jobs import files
 from bothways.jobs.blocks import Block, InputFile
 from bothways.jobs.files import joined
 from bothways.jobs.manifest import BlockRecord
 from bothways.jobs.ray_actor import RUNNING, Actor, actor_signs, forget, groups_as_bytes, known_records, records_of
 from bothways.jobs.worker import WorkerTask
+from bothways.ray_cluster import be_quiet, check_address, connected, reason
 
 # Cores that an actor asks Ray for with one thread: with a whole one each, as many actors as cores would leave none for
 # the tasks of Ray Data, and the job would wait for ever.
@@ -36,16 +33,6 @@ _CORES = 0.5
 _GROUPS = 10_000
 # Seconds without a sign of any actor after which a job is given up, and between two looks for one.
 _PATIENCE, _LOOK = 1800.0, 20.0
-# Seconds in which a cluster must answer.
-_ANSWER = 20.0
-# Ray sends no statistics, prints nothing, and sets no CUDA_VISIBLE_DEVICES for actors without a GPU.
-_QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
-}
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 _AGAIN = "The same command goes on after the blocks that are done."
 
 
@@ -75,8 +62,8 @@ class RayPool:
             InvalidInput: There is no cluster at the address.
             WorkerLost: Ray gave a block up, or no actor gives a sign. Also raises the errors of `finish_block`.
         """
-        self._check_address()
-        os.environ.update({name: os.environ.get(name, value) for name, value in _QUIET.items()})
+        check_address(self.address)
+        be_quiet()
         try:
             import ray
             from ray import data
@@ -89,21 +76,12 @@ class RayPool:
             todo = [block for block in todo if block.number not in found]
         _clear(task.folder)
         if todo:
-            with self._connected(ray):
+            with connected(ray, self.address, self.threads):
                 for records in self._computed(ray, data, task, todo):
                     yield records
                     for each in records:
                         forget(task.folder, each)
         _clear(task.folder)
-
-    def _check_address(self) -> None:
-        if self.address.startswith("ray://"):
-            raise InvalidInput(
-                f"ray: jobs do not go through Ray's client ({self.address}). Run the same command with --ray auto on a "
-                "machine of the cluster, or hand it over: ray job submit -- bothways ... --ray auto."
-            )
-        if self.address not in ("local", "auto"):
-            raise InvalidInput(f"ray: expected local or auto for the cluster, got {self.address!r}.")
 
     def _computed(
         self, ray: ModuleType, data: ModuleType, task: WorkerTask, blocks: list[Block]
@@ -157,40 +135,11 @@ class RayPool:
                 if row is None:
                     return
                 if isinstance(row, Exception):
-                    raise WorkerLost(f"Ray gave the job up: {_reason(row)} {_AGAIN}") from row
+                    raise WorkerLost(f"Ray gave the job up: {reason(row)} {_AGAIN}") from row
                 last = time.monotonic()
                 yield row
         finally:
             ended.set()
-
-    @contextmanager
-    def _connected(self, ray: ModuleType) -> Iterator[None]:
-        """Connect to the cluster, unless the caller has; what was started here ends here."""
-        if ray.is_initialized():
-            yield
-            return
-        if self.address == "auto" and not _answers():
-            raise InvalidInput(
-                "ray: the Ray cluster of this machine does not answer; it may have been killed. Start one (ray stop, "
-                "then ray start --head), set RAY_ADDRESS to that of a running one, or give --ray local."
-            )
-        # Processes that Ray starts inherit the threads here, and must be started for them elsewhere.
-        threads = dict.fromkeys(_THREADS, str(self.threads))
-        here = self.address == "local"
-        alone: dict[str, object] = {"include_dashboard": False}
-        given = alone if here else {"runtime_env": {"env_vars": threads}}
-        try:
-            with _silent(), _environment(threads if here else {}):
-                ray.init(self.address, **given, log_to_driver=False, logging_level=logging.CRITICAL)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise InvalidInput(
-                f"ray: there is no Ray cluster at {self.address!r}: {_reason(error)} Start one (ray start --head), set "
-                "RAY_ADDRESS to that of a running one, or give --ray local."
-            ) from error
-        try:
-            yield
-        finally:
-            ray.shutdown()
 
     def _gpus(self, resources: Mapping[str, float], task: WorkerTask) -> float:
         if self.gpus is not None:
@@ -206,46 +155,10 @@ def _placed(task: WorkerTask) -> WorkerTask:
     return replace(task, folder=folder, work=work)
 
 
-def _answers() -> bool:
-    """Return False if a cluster is known and silent: Ray itself would wait for minutes, and end this process."""
-    words = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
-    try:
-        subprocess.run(words, capture_output=True, timeout=_ANSWER, check=False)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
 def _clear(folder: str) -> None:
     """Remove all notes; actors of a process that was killed may write some more for a moment."""
     with suppress(OSError):
         files.remove(joined(folder, RUNNING))
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process, and of those that it starts, for the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Drop what native code writes to standard error: Ray tells there that it will be quiet."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def _grouped(blocks: list[Block]) -> list[list[Block]]:
@@ -274,9 +187,3 @@ def _take(
         found.put(None)
     except Exception as error:
         found.put(error)
-
-
-def _reason(error: Exception) -> str:
-    """Return the last line of an error of Ray, which says most, without colours."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
-    return f"{type(error).__name__}: {(text.splitlines() or [''])[-1].strip().rstrip('.')}."

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from bothways.encoder.encoder import PostNormLayer, PreNormLayer
-from bothways.errors import IncompatibleWeights, WorkerLost
+from bothways.errors import PROCESS_ENDED, IncompatibleWeights, WorkerLost
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -126,7 +126,7 @@ def naming_losses(*signs: str) -> Iterator[None]:
         if signs and not any(sign in str(error) for sign in signs):
             raise
         raise WorkerLost(
-            f"another process of the run has ended ({str(error).splitlines()[0]}). Look for the cause in its output, "
+            f"{PROCESS_ENDED} ({str(error).splitlines()[0]}). Look for the cause in its output, "
             "then resume the run (resume=True, --resume)."
         ) from error
 

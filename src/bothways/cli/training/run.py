@@ -72,7 +72,7 @@ TRAINING = training_group(
 
 @Parameter(name="*", group="Run")
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(opt.RayOptions):
     """Options of the run and its output."""
 
     overwrite: opt.Flag = False
