@@ -69,6 +69,10 @@ def test_no_command_that_trains_starts_processes_within_those_of_torchrun(words,
     fails(2, "--workers is for Ray", *words, "--output", tmp_path / "run", "--workers", 2)
 
 
+def test_standard_input_is_refused(tmp_path):
+    fails(2, "give a file", *ADAPT[:-1], "-", "--output", tmp_path / "run", "--ray", "local")
+
+
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setitem(sys.modules, "ray", None)

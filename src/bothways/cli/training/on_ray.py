@@ -63,6 +63,8 @@ def train_on_ray(given: RayOptions, words: Sequence[str], main: "Main") -> int:
         raise usage_error("--workers is for Ray: give --ray too, or start the processes with torchrun.")
     if "RANK" in os.environ:
         raise usage_error("--ray starts the processes itself, as torchrun does: drop one of the two.")
+    if any(re.fullmatch("(--[^=]*=)?-", each) for each in words):
+        raise usage_error("standard input (-) does not reach the processes that Ray starts: give a file.")
     be_quiet()
     os.environ.update(_SETTINGS)
     try:
