@@ -4,6 +4,9 @@ import gzip
 import json
 import re
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +35,7 @@ from bothways.retrieval import (
 )
 from bothways.retrieval.address import TableAddress
 from bothways.retrieval.lexical import terms_of
-from bothways.retrieval.postgres.database import Database
+from bothways.retrieval.postgres.database import CONNECTIONS, Database
 
 ROWS = RowBatch(random_vectors(20), [f"text {row}" for row in range(20)])
 QUERIES = random_vectors(4, seed=5)
@@ -261,6 +264,37 @@ def test_a_search_is_done_again_after_a_restart_between_or_within_searches(postg
     finally:
         postgres.start()
     assert index.search(QUERIES, 3) == before
+
+
+def test_searches_share_eight_connections_that_outlive_a_restart_and_are_closed(postgres):
+    address = postgres.new_table()
+    index = build(address)
+    before, threads_before = index.search(QUERIES, 3), threading.active_count()
+    database, inside = Database(TableAddress.parse(address)), threading.Barrier(CONNECTIONS, timeout=60)
+
+    def together(cursor):
+        inside.wait()
+        return cursor.execute("select pg_backend_pid()").fetchone()
+
+    def connections(pids):
+        found = postgres.execute("select pid from pg_stat_activity")
+        return pids & {pid for (pid,) in found}
+
+    for restarted in (False, True):
+        with ThreadPoolExecutor(2 * CONNECTIONS) as threads:
+            pids = {pid for (pid,) in threads.map(database.read, [together] * 2 * CONNECTIONS)}
+        assert len(pids) == CONNECTIONS
+        assert connections(pids) == pids
+        if not restarted:
+            postgres.restart()
+    assert index.search(QUERIES, 3) == before
+    database.close()
+    deadline = time.monotonic() + 60
+    while connections(pids):  # the server ends a process a moment after its connection
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert threading.active_count() == threads_before
+    assert database.read(lambda cursor: cursor.execute("select 7").fetchone()) == (7,)
 
 
 def test_an_index_that_was_built_again_is_not_searched_as_if_it_were_the_same(postgres):

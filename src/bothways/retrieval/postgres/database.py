@@ -1,8 +1,8 @@
 """Connections to a PostgreSQL database: transactions, lost connections, and errors without passwords."""
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, LifoQueue
 from typing import TYPE_CHECKING, TypeVar
 
 from bothways.errors import MissingDependency, OutOfDisk, StoreUnavailable
@@ -15,15 +15,22 @@ T = TypeVar("T")
 
 # The classes of states in which the server ends a connection, or refuses all of them: on its way down or up.
 _LOST = ("08", "57P")
+# Searches of one index at the same time; further ones wait.
+CONNECTIONS = 8
 
 
 class Database:
-    """A database that an index reads and changes; each change has a connection of its own."""
+    """A database that an index reads and changes, several threads at once; each change has a connection of its own.
+
+    A pool of psycopg_pool would open connections in threads of its own, and answer a wrong password by a timeout.
+    """
 
     def __init__(self, address: TableAddress) -> None:
         self.address = address
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        # A thread that reads takes one; None stands for a connection that is not open. The last one used comes first.
+        self._connections: LifoQueue[Connection | None] = LifoQueue()
+        for _ in range(CONNECTIONS):
+            self._connections.put(None)
 
     def read(self, function: "Callable[[Cursor], T]") -> T:
         """Call a function with a cursor of a read-only snapshot; call it again if the connection was lost.
@@ -32,16 +39,20 @@ class Database:
             StoreUnavailable: The database cannot be reached, or refuses a statement.
             MissingDependency: psycopg is not installed.
         """
-        with self._lock, explained(self.address):
-            if self._connection is not None and not self._connection.closed:
-                try:
-                    return _in_snapshot(self._connection, function)
-                except _operational_error():
-                    if not self._connection.closed:
-                        raise
-            # There is no connection yet, or the server has ended it, for example by a restart.
-            self._connection = connect(self.address)
-            return _in_snapshot(self._connection, function)
+        connection = self._connections.get()
+        try:
+            with explained(self.address):
+                if connection is not None and not connection.closed:
+                    try:
+                        return _in_snapshot(connection, function)
+                    except _operational_error():
+                        if not connection.closed:
+                            raise
+                # There is no connection yet, or the server has ended it, for example by a restart.
+                connection = connect(self.address)
+                return _in_snapshot(connection, function)
+        finally:
+            self._connections.put(connection)
 
     @contextmanager
     def writing(self) -> "Iterator[Cursor]":
@@ -60,9 +71,15 @@ class Database:
             yield cursor
 
     def close(self) -> None:
-        """Close the connection; the next search opens another one."""
-        if self._connection is not None:
-            self._connection.close()
+        """Close the connections that no search is using; the next search opens one again."""
+        idle = []
+        with suppress(Empty):
+            while True:
+                idle.append(self._connections.get_nowait())
+        for connection in idle:
+            if connection is not None:
+                connection.close()
+            self._connections.put(None)
 
     def __del__(self) -> None:
         self.close()
