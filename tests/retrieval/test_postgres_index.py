@@ -1,8 +1,11 @@
 """An index in a PostgreSQL table: the graph of its vectors, faults of the database, and what is never shown."""
 
 import gzip
+import itertools
 import json
+import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -306,6 +309,114 @@ def test_an_index_that_was_built_again_is_not_searched_as_if_it_were_the_same(po
     for use in (lambda: index.search(QUERIES, 9), lambda: index.delete(["1"]), lambda: index.add_batches([ROWS])):
         with pytest.raises(InvalidInput, match="was built again since it was opened, with another model"):
             use()
+
+
+# A client that is killed
+
+
+def child_of(work):
+    """The id of a child process that does some work and ends."""
+    child = os.fork()
+    if child == 0:
+        code = 0
+        try:
+            work()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            code = 1
+        os._exit(code)
+    return child
+
+
+def killed_before_statement(number, change):
+    """Make a change in a child process that kills itself before its n-th statement or row; return whether it did."""
+    left = itertools.count(number - 1, -1)
+
+    def counted(function):
+        def call(*given, **options):
+            if next(left) == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*given, **options)
+
+        return call
+
+    def work():
+        import psycopg
+
+        psycopg.Cursor.execute = counted(psycopg.Cursor.execute)
+        psycopg.Copy.write_row = counted(psycopg.Copy.write_row)
+        change()
+
+    code = os.waitstatus_to_exitcode(os.waitpid(child_of(work), 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def wait_for_the_end(server, url):
+    """Wait until the server has noticed that the clients of a database are gone."""
+    query = f"select pid from pg_stat_activity where datname = '{url.rpartition('/')[2]}'"
+    deadline = time.monotonic() + 120
+    while server.execute(query):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+FEW = RowBatch(random_vectors(6, seed=2), [f"text {row}" for row in range(6)], list("uvwxyz"))
+KILLS = {  # changes of an index, and the number of its rows afterwards
+    "build": (lambda address: build(address, FEW), 6),
+    "replace": (lambda address: build(address, FEW, overwrite=True), 6),
+    "add": (lambda address: PostgresIndex.open(address).add_batches([FEW]), 26),
+    "delete": (lambda address: PostgresIndex.open(address).delete(["1", "2"]), 18),
+}
+
+
+@pytest.mark.parametrize("name", KILLS)
+def test_a_change_that_is_killed_at_any_moment_leaves_nothing_behind_and_works_again(postgres, name):
+    url = postgres.new_database()
+    address, (change, after) = f"{url}#docs", KILLS[name]
+    before = [] if name == "build" else ["docs"]
+    if before:
+        build(address).close()
+
+    def rows():
+        wait_for_the_end(postgres, url)
+        found = tables(postgres, url)
+        return found, len(PostgresIndex.open(address)) if found else 0
+
+    for number in itertools.count(1):
+        if not killed_before_statement(number, lambda: change(address)):
+            break
+        # The last statements follow the commit.
+        if (found := rows()) != (["docs"], after):
+            assert found == (before, 20 if before else 0)
+            last = number
+        else:
+            assert number > last
+            postgres.execute("drop table docs", url.rpartition("/")[2])
+            if before:
+                build(address).close()
+    assert last > 5
+    assert rows() == (["docs"], after)
+
+
+def test_the_server_ends_a_long_statement_of_a_client_that_was_killed(postgres):
+    url = postgres.new_database()
+    activity = f"select pid from pg_stat_activity where datname = '{url.rpartition('/')[2]}' and query ~ 'pg_sleep'"
+
+    def work():
+        with Database(TableAddress.parse(f"{url}#docs")).writing() as cursor:
+            cursor.execute("select pg_sleep(3600)")
+
+    child = child_of(work)
+    try:
+        deadline = time.monotonic() + 120
+        while not postgres.execute(activity):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    wait_for_the_end(postgres, url)
 
 
 # Passwords

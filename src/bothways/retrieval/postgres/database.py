@@ -68,6 +68,11 @@ class Database:
             # Texts are embedded within the transaction, and an index of many vectors takes long.
             cursor.execute("set local statement_timeout = 0")
             cursor.execute("set local idle_in_transaction_session_timeout = 0")
+            # If this process is killed, the server ends a long statement soon, and with it the lock on the index.
+            cursor.execute(
+                "select set_config(name, '2s', true) from pg_settings "
+                "where name = 'client_connection_check_interval' and version() ~ 'linux'"
+            )
             yield cursor
 
     def close(self) -> None:
