@@ -146,9 +146,10 @@ def test_mistakes_are_named_without_the_password(built, files, tmp_path):
         [],
         ["--store", store],
         ["--table", table],
+        ["--output", built],
         ["--output", tmp_path / "index", "--store", store, "--table", table],
     ):
-        fails(2, expected, *build, *place)
+        assert "s3cret" not in fails(2, expected, *build, *place).err
     fails(2, "--store must be the URL of a database", *build, "--store", tmp_path, "--table", table)
     fails(2, "--store must be the URL of a database", *build, "--store", built, "--table", table)
     fails(2, "expected a table as table or schema.table", *build, "--store", store, "--table", "a b")

@@ -262,7 +262,9 @@ def test_a_search_is_done_again_after_a_restart_between_or_within_searches(postg
     assert len(calls) == 3
     postgres.stop()
     try:
-        with pytest.raises(StoreUnavailable, match=r"cannot connect to postgresql://.*Check that the server runs"):
+        with pytest.raises(
+            StoreUnavailable, match=r"cannot connect to postgresql://.*TCP/IP connections\. Check that the server runs"
+        ):
             index.search(QUERIES, 3)
     finally:
         postgres.start()
@@ -552,6 +554,52 @@ def test_a_table_of_another_program_is_neither_searched_nor_replaced(postgres):
     assert tables(postgres, url) == ["docs"]
 
 
+def test_a_table_that_cannot_be_replaced_is_refused_before_texts_are_embedded(postgres):
+    def never():
+        raise AssertionError
+        yield
+
+    url = postgres.new_database()
+    name, before = url.rpartition("/")[2], build(f"{url}#docs").search(QUERIES, 20)
+    postgres.execute("create role writer login")
+    postgres.execute("grant create on schema public to writer", name)
+    postgres.execute("create view shown as select id from docs", name)
+    for user, problem in (
+        ("writer", r"must be owner of table docs\. Nothing was changed\. Use another user"),
+        ("postgres", r"other objects depend on it\. view shown depends on table docs\. Nothing was changed\.$"),
+    ):
+        address = f"{url}#docs".replace("postgres@", f"{user}@")
+        with pytest.raises(StoreUnavailable, match=problem):
+            PostgresIndex.build_from_batches(address, never(), encoder=ENCODER, overwrite=True)
+    postgres.execute("drop view shown", name)
+
+    def searching():
+        assert PostgresIndex.open(f"{url}#docs").search(QUERIES, 20) == before
+        yield FEW
+
+    PostgresIndex.build_from_batches(f"{url}#docs", searching(), encoder=ENCODER, overwrite=True)
+    assert len(PostgresIndex.open(f"{url}#docs")) == len(FEW.texts)
+
+
+def test_names_are_kept_as_they_are_written(postgres):
+    url = postgres.new_database()
+    names = ["docs", "Docs", "DOCS", "select", "übung", "文書", "a-b", "x" * 63, "ü" * 31]
+    for count, name in enumerate(names, start=1):
+        build(f"{url}#{name}", RowBatch(random_vectors(count), ["text"] * count))
+    assert tables(postgres, url) == sorted(names)
+    assert [len(PostgresIndex.open(f"{url}#{name}")) for name in names] == [*range(1, len(names) + 1)]
+    for name, problem in (
+        ("x" * 64, "at most 63 bytes in UTF-8, got 64"),
+        ("ü" * 32, "at most 63 bytes in UTF-8, got 64"),
+        (f"{'ü' * 32}.docs", "at most 63 bytes in UTF-8, got 64"),
+        *((name, "in letters, digits, - and _, got") for name in ('a"b', "a'b", "a.b.c", "a b", "a;b", "1a")),
+    ):
+        with pytest.raises(InvalidInput, match=problem):
+            build(f"{url}#{name}")
+    with pytest.raises(StoreUnavailable, match=r'schema "absent" does not exist\. Nothing was changed\.$'):
+        build(f"{url}#absent.docs")
+
+
 def test_a_comment_that_was_altered_is_refused(postgres):
     build(address := postgres.new_table())
     database, table = address.rpartition("/")[2].split("#")
@@ -572,7 +620,9 @@ def test_pgvector_is_created_or_asked_for(postgres, reader):
     with pytest.raises(StoreUnavailable, match=r"does not have the extension 'vector'.*run: create extension vector"):
         build(f"{secret}#docs")
     assert len(build(f"{url}#docs")) == 20
-    with pytest.raises(StoreUnavailable, match="permission denied for schema public"):
+    with pytest.raises(
+        StoreUnavailable, match=r"for schema public\. Nothing was changed\. Use another user, or let the owner"
+    ):
         build(f"{secret}#other")
 
 

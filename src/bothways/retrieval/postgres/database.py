@@ -9,7 +9,7 @@ from bothways.errors import MissingDependency, OutOfDisk, StoreUnavailable
 from bothways.retrieval.address import TableAddress
 
 if TYPE_CHECKING:
-    from psycopg import Connection, Cursor
+    from psycopg import Connection, Cursor, Error
 
 T = TypeVar("T")
 
@@ -148,17 +148,20 @@ def _explanation(error: Exception, address: TableAddress) -> OutOfDisk | StoreUn
                 "rolled back as a whole. Wait until the server runs, and try again."
             )
         case Error():
+            may_not = isinstance(error, errors.InsufficientPrivilege)
+            advice = " Use another user, or let the owner grant this one the right." if may_not else ""
             return StoreUnavailable(
                 f"{address.database} refused a statement about the table {address.name!r}: "
-                f"{_one_line(error, address)}. Nothing was changed."
+                f"{_one_line(error, address)}. Nothing was changed.{advice}"
             )
     return None
 
 
-def _one_line(error: Exception, address: TableAddress) -> str:
-    """Return the words of the server, without those of the URL that are not shown."""
-    words = " ".join(str(error).split()).rstrip(".")
-    return words.replace(address.url, address.database)
+def _one_line(error: "Error", address: TableAddress) -> str:
+    """Return the words of the server, without our statement and those of the URL that are not shown."""
+    parts = (error.diag.message_primary, error.diag.message_detail)
+    said = " ".join(part if part.endswith(".") else f"{part}." for part in parts if part) or str(error)
+    return " ".join(said.split()).rstrip(".?").replace(address.url, address.database)
 
 
 def _operational_error() -> type[Exception]:
