@@ -7,6 +7,7 @@ from command_line import fails, ok, write_jsonl
 
 import tiny_models
 from bothways.retrieval import open_index
+from bothways.retrieval.postgres.retrievers import DenseRows
 
 ROWS = [
     {"id": "d1", "text": "w5 w7 w9", "title": "One", "year": 2001},
@@ -41,6 +42,32 @@ def found(index, *words):
 def test_every_mode_finds_a_text_by_itself(built, mode):
     assert found(built, "w6 w8 w10", "--mode", *mode)[0] == "d2"
     assert found(built, "w6", "--mode", *mode, "--filter", "year<=2005") == ([] if mode == ["lexical"] else ["d1"])
+
+
+def test_a_search_is_exact_if_asked(built, files, tmp_path, monkeypatch):
+    approximate, scans = DenseRows._approximate, []
+    monkeypatch.setattr(DenseRows, "_approximate", lambda *given: scans.append(given) or approximate(*given))
+    queries = write_jsonl(tmp_path / "queries.jsonl", [{"id": 1, "text": "w13"}])
+    (tmp_path / "qrels.tsv").write_text("query_id\tdoc_id\trelevance\n1\td3\t2\n")
+    pairs = write_jsonl(tmp_path / "pairs.jsonl", [{"anchor": "w5 w7", "positive": "w5 w7 w9"}])
+    asked = (
+        ("query", built, "w6", "--mode", "dense"),
+        ("evaluate", built, "--queries", queries, "--qrels", tmp_path / "qrels.tsv"),
+        ("mine", built, "--data", pairs, "--share", 1),
+    )
+    for words in asked:
+        ok("search", *words)
+        assert scans
+        scans.clear()
+        ok("search", *words, "--exact")
+        assert not scans
+    for words in ((*asked[0][:-1], "lexical"), (*asked[1], "--mode", "bm25")):
+        fails(2, "--exact is for searches by meaning", "search", *words, "--exact")
+    data = write_jsonl(tmp_path / "corpus.jsonl", ROWS)
+    ok("search", "build", "--model", files / "tiny", "--data", data, "--output", tmp_path / "index")
+    outcome = ok("search", "query", tmp_path / "index", "w6", "--exact", "--json")
+    assert "an index in files always compares all rows" in outcome.err
+    assert [hit["id"] for hit in outcome.json()] == found(tmp_path / "index", "w6")
 
 
 def test_a_hit_is_shown_with_its_score_title_and_passage(built):
@@ -119,9 +146,10 @@ def test_mistakes_are_named_without_the_password(built, files, tmp_path):
         [],
         ["--store", store],
         ["--table", table],
+        ["--output", built],
         ["--output", tmp_path / "index", "--store", store, "--table", table],
     ):
-        fails(2, expected, *build, *place)
+        assert "s3cret" not in fails(2, expected, *build, *place).err
     fails(2, "--store must be the URL of a database", *build, "--store", tmp_path, "--table", table)
     fails(2, "--store must be the URL of a database", *build, "--store", built, "--table", table)
     fails(2, "expected a table as table or schema.table", *build, "--store", store, "--table", "a b")

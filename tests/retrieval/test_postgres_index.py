@@ -1,9 +1,15 @@
 """An index in a PostgreSQL table: the graph of its vectors, faults of the database, and what is never shown."""
 
 import gzip
+import itertools
 import json
+import os
 import re
+import signal
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +38,7 @@ from bothways.retrieval import (
 )
 from bothways.retrieval.address import TableAddress
 from bothways.retrieval.lexical import terms_of
-from bothways.retrieval.postgres.database import Database
+from bothways.retrieval.postgres.database import CONNECTIONS, Database
 
 ROWS = RowBatch(random_vectors(20), [f"text {row}" for row in range(20)])
 QUERIES = random_vectors(4, seed=5)
@@ -256,11 +262,44 @@ def test_a_search_is_done_again_after_a_restart_between_or_within_searches(postg
     assert len(calls) == 3
     postgres.stop()
     try:
-        with pytest.raises(StoreUnavailable, match=r"cannot connect to postgresql://.*Check that the server runs"):
+        with pytest.raises(
+            StoreUnavailable, match=r"cannot connect to postgresql://.*TCP/IP connections\. Check that the server runs"
+        ):
             index.search(QUERIES, 3)
     finally:
         postgres.start()
     assert index.search(QUERIES, 3) == before
+
+
+def test_searches_share_eight_connections_that_outlive_a_restart_and_are_closed(postgres):
+    address = postgres.new_table()
+    index = build(address)
+    before, threads_before = index.search(QUERIES, 3), threading.active_count()
+    database, inside = Database(TableAddress.parse(address)), threading.Barrier(CONNECTIONS, timeout=60)
+
+    def together(cursor):
+        inside.wait()
+        return cursor.execute("select pg_backend_pid()").fetchone()
+
+    def connections(pids):
+        found = postgres.execute("select pid from pg_stat_activity")
+        return pids & {pid for (pid,) in found}
+
+    for restarted in (False, True):
+        with ThreadPoolExecutor(2 * CONNECTIONS) as threads:
+            pids = {pid for (pid,) in threads.map(database.read, [together] * 2 * CONNECTIONS)}
+        assert len(pids) == CONNECTIONS
+        assert connections(pids) == pids
+        if not restarted:
+            postgres.restart()
+    assert index.search(QUERIES, 3) == before
+    database.close()
+    deadline = time.monotonic() + 60
+    while connections(pids):  # the server ends a process a moment after its connection
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert threading.active_count() == threads_before
+    assert database.read(lambda cursor: cursor.execute("select 7").fetchone()) == (7,)
 
 
 def test_an_index_that_was_built_again_is_not_searched_as_if_it_were_the_same(postgres):
@@ -272,6 +311,114 @@ def test_an_index_that_was_built_again_is_not_searched_as_if_it_were_the_same(po
     for use in (lambda: index.search(QUERIES, 9), lambda: index.delete(["1"]), lambda: index.add_batches([ROWS])):
         with pytest.raises(InvalidInput, match="was built again since it was opened, with another model"):
             use()
+
+
+# A client that is killed
+
+
+def child_of(work):
+    """The id of a child process that does some work and ends."""
+    child = os.fork()
+    if child == 0:
+        code = 0
+        try:
+            work()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            code = 1
+        os._exit(code)
+    return child
+
+
+def killed_before_statement(number, change):
+    """Make a change in a child process that kills itself before its n-th statement or row; return whether it did."""
+    left = itertools.count(number - 1, -1)
+
+    def counted(function):
+        def call(*given, **options):
+            if next(left) == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*given, **options)
+
+        return call
+
+    def work():
+        import psycopg
+
+        psycopg.Cursor.execute = counted(psycopg.Cursor.execute)
+        psycopg.Copy.write_row = counted(psycopg.Copy.write_row)
+        change()
+
+    code = os.waitstatus_to_exitcode(os.waitpid(child_of(work), 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def wait_for_the_end(server, url):
+    """Wait until the server has noticed that the clients of a database are gone."""
+    query = f"select pid from pg_stat_activity where datname = '{url.rpartition('/')[2]}'"
+    deadline = time.monotonic() + 120
+    while server.execute(query):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+FEW = RowBatch(random_vectors(6, seed=2), [f"text {row}" for row in range(6)], list("uvwxyz"))
+KILLS = {  # changes of an index, and the number of its rows afterwards
+    "build": (lambda address: build(address, FEW), 6),
+    "replace": (lambda address: build(address, FEW, overwrite=True), 6),
+    "add": (lambda address: PostgresIndex.open(address).add_batches([FEW]), 26),
+    "delete": (lambda address: PostgresIndex.open(address).delete(["1", "2"]), 18),
+}
+
+
+@pytest.mark.parametrize("name", KILLS)
+def test_a_change_that_is_killed_at_any_moment_leaves_nothing_behind_and_works_again(postgres, name):
+    url = postgres.new_database()
+    address, (change, after) = f"{url}#docs", KILLS[name]
+    before = [] if name == "build" else ["docs"]
+    if before:
+        build(address).close()
+
+    def rows():
+        wait_for_the_end(postgres, url)
+        found = tables(postgres, url)
+        return found, len(PostgresIndex.open(address)) if found else 0
+
+    for number in itertools.count(1):
+        if not killed_before_statement(number, lambda: change(address)):
+            break
+        # The last statements follow the commit.
+        if (found := rows()) != (["docs"], after):
+            assert found == (before, 20 if before else 0)
+            last = number
+        else:
+            assert number > last
+            postgres.execute("drop table docs", url.rpartition("/")[2])
+            if before:
+                build(address).close()
+    assert last > 5
+    assert rows() == (["docs"], after)
+
+
+def test_the_server_ends_a_long_statement_of_a_client_that_was_killed(postgres):
+    url = postgres.new_database()
+    activity = f"select pid from pg_stat_activity where datname = '{url.rpartition('/')[2]}' and query ~ 'pg_sleep'"
+
+    def work():
+        with Database(TableAddress.parse(f"{url}#docs")).writing() as cursor:
+            cursor.execute("select pg_sleep(3600)")
+
+    child = child_of(work)
+    try:
+        deadline = time.monotonic() + 120
+        while not postgres.execute(activity):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    wait_for_the_end(postgres, url)
 
 
 # Passwords
@@ -407,6 +554,52 @@ def test_a_table_of_another_program_is_neither_searched_nor_replaced(postgres):
     assert tables(postgres, url) == ["docs"]
 
 
+def test_a_table_that_cannot_be_replaced_is_refused_before_texts_are_embedded(postgres):
+    def never():
+        raise AssertionError
+        yield
+
+    url = postgres.new_database()
+    name, before = url.rpartition("/")[2], build(f"{url}#docs").search(QUERIES, 20)
+    postgres.execute("create role writer login")
+    postgres.execute("grant create on schema public to writer", name)
+    postgres.execute("create view shown as select id from docs", name)
+    for user, problem in (
+        ("writer", r"must be owner of table docs\. Nothing was changed\. Use another user"),
+        ("postgres", r"other objects depend on it\. view shown depends on table docs\. Nothing was changed\.$"),
+    ):
+        address = f"{url}#docs".replace("postgres@", f"{user}@")
+        with pytest.raises(StoreUnavailable, match=problem):
+            PostgresIndex.build_from_batches(address, never(), encoder=ENCODER, overwrite=True)
+    postgres.execute("drop view shown", name)
+
+    def searching():
+        assert PostgresIndex.open(f"{url}#docs").search(QUERIES, 20) == before
+        yield FEW
+
+    PostgresIndex.build_from_batches(f"{url}#docs", searching(), encoder=ENCODER, overwrite=True)
+    assert len(PostgresIndex.open(f"{url}#docs")) == len(FEW.texts)
+
+
+def test_names_are_kept_as_they_are_written(postgres):
+    url = postgres.new_database()
+    names = ["docs", "Docs", "DOCS", "select", "übung", "文書", "a-b", "x" * 63, "ü" * 31]
+    for count, name in enumerate(names, start=1):
+        build(f"{url}#{name}", RowBatch(random_vectors(count), ["text"] * count))
+    assert tables(postgres, url) == sorted(names)
+    assert [len(PostgresIndex.open(f"{url}#{name}")) for name in names] == [*range(1, len(names) + 1)]
+    for name, problem in (
+        ("x" * 64, "at most 63 bytes in UTF-8, got 64"),
+        ("ü" * 32, "at most 63 bytes in UTF-8, got 64"),
+        (f"{'ü' * 32}.docs", "at most 63 bytes in UTF-8, got 64"),
+        *((name, "in letters, digits, - and _, got") for name in ('a"b', "a'b", "a.b.c", "a b", "a;b", "1a")),
+    ):
+        with pytest.raises(InvalidInput, match=problem):
+            build(f"{url}#{name}")
+    with pytest.raises(StoreUnavailable, match=r'schema "absent" does not exist\. Nothing was changed\.$'):
+        build(f"{url}#absent.docs")
+
+
 def test_a_comment_that_was_altered_is_refused(postgres):
     build(address := postgres.new_table())
     database, table = address.rpartition("/")[2].split("#")
@@ -427,7 +620,9 @@ def test_pgvector_is_created_or_asked_for(postgres, reader):
     with pytest.raises(StoreUnavailable, match=r"does not have the extension 'vector'.*run: create extension vector"):
         build(f"{secret}#docs")
     assert len(build(f"{url}#docs")) == 20
-    with pytest.raises(StoreUnavailable, match="permission denied for schema public"):
+    with pytest.raises(
+        StoreUnavailable, match=r"for schema public\. Nothing was changed\. Use another user, or let the owner"
+    ):
         build(f"{secret}#other")
 
 

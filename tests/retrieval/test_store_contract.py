@@ -1,5 +1,7 @@
 """One contract for an index in files and an index in a database."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -335,6 +337,55 @@ def test_of_two_changes_at_the_same_time_the_second_is_refused(place):
     with changing(place.address) as index:
         index.add_batches(slow())
     assert len(place.opened()) == N + 7
+
+
+def test_searches_of_many_threads_see_the_rows_before_or_after_each_change(place):
+    place.build()
+    index = place.opened()
+    extra = [RowBatch(random_vectors(9, seed=3), ["an extra word0"] * 9, [f"x{row}" for row in range(9)], FIELDS[:9])]
+    began, done, answers = threading.Barrier(9, timeout=60), threading.Event(), []
+
+    def search(hits_of):
+        began.wait()
+        while True:
+            last = done.is_set()
+            (hits,) = hits_of(index)
+            answers.append(frozenset(ids(hits)) & frozenset(extra[0].ids))
+            assert all(hit.text == (TEXTS[int(hit.id[3:])] if hit.id[0] == "i" else "an extra word0") for hit in hits)
+            if last:
+                return len(hits)
+
+    dense, lexical, hybrid = (
+        lambda index: index.search(QUERIES[:1], 99),
+        lambda index: index.search_lexical(["word0"], 99),
+        lambda index: index.search_hybrid(["word0"], QUERIES[:1], 99),
+    )
+    with ThreadPoolExecutor(8) as threads:
+        found = [threads.submit(search, each) for each in (dense, lexical, hybrid) * 2 + (dense, lexical)]
+        began.wait()
+        try:
+            for _ in range(6):
+                index.add_batches(extra)
+                index.delete(extra[0].ids)
+        finally:
+            done.set()
+        with_word = sum("word0" in text for text in TEXTS)
+        assert [each.result() for each in found] == [N, with_word, N] * 2 + [N, with_word]
+    assert set(answers) <= {frozenset(), frozenset(extra[0].ids)}
+
+
+def test_threads_that_search_at_once_answer_as_one_does(place):
+    place.build()
+    index = place.opened()
+    words = [f"word{row} word{row % 7}" for row in range(N)]
+
+    def answers(row):
+        (hit, *_), *_ = index.search_hybrid(words[row : row + 1], VECTORS[row : row + 1], 5)
+        return index.search(VECTORS[row : row + 1], 5), hit, index.passage(words[row], hit.text)
+
+    alone = [answers(row) for row in range(N)]
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(answers, [*range(N)] * 3)) == alone * 3
 
 
 def test_an_index_is_copied_into_a_folder(place, tmp_path):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         search_outcomes,
     )
     from bothways.retrieval.evidence import QueryEvidence, evidence_of
-    from bothways.retrieval.index import SearchIndex
+    from bothways.retrieval.index import SearchIndex, VectorStore
     from bothways.retrieval.index_files import updating
     from bothways.retrieval.mining import Mined, Mining, mine_negatives
     from bothways.retrieval.postgres.index import PostgresIndex
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked
     from bothways.retrieval.search import SemanticSearch
     from bothways.retrieval.store import (
-        VectorStore,
         build_index,
         building,
         changing,
@@ -63,7 +62,7 @@ _MODULES = {
         "pairs_of_training",
         "search_outcomes",
     ),
-    "index": ("SearchIndex",),
+    "index": ("SearchIndex", "VectorStore"),
     "index_files": ("updating",),
     "mining": ("Mined", "Mining", "mine_negatives"),
     "address": ("is_database", "shown_address"),
@@ -74,7 +73,7 @@ _MODULES = {
     ),
     "reranking": ("BiEncoder", "CrossEncoder", "Rerank", "Reranker", "reranked"),
     "search": ("SemanticSearch",),
-    "store": (*("VectorStore", "build_index", "building", "changing", "check_language", "facts_of", "open_index"),),
+    "store": ("build_index", "building", "changing", "check_language", "facts_of", "open_index"),
 }
 __getattr__ = loader(__name__, _MODULES)
 

@@ -14,7 +14,8 @@ _URL = re.compile(
     r"(?P<scheme>postgres(?:ql)?://)(?:(?P<user>[^:@/?#]*)(?::(?P<password>[^@/?#]*))?@)?"
     r"(?P<place>[^@?#]*)(?:\?(?P<options>[^@?#]*))?"
 )
-_NAME = r"[^\W\d][\w$-]{0,62}"
+_NAME = r"[^\W\d][\w$-]*"
+_LONGEST = 63  # bytes of a name; PostgreSQL cuts longer ones off, so that two may be the same
 _TABLE = re.compile(rf"(?:(?P<schema>{_NAME})\.)?(?P<table>{_NAME})")
 # Options of a URL that are not shown.
 _SECRET = ("password", "sslpassword")
@@ -59,6 +60,9 @@ class TableAddress:
             raise InvalidInput(
                 f"expected a table as table or schema.table, in letters, digits, - and _, got {name!r:.80}."
             )
+        for part in name.split("."):
+            if (length := len(part.encode("utf-8", "replace"))) > _LONGEST:
+                raise InvalidInput(f"expected a name of at most {_LONGEST} bytes in UTF-8, got {length}: {part!r:.80}.")
         return cls(url, shown, table["schema"], table["table"])
 
     def __str__(self) -> str:

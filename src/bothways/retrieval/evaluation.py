@@ -20,6 +20,7 @@ from bothways.evaluation.metrics.ranking import ranking_outcomes
 from bothways.evaluation.outcomes import Outcomes
 from bothways.evaluation.report import Report
 from bothways.progress import progress
+from bothways.retrieval.index import VectorStore
 from bothways.retrieval.ranking import Hit
 from bothways.retrieval.reranking import (
     AFFIRMATIVE,
@@ -29,7 +30,6 @@ from bothways.retrieval.reranking import (
     are_grades,
     checked_scores,
 )
-from bothways.retrieval.store import VectorStore
 from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.columns import PairColumns, column_names, renamed

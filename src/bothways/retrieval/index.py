@@ -7,9 +7,11 @@ Letters in names: N rows of the index, D dimensions, Q queries, K hits per query
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,7 @@ from bothways.retrieval.ranking import (
     QueriesT,
     Ranking,
     Retriever,
+    Retrievers,
     allowed_rows,
     checked_k,
 )
@@ -36,12 +39,177 @@ from bothways.tasks.embedding.representation import DenseVectors
 _HYBRID = Hybrid()
 
 
-class SearchIndex:
-    """Texts with their vectors, ids and fields, and the identity of the encoder that made the vectors."""
+class VectorStore(Protocol):
+    """Texts with their vectors, ids and fields, wherever they are stored: `SearchIndex` or `PostgresIndex`."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def encoder(self) -> EncoderIdentity:
+        """The identity of the encoder that made the vectors."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The id of each row."""
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The names of the fields that are stored with the texts."""
+
+    @property
+    def source(self) -> SourceColumns | None:
+        """The columns of the rows that the texts were read from; None if unknown."""
+
+    @property
+    def language(self) -> str | None:
+        """The language of lexical search; None for words without stemming."""
+
+    @property
+    def lexical_score(self) -> str:
+        """The name of the score of lexical search, such as ``BM25``."""
+
+    def texts_of(self, ids: Collection[str]) -> dict[str, str]:
+        """Return the texts of the rows that have these ids, by id; other ids are left out."""
+
+    def add_batches(self, batches: Iterable[RowBatch]) -> None:
+        """Add the rows of several batches at the end."""
+
+    def delete(self, ids: Iterable[str]) -> None:
+        """Delete rows by their ids."""
+
+    def search(self, queries_QD: DenseVectors | Vectors, k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
+        """Return the ``k`` nearest texts of each query, best first; equal scores in the order of the rows.
+
+        Args:
+            queries_QD: Query vectors from the index's encoder; for ``cosine`` they are scaled to unit length.
+            k: Hits for each query; fewer if fewer texts pass the filters.
+            filters: Conditions that a text must meet, all of them.
+
+        Raises:
+            InvalidInput: ``k`` is below 1, the width is not the index's, a query is not finite or (for ``cosine``) all
+                zeros, or a filter names a field that the index does not have; or the table of the index was built again
+                since it was opened.
+            MissingDependency: faiss is not installed, for an index in files.
+            StoreUnavailable: The database of the index cannot be reached.
+        """
+        found = self._retrieve(lambda rows: rows.dense, self._comparable(queries_QD), checked_k(k), filters)
+        if self.encoder.similarity == "dot":
+            return found
+        # By rounding, the cosine of a vector with itself may exceed 1.
+        return [[replace(hit, score=min(max(hit.score, -1.0), 1.0)) for hit in hits] for hits in found]
+
+    def search_lexical(self, queries: Sequence[str], k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
+        """Return the ``k`` best texts of each query by their words; texts without a word of the query are left out.
+
+        Raises:
+            InvalidInput: ``k`` is below 1, or a filter names a field that the index does not have.
+            MissingDependency: bm25s or PyStemmer is not installed, for an index in files.
+            StoreUnavailable: The database of the index cannot be reached.
+        """
+        return self._retrieve(lambda rows: rows.lexical, queries, checked_k(k), filters)
+
+    def search_hybrid(
+        self,
+        queries: Sequence[str],
+        queries_QD: DenseVectors | Vectors,
+        k: int,
+        *,
+        mode: Hybrid = _HYBRID,
+        filters: Sequence[Filter] = (),
+    ) -> list[list[Hit]]:
+        """Return the ``k`` best texts of each query by a combination of both scores.
+
+        Args:
+            queries: The texts of the queries.
+            queries_QD: Their vectors.
+            k: As for ``search``.
+            mode: The rule that combines both scores.
+            filters: As for ``search``.
+
+        Raises:
+            InvalidInput: As for ``search``, or the numbers of vectors and queries differ.
+            MissingDependency: faiss, bm25s or PyStemmer is not installed, for an index in files.
+            StoreUnavailable: The database of the index cannot be reached.
+        """
+        dense = self._comparable(queries_QD)
+        if len(dense) != len(queries):
+            raise InvalidInput(f"expected a vector for each query, got {len(dense)} for {len(queries)}.")
+
+        def hybrid(rows: Retrievers) -> HybridRetriever:
+            return HybridRetriever(rows.dense, rows.lexical, mode)
+
+        return self._retrieve(hybrid, (dense, queries), checked_k(k), filters)
+
+    def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
+        """Return the passage of a hit's text whose words of the query have the highest total rarity (IDF).
+
+        Args:
+            query: The query; its words are marked in the passage.
+            text: The text of a hit.
+            width: Maximum number of characters.
+
+        Raises:
+            MissingDependency: bm25s or PyStemmer is not installed, for an index in files.
+            StoreUnavailable: The database of the index cannot be reached.
+        """
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the index as a folder, whole or not at all: a process killed at any moment leaves the previous index.
+
+        Raises:
+            OutputExists: The folder exists and ``overwrite`` is false, or it holds something other than an index.
+            OutOfDisk: The disk is full; nothing was left behind.
+            MissingDependency: The extra ``search`` is not installed.
+        """
+
+    def _comparable(self, queries_QD: DenseVectors | Vectors) -> DenseVectors:
+        encoder = self.encoder
+        return comparable_vectors(queries_QD, encoder.dimensions, "query", similarity=encoder.similarity)
+
+    def _retrieve(
+        self,
+        chosen: Callable[[Retrievers], Retriever[QueriesT]],
+        queries: QueriesT,
+        k: int,
+        filters: Sequence[Filter],
+    ) -> list[list[Hit]]:
+        """Return the hits of the retriever that is chosen of those of the rows at one moment."""
+        ...
+
+
+class _Snapshot:
+    """The rows of one moment with their retrievers; a search keeps to one, whatever other threads change meanwhile."""
 
     def __init__(self, contents: IndexContents[DenseVectors]) -> None:
-        self._contents = contents
-        self._retriever: DenseRetriever | None = None
+        self.contents = contents
+        self.dense = DenseRetriever(contents.documents, contents.encoder.similarity)
+
+    @cached_property
+    def lexical(self) -> LexicalIndex:
+        """The index of the words, built when a search needs it."""
+        return self.contents.lexical or LexicalIndex.build(self.contents.texts, self.contents.language)
+
+    def hits(self, ranking: Ranking) -> list[Hit]:
+        """Return the rows of a ranking as hits."""
+        ids, texts, columns = self.contents.ids, self.contents.texts, self.contents.columns
+        return [
+            Hit(ids[row], texts[row], float(score), rank, {name: column[row] for name, column in columns.items()})
+            for rank, (row, score) in enumerate(zip(*ranking, strict=True), start=1)
+        ]
+
+
+class SearchIndex(VectorStore):
+    """Texts with their vectors, ids and fields, and the identity of the encoder that made the vectors.
+
+    Several threads may search while one changes the index: each search sees the rows of one moment.
+    """
+
+    def __init__(self, contents: IndexContents[DenseVectors]) -> None:
+        self._snapshot = _Snapshot(contents)
+
+    @property
+    def _contents(self) -> IndexContents[DenseVectors]:
+        return self._snapshot.contents
 
     @classmethod
     def build(
@@ -108,26 +276,18 @@ class SearchIndex:
         return cls(read_index(Path(folder)))
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the index folder, whole or not at all: a process killed at any moment leaves the previous index.
-
-        Raises:
-            OutputExists: The folder exists and ``overwrite`` is false, or it holds something other than an index.
-            OutOfDisk: The disk is full; nothing was left behind.
-        """
-        self._lexical()
-        write_index(Path(folder), self._contents, overwrite=overwrite)
+        now = self._snapshot
+        write_index(Path(folder), replace(now.contents, lexical=now.lexical), overwrite=overwrite)
 
     def __len__(self) -> int:
         return len(self._contents.ids)
 
     @property
     def encoder(self) -> EncoderIdentity:
-        """The identity of the encoder that made the vectors."""
         return self._contents.encoder
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The id of each row."""
         return self._contents.ids
 
     @property
@@ -136,18 +296,15 @@ class SearchIndex:
         return self._contents.texts
 
     def texts_of(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the texts of the rows that have these ids, by id; other ids are left out."""
-        wanted = set(ids)
-        return {id_: text for id_, text in zip(self.ids, self.texts, strict=True) if id_ in wanted}
+        wanted, contents = set(ids), self._contents
+        return {id_: text for id_, text in zip(contents.ids, contents.texts, strict=True) if id_ in wanted}
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        """The names of the fields that are stored with the texts."""
         return tuple(self._contents.columns)
 
     @property
     def source(self) -> SourceColumns | None:
-        """The columns of the rows that the texts were read from; None if unknown."""
         return self._contents.source
 
     @property
@@ -157,7 +314,6 @@ class SearchIndex:
 
     @property
     def lexical_score(self) -> str:
-        """The name of the score of lexical search."""
         return "BM25"
 
     @property
@@ -194,7 +350,8 @@ class SearchIndex:
             InvalidInput: As for ``add``.
         """
         old = self._contents
-        self._contents = with_rows(old, collect(batches, old.encoder, old.language, first_number=old.next_number()))
+        new = collect(batches, old.encoder, old.language, first_number=old.next_number())
+        self._snapshot = _Snapshot(with_rows(old, new))
 
     def delete(self, ids: Iterable[str]) -> None:
         """Delete rows by their ids. The next ``save`` changes the index on disk.
@@ -202,107 +359,18 @@ class SearchIndex:
         Raises:
             InvalidInput: The index has no such id, or no row would be left; the index stays as it was.
         """
-        self._contents = self._contents.without_rows(ids)
-
-    def search(self, queries_QD: DenseVectors | Vectors, k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """Return the ``k`` nearest texts of each query, best first; equal scores in the order of the rows.
-
-        Args:
-            queries_QD: Query vectors from the index's encoder; for ``cosine`` they are scaled to unit length.
-            k: Hits for each query; fewer if fewer texts pass the filters.
-            filters: Conditions that a text must meet, all of them.
-
-        Raises:
-            InvalidInput: ``k`` is below 1, the width is not the index's, a query is not finite or (for ``cosine``) all
-                zeros, or a filter names a field that the index does not have.
-            MissingDependency: faiss is not installed.
-        """
-        found = self._retrieve(self._dense(), self._comparable(queries_QD), k, filters)
-        if self.encoder.similarity == "dot":
-            return [self._hits(ranking) for ranking in found]
-        # By rounding, the cosine of a vector with itself may exceed 1.
-        return [self._hits(Ranking(rows_K, np.clip(scores_K, -1.0, 1.0))) for rows_K, scores_K in found]
-
-    def search_lexical(self, queries: Sequence[str], k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by BM25; texts without a word of the query are left out.
-
-        Raises:
-            InvalidInput: ``k`` is below 1, or a filter names a field that the index does not have.
-            MissingDependency: bm25s or PyStemmer is not installed.
-        """
-        return [self._hits(ranking) for ranking in self._retrieve(self._lexical(), queries, k, filters)]
-
-    def search_hybrid(
-        self,
-        queries: Sequence[str],
-        queries_QD: DenseVectors | Vectors,
-        k: int,
-        *,
-        mode: Hybrid = _HYBRID,
-        filters: Sequence[Filter] = (),
-    ) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by a combination of similarity and BM25.
-
-        Args:
-            queries: The texts of the queries.
-            queries_QD: Their vectors.
-            k: As for ``search``.
-            mode: The rule that combines both scores.
-            filters: As for ``search``.
-
-        Raises:
-            InvalidInput: As for ``search``, or the numbers of vectors and queries differ.
-            MissingDependency: faiss, bm25s or PyStemmer is not installed.
-        """
-        dense = self._comparable(queries_QD)
-        if len(dense) != len(queries):
-            raise InvalidInput(f"expected a vector for each query, got {len(dense)} for {len(queries)}.")
-        retriever = HybridRetriever(self._dense(), self._lexical(), mode)
-        return [self._hits(ranking) for ranking in self._retrieve(retriever, (dense, queries), k, filters)]
+        self._snapshot = _Snapshot(self._contents.without_rows(ids))
 
     def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
-        """Return the passage of a hit's text whose words of the query have the highest total rarity (IDF).
-
-        Args:
-            query: The query; its words are marked in the passage.
-            text: The text of a hit.
-            width: Maximum number of characters.
-
-        Raises:
-            MissingDependency: bm25s or PyStemmer is not installed.
-        """
-        return self._lexical().passage(query, text, width=width)
-
-    def _comparable(self, queries_QD: DenseVectors | Vectors) -> DenseVectors:
-        encoder = self.encoder
-        return comparable_vectors(queries_QD, encoder.dimensions, "query", similarity=encoder.similarity)
-
-    def _dense(self) -> DenseRetriever:
-        documents = self._contents.documents
-        if self._retriever is None or self._retriever.documents is not documents:
-            self._retriever = DenseRetriever(documents, self.encoder.similarity)
-        return self._retriever
-
-    def _lexical(self) -> LexicalIndex:
-        lexical = self._contents.lexical or LexicalIndex.build(self.texts, self._contents.language)
-        self._contents = replace(self._contents, lexical=lexical)
-        return lexical
+        return self._snapshot.lexical.passage(query, text, width=width)
 
     def _retrieve(
-        self, retriever: Retriever[QueriesT], queries: QueriesT, k: int, filters: Sequence[Filter]
-    ) -> Iterator[Ranking]:
-        count, allowed_L = checked_k(k), allowed_rows(filters, self._contents.columns)
-        return (found.ranking for found in retriever.retrieve(queries, count, allowed_L))
-
-    def _hits(self, ranking: Ranking) -> list[Hit]:
-        columns = self._contents.columns
-        return [
-            Hit(
-                self.ids[row],
-                self.texts[row],
-                float(score),
-                rank,
-                {name: column[row] for name, column in columns.items()},
-            )
-            for rank, (row, score) in enumerate(zip(*ranking, strict=True), start=1)
-        ]
+        self,
+        chosen: Callable[[Retrievers], Retriever[QueriesT]],
+        queries: QueriesT,
+        k: int,
+        filters: Sequence[Filter],
+    ) -> list[list[Hit]]:
+        now = self._snapshot
+        allowed_L = allowed_rows(filters, now.contents.columns)
+        return [now.hits(found.ranking) for found in chosen(now).retrieve(queries, k, allowed_L)]

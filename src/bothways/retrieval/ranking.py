@@ -70,6 +70,18 @@ class Retriever(Protocol[QueriesT]):
         """Yield the ``k`` best rows of each query, best first; only rows in ``allowed_L``, if it is not None."""
 
 
+class Retrievers(Protocol):
+    """The retrievers of an index's rows at one moment."""
+
+    @property
+    def dense(self) -> Retriever[DenseVectors]:
+        """The retriever by meaning."""
+
+    @property
+    def lexical(self) -> Retriever[Sequence[str]]:
+        """The retriever by words."""
+
+
 def checked_k(k: object) -> int:
     """Return the number of requested hits, or raise InvalidInput unless it is a whole number of at least 1."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:

@@ -22,9 +22,10 @@ from bothways.retrieval.contents import (
     SourceColumns,
     document_streams,
 )
+from bothways.retrieval.index import VectorStore
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.retrieval.ranking import Dense, Fields, Filter, Hit, Hybrid, Lexical, Mode
-from bothways.retrieval.store import Address, VectorStore, build_index, open_index
+from bothways.retrieval.store import Address, build_index, open_index
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.representation import DenseVectors, Role
 from bothways.tasks.embedding.settings import check_pooling

@@ -4,87 +4,22 @@ An address is the path of a folder, or ``postgresql://user@host:port/database#ta
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from bothways.lazy import imported
 from bothways.retrieval.address import is_database
 from bothways.retrieval.contents import EncoderIdentity, RowBatch, SourceColumns
-from bothways.retrieval.dense import Vectors
-from bothways.retrieval.index import SearchIndex
+from bothways.retrieval.index import SearchIndex, VectorStore
 from bothways.retrieval.index_files import check_index_free, locked, read_header, updating
-from bothways.retrieval.lexical import DEFAULT_LANGUAGE, Passage, check_available
-from bothways.retrieval.ranking import Filter, Hit, Hybrid
-from bothways.tasks.embedding.representation import DenseVectors
+from bothways.retrieval.lexical import DEFAULT_LANGUAGE, check_available
 
 if TYPE_CHECKING:
     from bothways.retrieval.postgres.index import PostgresIndex
 
 Address = str | os.PathLike[str]
-
-
-class VectorStore(Protocol):
-    """Texts with their vectors, ids and fields, wherever they are stored: `SearchIndex` or `PostgresIndex`."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def encoder(self) -> EncoderIdentity:
-        """The identity of the encoder that made the vectors."""
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The id of each row."""
-
-    @property
-    def field_names(self) -> tuple[str, ...]:
-        """The names of the fields that are stored with the texts."""
-
-    @property
-    def source(self) -> SourceColumns | None:
-        """The columns of the rows that the texts were read from; None if unknown."""
-
-    @property
-    def language(self) -> str | None:
-        """The language of lexical search; None for words without stemming."""
-
-    @property
-    def lexical_score(self) -> str:
-        """The name of the score of lexical search, such as ``BM25``."""
-
-    def texts_of(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the texts of the rows that have these ids, by id; other ids are left out."""
-
-    def add_batches(self, batches: Iterable[RowBatch]) -> None:
-        """Add the rows of several batches at the end."""
-
-    def delete(self, ids: Iterable[str]) -> None:
-        """Delete rows by their ids."""
-
-    def search(self, queries_QD: DenseVectors | Vectors, k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """Return the ``k`` nearest texts of each query, best first."""
-
-    def search_lexical(self, queries: Sequence[str], k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by their words; texts without a word of the query are left out."""
-
-    def search_hybrid(
-        self,
-        queries: Sequence[str],
-        queries_QD: DenseVectors | Vectors,
-        k: int,
-        *,
-        mode: Hybrid = ...,
-        filters: Sequence[Filter] = (),
-    ) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by a combination of both scores."""
-
-    def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
-        """Return the passage of a hit's text that has the rarest words of the query."""
-
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the index as a folder."""
 
 
 class IndexFacts(NamedTuple):

@@ -57,6 +57,7 @@ def evaluate(
     qrels: Path,
     mode: searching.SearchMode = "hybrid",
     against: tuple[searching.ModeName, ...] = (),
+    exact: searching.Exact = False,
     text: opt.TextColumns = opt.TEXT,
     id: str = "id",  # noqa: A002 (the option's name)
     hits: opt.PositiveInt = 1000,
@@ -85,7 +86,7 @@ def evaluate(
     _check_against(mode, against, reranking)
     judgments, texts = bothways.data.read_judgments(qrels, encoding=file.encoding), _queries(queries, text, id, file)
     rerank = searching.rerank_of(reranking, opening)
-    searcher = searching.open_search(index, model, opening, prompting, modes=[mode, *against])
+    searcher = searching.open_search(index, model, opening, prompting, modes=[mode, *against], exact=exact)
     searching.note_left_out(searcher.index.encoder)
     with _naming(retrieval.shown_address(index), qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
@@ -163,6 +164,7 @@ def mine(
     per_query: opt.PositiveInt = 3,
     depth: opt.PositiveInt = 100,
     share: opt.Share = 0.95,
+    exact: searching.Exact = False,
     file: opt.FileOptions = opt.ANY_FILE,
     model: searching.IndexModel = None,
     json: opt.Flag = False,
@@ -192,7 +194,7 @@ def mine(
     with opt.as_usage_error():
         mining = retrieval.Mining(per_query, depth, share)
     show = progress_beside(output)
-    search = searching.open_search(index, model, opening, prompting)
+    search = searching.open_search(index, model, opening, prompting, exact=exact)
     usual = trained if isinstance(trained := search.embedder.columns, Pairs | Triplets) else Pairs()
     query, answer = anchor or usual.anchor, positive or usual.positive
     pairs = [

@@ -211,7 +211,7 @@ def info(index: IndexAddress, /, *, json: opt.Json = False) -> None:
 
 def _address(output: str | None, store: str | None, table: str | None) -> str:
     """Return the address of a new index: a folder, or a table of a database."""
-    if output is not None and store is None and table is None:
+    if output is not None and store is None and table is None and not retrieval.is_database(output):
         return str(Path(output))
     if output is not None or store is None or table is None:
         raise opt.usage_error(

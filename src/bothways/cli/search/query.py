@@ -38,6 +38,14 @@ IndexAddress = Annotated[
     str, Parameter(help="Folder of the index, or its table in a database: postgresql://host/database#table.")
 ]
 IndexModel = Annotated[str | None, Parameter(help="Folder of the embedder that built the index, if it was moved.")]
+Exact = Annotated[
+    bool,
+    Parameter(
+        show_default=False,
+        help="Compare queries with all rows of a table. Default: follow its graph (HNSW), which may miss a few. In an "
+        "index in files they always are.",
+    ),
+]
 
 
 _TITLE = "title"  # a field that is shown with each hit
@@ -83,6 +91,7 @@ def query(
     top: opt.PositiveInt = 5,
     mode: SearchMode = "hybrid",
     filter: tuple[str, ...] = (),  # noqa: A002 (the option's name)
+    exact: Exact = False,
     json: opt.Flag = False,
     model: IndexModel = None,
     hybrid: HybridOptions = WEIGHTED,
@@ -114,7 +123,7 @@ def query(
     with opt.as_usage_error():
         filters = retrieval.parse_filters(filter)
     rerank = rerank_of(reranking, opening)
-    search = open_search(index, model, opening, prompting, modes=[mode])
+    search = open_search(index, model, opening, prompting, modes=[mode], exact=exact)
     hits = search.search(text, top, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank)
     score = _score_name(mode, hybrid, search.index, reranking)
     if json:
@@ -151,16 +160,22 @@ def open_search(
     *,
     role: "Role" = "query",
     modes: Sequence[ModeName] = ("hybrid",),
+    exact: bool = False,
     max_length: int | None = None,
     on_overflow: Overflow | None = None,
 ) -> "SemanticSearch":
     """Open an index with its model, and check a given prompt for texts of this role; lexical search needs no model."""
-    if set(map(mode_name, modes)) == {"lexical"}:
-        opened = retrieval.open_index(index) if isinstance(index, str) else index
+    lexical = set(map(mode_name, modes)) == {"lexical"}
+    if exact and lexical:
+        raise opt.usage_error("--exact is for searches by meaning (dense, hybrid), got only lexical: leave it out.")
+    if exact and not retrieval.is_database(index):
+        note("an index in files always compares all rows, so --exact changes nothing.")
+    opened = retrieval.open_index(index, exact=exact) if isinstance(index, str) else index
+    if lexical:
         search = retrieval.SemanticSearch(None, opened)
     else:
         search = retrieval.SemanticSearch.open(
-            index, model=model, max_length=max_length, on_overflow=on_overflow, **opening.arguments()
+            opened, model=model, max_length=max_length, on_overflow=on_overflow, **opening.arguments()
         )
     with opt.as_usage_error("prompt"):
         search.check_prompt(**opt.given_of(prompting), role=role)

@@ -1,29 +1,36 @@
 """Connections to a PostgreSQL database: transactions, lost connections, and errors without passwords."""
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, LifoQueue
 from typing import TYPE_CHECKING, TypeVar
 
 from bothways.errors import MissingDependency, OutOfDisk, StoreUnavailable
 from bothways.retrieval.address import TableAddress
 
 if TYPE_CHECKING:
-    from psycopg import Connection, Cursor
+    from psycopg import Connection, Cursor, Error
 
 T = TypeVar("T")
 
 # The classes of states in which the server ends a connection, or refuses all of them: on its way down or up.
 _LOST = ("08", "57P")
+# Searches of one index at the same time; further ones wait.
+CONNECTIONS = 8
 
 
 class Database:
-    """A database that an index reads and changes; each change has a connection of its own."""
+    """A database that an index reads and changes, several threads at once; each change has a connection of its own.
+
+    A pool of psycopg_pool would open connections in threads of its own, and answer a wrong password by a timeout.
+    """
 
     def __init__(self, address: TableAddress) -> None:
         self.address = address
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        # A thread that reads takes one; None stands for a connection that is not open. The last one used comes first.
+        self._connections: LifoQueue[Connection | None] = LifoQueue()
+        for _ in range(CONNECTIONS):
+            self._connections.put(None)
 
     def read(self, function: "Callable[[Cursor], T]") -> T:
         """Call a function with a cursor of a read-only snapshot; call it again if the connection was lost.
@@ -32,16 +39,20 @@ class Database:
             StoreUnavailable: The database cannot be reached, or refuses a statement.
             MissingDependency: psycopg is not installed.
         """
-        with self._lock, explained(self.address):
-            if self._connection is not None and not self._connection.closed:
-                try:
-                    return _in_snapshot(self._connection, function)
-                except _operational_error():
-                    if not self._connection.closed:
-                        raise
-            # There is no connection yet, or the server has ended it, for example by a restart.
-            self._connection = connect(self.address)
-            return _in_snapshot(self._connection, function)
+        connection = self._connections.get()
+        try:
+            with explained(self.address):
+                if connection is not None and not connection.closed:
+                    try:
+                        return _in_snapshot(connection, function)
+                    except _operational_error():
+                        if not connection.closed:
+                            raise
+                # There is no connection yet, or the server has ended it, for example by a restart.
+                connection = connect(self.address)
+                return _in_snapshot(connection, function)
+        finally:
+            self._connections.put(connection)
 
     @contextmanager
     def writing(self) -> "Iterator[Cursor]":
@@ -57,12 +68,23 @@ class Database:
             # Texts are embedded within the transaction, and an index of many vectors takes long.
             cursor.execute("set local statement_timeout = 0")
             cursor.execute("set local idle_in_transaction_session_timeout = 0")
+            # If this process is killed, the server ends a long statement soon, and with it the lock on the index.
+            cursor.execute(
+                "select set_config(name, '2s', true) from pg_settings "
+                "where name = 'client_connection_check_interval' and version() ~ 'linux'"
+            )
             yield cursor
 
     def close(self) -> None:
-        """Close the connection; the next search opens another one."""
-        if self._connection is not None:
-            self._connection.close()
+        """Close the connections that no search is using; the next search opens one again."""
+        idle = []
+        with suppress(Empty):
+            while True:
+                idle.append(self._connections.get_nowait())
+        for connection in idle:
+            if connection is not None:
+                connection.close()
+            self._connections.put(None)
 
     def __del__(self) -> None:
         self.close()
@@ -126,17 +148,20 @@ def _explanation(error: Exception, address: TableAddress) -> OutOfDisk | StoreUn
                 "rolled back as a whole. Wait until the server runs, and try again."
             )
         case Error():
+            may_not = isinstance(error, errors.InsufficientPrivilege)
+            advice = " Use another user, or let the owner grant this one the right." if may_not else ""
             return StoreUnavailable(
                 f"{address.database} refused a statement about the table {address.name!r}: "
-                f"{_one_line(error, address)}. Nothing was changed."
+                f"{_one_line(error, address)}. Nothing was changed.{advice}"
             )
     return None
 
 
-def _one_line(error: Exception, address: TableAddress) -> str:
-    """Return the words of the server, without those of the URL that are not shown."""
-    words = " ".join(str(error).split()).rstrip(".")
-    return words.replace(address.url, address.database)
+def _one_line(error: "Error", address: TableAddress) -> str:
+    """Return the words of the server, without our statement and those of the URL that are not shown."""
+    parts = (error.diag.message_primary, error.diag.message_detail)
+    said = " ".join(part if part.endswith(".") else f"{part}." for part in parts if part) or str(error)
+    return " ".join(said.split()).rstrip(".?").replace(address.url, address.database)
 
 
 def _operational_error() -> type[Exception]:

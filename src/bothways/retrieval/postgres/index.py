@@ -1,10 +1,9 @@
 """A search index in a table of PostgreSQL: dense by pgvector, lexical by the text search of the database."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from bothways.errors import InvalidInput
 from bothways.retrieval.address import TableAddress
 from bothways.retrieval.contents import (
     EncoderIdentity,
@@ -15,33 +14,31 @@ from bothways.retrieval.contents import (
     checked_batches,
     refuse_string,
 )
-from bothways.retrieval.dense import Vectors, comparable_vectors
-from bothways.retrieval.index import SearchIndex
+from bothways.retrieval.index import SearchIndex, VectorStore
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, Passage
 from bothways.retrieval.postgres import table as tables
 from bothways.retrieval.postgres.database import Database
 from bothways.retrieval.postgres.filters import condition_of
 from bothways.retrieval.postgres.header import TableHeader, check_buildable, quoted
-from bothways.retrieval.postgres.retrievers import DenseRows, LexicalRows
-from bothways.retrieval.postgres.rows import batches_of, clipped, hits_of, number_from, passage
+from bothways.retrieval.postgres.retrievers import DenseRows, LexicalRows, TableRetrievers
+from bothways.retrieval.postgres.rows import batches_of, hits_of, number_from, passage
 from bothways.retrieval.postgres.session import IndexSession
 from bothways.retrieval.postgres.words import storable, word_weights
-from bothways.retrieval.ranking import Filter, Hit, Hybrid, HybridRetriever, Retrieved, checked_k
-from bothways.tasks.embedding.representation import DenseVectors
+from bothways.retrieval.ranking import Filter, Hit, QueriesT, Retriever, Retrievers
 
 if TYPE_CHECKING:
     from psycopg import Cursor
 
-_HYBRID = Hybrid()
 # The highest numeric id plus 1, which is the id of the next row added without an id.
 _NEXT = "select coalesce(max(id::numeric), -1) + 1 from {} where id ~ '^[0-9]{{1,18}}$'"
 
 
-class PostgresIndex:
+class PostgresIndex(VectorStore):
     """Texts with their vectors, ids and fields in a table, and the identity of the encoder that made the vectors.
 
-    A search is one transaction, and sees the rows of one moment. Changes are transactions too: they are in the table as
-    soon as a call returns. If the server ends a connection, a search opens another one and is done again.
+    Several threads may search at the same time. A search is one transaction, and sees the rows of one moment. Changes
+    are transactions too: they are in the table as soon as a call returns. If the server ends a connection, a search
+    opens another one and is done again.
 
     Args:
         session: The table and its database.
@@ -115,17 +112,14 @@ class PostgresIndex:
 
     @property
     def encoder(self) -> EncoderIdentity:
-        """The identity of the encoder that made the vectors."""
         return self._session.header.encoder
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        """The names of the fields that are stored with the texts."""
         return self._session.header.fields
 
     @property
     def source(self) -> SourceColumns | None:
-        """The columns of the rows that the texts were read from; None if unknown."""
         return self._session.header.source
 
     @property
@@ -135,8 +129,6 @@ class PostgresIndex:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The id of each row, read from the table."""
-
         def read(cursor: "Cursor") -> tuple[str, ...]:
             cursor.execute(f"select id from {self._table} order by number")
             return tuple(id_ for (id_,) in cursor.fetchall())
@@ -145,7 +137,6 @@ class PostgresIndex:
 
     @property
     def lexical_score(self) -> str:
-        """The name of the score of lexical search."""
         return "IDF x ts_rank"
 
     @property
@@ -154,7 +145,6 @@ class PostgresIndex:
         return self._session.header.format_version
 
     def texts_of(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the texts of the rows that have these ids, by id; other ids are left out."""
 
         def read(cursor: "Cursor") -> dict[str, str]:
             cursor.execute(f"select id, text from {self._table} where id = any(%s)", [storable(ids)])
@@ -193,72 +183,10 @@ class PostgresIndex:
             unknown = gone.difference(id_ for (id_,) in cursor.fetchall())
             check_deletable(unknown, number_from(cursor, f"select count(*) from {self._table}"))
 
-    def search(self, queries_QD: DenseVectors | Vectors, k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """Return the ``k`` nearest texts of each query, best first, see `SearchIndex.search`.
-
-        Raises:
-            InvalidInput: As for `SearchIndex.search`, or the index was built again since it was opened.
-            StoreUnavailable: The database cannot be reached.
-        """
-        count, queries = checked_k(k), self._comparable(queries_QD)
-        found = self._retrieve(lambda cursor: self._dense(cursor, filters).retrieve(queries, count))
-        if self.encoder.similarity == "dot":
-            return found
-        # By rounding, the cosine of a vector with itself may exceed 1.
-        return [[clipped(hit) for hit in hits] for hits in found]
-
-    def search_lexical(self, queries: Sequence[str], k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by their words, see `LexicalRows`; others are left out.
-
-        Raises:
-            InvalidInput: ``k`` is below 1, or a filter names a field that the index does not have.
-            StoreUnavailable: The database cannot be reached.
-        """
-        count = checked_k(k)
-        return self._retrieve(lambda cursor: self._lexical(cursor, filters).retrieve(queries, count))
-
-    def search_hybrid(
-        self,
-        queries: Sequence[str],
-        queries_QD: DenseVectors | Vectors,
-        k: int,
-        *,
-        mode: Hybrid = _HYBRID,
-        filters: Sequence[Filter] = (),
-    ) -> list[list[Hit]]:
-        """Return the ``k`` best texts of each query by a combination of both scores, see `SearchIndex.search_hybrid`.
-
-        Raises:
-            InvalidInput: As for ``search``, or the numbers of vectors and queries differ.
-            StoreUnavailable: The database cannot be reached.
-        """
-        count, dense = checked_k(k), self._comparable(queries_QD)
-        if len(dense) != len(queries):
-            raise InvalidInput(f"expected a vector for each query, got {len(dense)} for {len(queries)}.")
-
-        def retrieve(cursor: "Cursor") -> Iterator[Retrieved]:
-            retriever = HybridRetriever(self._dense(cursor, filters), self._lexical(cursor, filters), mode)
-            return retriever.retrieve((dense, queries), count)
-
-        return self._retrieve(retrieve)
-
     def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
-        """Return the passage of a hit's text whose words have the highest total IDF, see `SearchIndex.passage`.
-
-        Raises:
-            StoreUnavailable: The database cannot be reached.
-        """
         return self._session.read(lambda cursor: self._passage(cursor, query, text, width))
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write a copy of the index as a folder, for `SearchIndex.open`.
-
-        Raises:
-            OutputExists: The folder exists and ``overwrite`` is false, or it holds something other than an index.
-            OutOfDisk: The disk is full; nothing was left behind.
-            MissingDependency: The extra ``search`` is not installed.
-        """
-
         def copied(cursor: "Cursor") -> SearchIndex:
             batches = batches_of(cursor, self._table, self.field_names, self.encoder.dimensions)
             return SearchIndex.build_from_batches(
@@ -268,30 +196,31 @@ class PostgresIndex:
         self._session.read(copied).save(folder, overwrite=overwrite)
 
     def close(self) -> None:
-        """Close the connection; a later call opens another one."""
+        """Close the connections that no search is using; a later call opens one again."""
         self._session.close()
 
-    def _comparable(self, queries_QD: DenseVectors | Vectors) -> DenseVectors:
-        encoder = self.encoder
-        return comparable_vectors(queries_QD, encoder.dimensions, "query", similarity=encoder.similarity)
+    def _retrieve(
+        self,
+        chosen: Callable[[Retrievers], Retriever[QueriesT]],
+        queries: QueriesT,
+        k: int,
+        filters: Sequence[Filter],
+    ) -> list[list[Hit]]:
+        header = self._session.header
 
-    def _dense(self, cursor: "Cursor", filters: Sequence[Filter]) -> DenseRows:
-        condition = condition_of(cursor, self._table, filters, self.field_names)
-        return DenseRows(cursor, self._table, condition, self.encoder.similarity, exact=self._exact)
-
-    def _lexical(self, cursor: "Cursor", filters: Sequence[Filter]) -> LexicalRows:
-        condition = condition_of(cursor, self._table, filters, self.field_names)
-        return LexicalRows(cursor, self._table, self._session.header.configuration, condition)
-
-    def _retrieve(self, retrieve: "Callable[[Cursor], Iterator[Retrieved]]") -> list[list[Hit]]:
         def found(cursor: "Cursor") -> list[list[Hit]]:
-            rankings = [each.ranking for each in retrieve(cursor)]
-            return hits_of(cursor, self._table, self.field_names, rankings)
+            condition = condition_of(cursor, self._table, filters, header.fields)
+            dense = DenseRows(cursor, self._table, condition, header.encoder.similarity, exact=self._exact)
+            rows = TableRetrievers(dense, LexicalRows(cursor, self._table, header.configuration, condition))
+            rankings = [each.ranking for each in chosen(rows).retrieve(queries, k, None)]
+            return hits_of(cursor, self._table, header.fields, rankings)
 
         return self._session.read(found)
 
     def _passage(self, cursor: "Cursor", query: str, text: str, width: int) -> Passage:
         configuration = self._session.header.configuration
-        if self._weights[0] != query:
-            self._weights = query, word_weights(cursor, self._table, configuration, query)
-        return passage(cursor, configuration, self._weights[1], text, width)
+        known, weights = self._weights  # other threads may set those of another query
+        if known != query:
+            weights = word_weights(cursor, self._table, configuration, query)
+            self._weights = query, weights
+        return passage(cursor, configuration, weights, text, width)

@@ -8,7 +8,7 @@ Letters in names: D dimensions, K requested rows, F candidate rows, M rows with 
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -161,6 +161,13 @@ class LexicalRows:
         found = self._cursor.fetchall()
         rows_M = np.array([row for row, _ in found], dtype=np.int64)
         return rows_M, np.array([score for _, score in found], dtype=np.float64)
+
+
+class TableRetrievers(NamedTuple):
+    """The retrievers of a table within one transaction."""
+
+    dense: DenseRows
+    lexical: LexicalRows
 
 
 _SCORE = (

@@ -1,7 +1,6 @@
 """The rows of a table as hits, as batches for another index, and as passages of their texts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,11 +46,6 @@ def batches_of(cursor: "Cursor", table: str, names: Sequence[str], dimensions: i
         vectors = vectors_of([vector for (vector,) in cursor.fetchall()], dimensions)
         yield RowBatch(vectors, texts, ids, [{name: each[name] for name in names} for each in fields])
         last = numbers[-1]
-
-
-def clipped(hit: Hit) -> Hit:
-    """Return a hit with a score from -1 to 1."""
-    return hit if -1 <= hit.score <= 1 else replace(hit, score=min(max(hit.score, -1.0), 1.0))
 
 
 def number_from(cursor: "Cursor", statement: str) -> int:

@@ -56,7 +56,7 @@ class IndexSession:
             yield cursor
 
     def close(self) -> None:
-        """Close the connection; a later call opens another one."""
+        """Close the connections that no search is using; a later call opens one again."""
         self._database.close()
 
     def _check_header(self, cursor: "Cursor") -> None:
