@@ -160,8 +160,8 @@ def _explanation(error: Exception, address: TableAddress) -> OutOfDisk | StoreUn
 def _one_line(error: "Error", address: TableAddress) -> str:
     """Return the words of the server, without our statement and those of the URL that are not shown."""
     parts = (error.diag.message_primary, error.diag.message_detail)
-    said = " ".join(part if part.endswith(".") else f"{part}." for part in parts if part) or str(error)
-    return " ".join(said.split()).rstrip(".?").replace(address.url, address.database)
+    words = " ".join(part if part.endswith(".") else f"{part}." for part in parts if part) or str(error)
+    return " ".join(words.split()).rstrip(".?").replace(address.url, address.database)
 
 
 def _operational_error() -> type[Exception]:
