@@ -70,7 +70,7 @@ CEILINGS = (
     Ceiling("files above 450 lines", 0, 0, 0, lambda: _above(450, code.file_lengths())),
     Ceiling("lines of the longest function", 60, 10, 60, lambda: max(code.function_lengths().values())),
     Ceiling("functions above 60 lines", 0, 2, 0, lambda: _above(60, code.function_lengths())),
-    Ceiling("lines of src", 89_720, 9000, 64_000, lambda: code.lines("src/**/*.py")),
+    Ceiling("lines of src", 89_740, 9000, 64_000, lambda: code.lines("src/**/*.py")),
     Ceiling("lines of tests", 71_980, 9000, 48_000, lambda: code.lines("tests/**/*.py")),
     Ceiling("lines of benchmarks", 5_740, 400, 5_284, lambda: code.lines("benchmarks/**/*.py")),
     Ceiling("lines of docs/LOG.md", 648, 200, 700, lambda: code.lines("docs/LOG.md")),

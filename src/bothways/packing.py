@@ -233,7 +233,7 @@ def _flat(rows: Sequence[Ids], total: int) -> Tensor:
 def _positions(lengths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return the position of each token in its sequence, and ``cu_seqlens``."""
     cu_seqlens = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
-    starts_T = torch.repeat_interleave(cu_seqlens[:-1].long(), torch.tensor(lengths))
+    starts_T = torch.repeat_interleave(cu_seqlens[:-1].long(), torch.tensor(lengths), output_size=sum(lengths))
     return torch.arange(len(starts_T)) - starts_T, cu_seqlens
 
 

@@ -3,8 +3,10 @@
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
@@ -13,12 +15,13 @@ from bothways.errors import InvalidInput
 
 # Seconds in which a cluster must answer.
 _ANSWER = 20.0
-# Ray sends no statistics, prints nothing, and sets no CUDA_VISIBLE_DEVICES for actors without a GPU.
+# Ray sends no statistics, prints nothing, keeps `print`, and sets no CUDA_VISIBLE_DEVICES for actors without a GPU.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_TQDM_PATCH_PRINT": "0",
 }
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 
@@ -62,7 +65,7 @@ def connected(ray: ModuleType, address: str, threads: int | None = None) -> Iter
     alone: dict[str, object] = {"include_dashboard": False}
     given = alone if here else {} if threads is None else {"runtime_env": {"env_vars": variables}}
     try:
-        with _silent(), _environment(variables if here else {}):
+        with _silent(), _environment(variables if here else {}), keeping_sigterm():
             ray.init(address, **given, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InvalidInput(
@@ -95,6 +98,17 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextmanager
+def keeping_sigterm() -> Iterator[None]:
+    """Keep what this process does at SIGTERM, where Ray would exit."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

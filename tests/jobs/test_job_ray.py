@@ -1,7 +1,9 @@
 """Jobs on Ray: the output of a local run, whatever is killed; errors that end a job, and nothing that hangs."""
 
 import logging
+import pickle
 import random
+import signal
 import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
@@ -40,7 +42,8 @@ def local_ray():
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ray_cluster.QUIET.items():
             patch.setenv(name, value)
-        ray.init("local", num_cpus=CORES, logging_level=logging.CRITICAL, **LOCAL)
+        with ray_cluster.keeping_sigterm():
+            ray.init("local", num_cpus=CORES, logging_level=logging.CRITICAL, **LOCAL)
         yield ray
         ray.shutdown()
 
@@ -57,8 +60,11 @@ def here(tiny_bert, corpus, tmp_path_factory):
 
 
 def test_ray_computes_what_one_process_does(local_ray, tiny_bert, corpus, here, tmp_path):
+    before = print, signal.getsignal(signal.SIGTERM)
     done = run(tiny_bert, corpus, tmp_path / "out", workers=(1, 2), ray="local")
     assert done == here
+    assert (print, signal.getsignal(signal.SIGTERM)) == before
+    assert print is pickle.loads(pickle.dumps(print))
     assert not (tmp_path / "out" / "running").exists()
 
 

@@ -12,6 +12,7 @@ import ray_serve_cases
 from process_cases import SOURCE, until
 from serving_cases import running
 
+from bothways import ray_cluster
 from bothways.serving import ServerSettings
 
 pytestmark = pytest.mark.slow
@@ -40,11 +41,14 @@ def serve():
     serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
     port = _free_port()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in ray_cluster.QUIET.items():
+            patch.setenv(name, value)
         patch.setenv("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
         here = Path(ray_serve_cases.__file__).parent  # replicas import the deployment from there
         patch.setenv("PYTHONPATH", os.pathsep.join([str(here), str(SOURCE)]))
-        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
+        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
+        with ray_cluster.keeping_sigterm():
+            ray.init("local", num_cpus=2, **options)
         serve.start(http_options={"host": "127.0.0.1", "port": port})
         yield serve, f"http://127.0.0.1:{port}"
         serve.shutdown()
