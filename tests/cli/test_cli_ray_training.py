@@ -12,9 +12,9 @@ import psutil
 import pytest
 from command_line import call, fails, names, rows, write_jsonl
 
-from bothways.cli.options import RayOptions
 from bothways.cli.training import on_ray
 from bothways.cli.training.on_ray import Relay, resuming, run_worker, train_on_ray, without_ray
+from bothways.cli.training.run import RunOptions
 from bothways.errors import PROCESS_ENDED, MissingDependency, WorkerLost
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -77,7 +77,7 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependency, match=r"bothways\[ray\]"):
-        train_on_ray(RayOptions("local"), ADAPT, call)
+        train_on_ray(RunOptions(ray="local"), ADAPT, call)
 
 
 def test_the_code_and_the_output_are_those_of_the_first_worker(relay, tmp_path, monkeypatch, capsys):

@@ -155,17 +155,6 @@ def file_kind(path: object) -> str | None:
     return guess_format(Path(path).name) if has_format(Path(path).name) else "other"
 
 
-@dataclass(frozen=True, slots=True)
-class RayOptions:
-    """Options for a training whose processes Ray starts."""
-
-    ray: Annotated[Literal["local", "auto"] | None, Parameter(group="Ray")] = None
-    """Let Ray Train start processes for the training: local (on this machine), or auto (the cluster that this machine
-    belongs to)."""
-    workers: Annotated[PositiveInt | None, Parameter(group="Ray")] = None
-    """Number of processes that Ray starts. Default: one for each GPU, or for each machine."""
-
-
 class ModelArguments(TypedDict):
     """Keyword arguments of the library's functions that find a model and load it to a device."""
 

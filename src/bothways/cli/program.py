@@ -17,12 +17,11 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter,
 from cyclopts.validators import Number
 
 from bothways.cli.inputs import advised, remember_files
-from bothways.cli.options import ANY_MODEL, Flag, ModelOptions, RayOptions, Threads, command, spelled, usage_error
+from bothways.cli.options import ANY_MODEL, Flag, ModelOptions, Threads, command, spelled, usage_error
 from bothways.cli.printing import BAD_USAGE, BROKEN_PIPE, FAILED, complain, interrupted_code, note
-from bothways.cli.training.on_ray import train_on_ray
 from bothways.errors import BothwaysError, InvalidInput, NotFitted, PromptsDiffer, TextsTruncated, TextTooLong, nearest
 from bothways.interrupts import Terminated, raising_terminated
-from bothways.lazy import missing
+from bothways.lazy import imported, missing
 from bothways.progress import reporting
 from bothways.storage import OUT_OF_ROOM
 from bothways.threads import choose_threads
@@ -297,9 +296,9 @@ def _run(arguments: list[str]) -> int:
     try:
         words = with_config(arguments)
         call, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False, end_of_options_delimiter="--")
-        given = next((value for value in bound.arguments.values() if isinstance(value, RayOptions)), None)
-        if given is not None and (given.ray or given.workers):
-            return train_on_ray(given, words, main)
+        run = bound.arguments.get("run")
+        if run is not None and (run.ray or run.workers):
+            return int(imported("bothways.cli.training.on_ray:train_on_ray")(run, words, main))
         if "file" in bound.signature.parameters:
             remember_files(bound)
         models = (value for value in bound.arguments.values() if isinstance(value, ModelOptions))

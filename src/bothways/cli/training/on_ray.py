@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from bothways.cli.options import RayOptions, usage_error
+from bothways.cli.options import usage_error
 from bothways.cli.printing import FAILED, interrupted_code, note
 from bothways.errors import PROCESS_ENDED, InvalidInput, MissingDependency, WorkerLost
 from bothways.interrupts import Interrupts, interrupt
@@ -30,6 +30,8 @@ from bothways.ray_cluster import be_quiet, connected, reason
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
     from ray.train.torch import TorchTrainer
+
+    from bothways.cli.training.run import RunOptions
 
     Main = Callable[[Sequence[str]], int]
 
@@ -51,7 +53,7 @@ _OPTION = re.compile(r"--(ray|workers)(=.*)?", re.DOTALL)
 _AGAIN = "The same command with --resume goes on from the last checkpoint."
 
 
-def train_on_ray(given: RayOptions, words: Sequence[str], main: "Main") -> int:
+def train_on_ray(given: "RunOptions", words: Sequence[str], main: "Main") -> int:
     """Run a command in workers of Ray Train, and return its exit code.
 
     Raises:
@@ -73,7 +75,7 @@ def train_on_ray(given: RayOptions, words: Sequence[str], main: "Main") -> int:
     except ImportError as error:
         raise MissingDependency.of("ray", extra="ray", purpose="training on Ray") from error
     with tempfile.TemporaryDirectory() as folder, connected(ray, given.ray):
-        trainer = _trainer(ray, given.workers, words, folder)
+        trainer = _trainer(ray, given, words, folder)
         here = {ray._raylet.RAY_NODE_ID_KEY: ray.get_runtime_context().get_node_id()}
         relay = ray.remote(num_cpus=0, label_selector=here)(Relay).remote()
         work = partial(run_worker, relay=relay, folder=Path.cwd(), words=without_ray(words), main=main)
@@ -112,7 +114,7 @@ def resuming(words: Sequence[str]) -> list[str]:
 
 
 def _trainer(
-    ray: ModuleType, workers: int | None, words: Sequence[str], folder: str
+    ray: ModuleType, given: "RunOptions", words: Sequence[str], folder: str
 ) -> "Callable[[Callable[[], None]], TorchTrainer]":
     """Return a maker of trainers for the cores or GPUs of the cluster."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -121,14 +123,14 @@ def _trainer(
     resources = ray.cluster_resources()
     on_cpu = re.search(r"--device[= ]cpu\b", " ".join(words))
     gpus = 0 if on_cpu else int(resources.get("GPU", 0))
-    workers = workers or gpus or sum(each["Alive"] for each in ray.nodes())
+    workers = given.workers or gpus or sum(each["Alive"] for each in ray.nodes())
     if 0 < gpus < workers:
         raise InvalidInput(f"expected at most --workers {gpus}, the GPUs of the cluster, got {workers}.")
     cores = resources.get("CPU", 1.0)
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, int(cores / workers)))
     note(f"Ray starts {workers} processes with {threads} threads each.")
     # A run that replaces another one must not resume that one.
-    restarts = 0 if any(each.startswith("--overwrite") for each in words) else _RESTARTS
+    restarts = 0 if given.overwrite else _RESTARTS
     return partial(
         TorchTrainer,
         scaling_config=ScalingConfig(

@@ -8,7 +8,7 @@ from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from cyclopts import Parameter
 
@@ -72,7 +72,7 @@ TRAINING = training_group(
 
 @Parameter(name="*", group="Run")
 @dataclass(frozen=True, slots=True)
-class RunOptions(opt.RayOptions):
+class RunOptions:
     """Options of the run and its output."""
 
     overwrite: opt.Flag = False
@@ -81,6 +81,11 @@ class RunOptions(opt.RayOptions):
     """Continue an interrupted run, or start a new one if there is none."""
     golden: opt.Golden = "validation"
     json: opt.Json = False
+    ray: Annotated[Literal["local", "auto"] | None, Parameter(group="Ray")] = None
+    """Let Ray Train start processes for the training: local (on this machine), or auto (the cluster that this machine
+    belongs to)."""
+    workers: Annotated[opt.PositiveInt | None, Parameter(group="Ray")] = None
+    """Number of processes that Ray starts. Default: one for each GPU, or for each machine."""
 
 
 DEFAULT_RUN = RunOptions()

@@ -63,10 +63,9 @@ def build(
     create_extension(cursor, address)
     check_buildable(cursor, address, header.language, overwrite=overwrite)
     lock(cursor, address)
+    # If an earlier table may not be replaced, the server says so before the texts are embedded.
     with cursor.connection.transaction(force_rollback=True):
-        cursor.execute(
-            f"drop table if exists {quoted(address)}"
-        )  # if it is refused, then before the texts are embedded
+        cursor.execute(f"drop table if exists {quoted(address)}")
     new = replace(address, table=f"bothways_{secrets.token_hex(8)}")
     columns = _COLUMNS.format(dimensions=header.encoder.dimensions, language=f"'{header.configuration}'")
     cursor.execute(f"create table {quoted(new)} ({columns})")
