@@ -188,6 +188,27 @@ def tiny_bert(tmp_path_factory):
 
 
 @pytest.fixture
+def encoder_passes(monkeypatch):
+    """The packed batches that encoders read during the test."""
+    from bothways.encoder import Encoder
+
+    passes, forward = [], Encoder.forward
+    monkeypatch.setattr(Encoder, "forward", lambda *given, **named: passes.append(given) or forward(*given, **named))
+    return passes
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory):
+    """The folder of a tiny bare BERT without dropout, which no test writes to."""
+    from classifier_cases import without_dropout
+    from tiny_models import write_checkpoint
+
+    folder = tmp_path_factory.mktemp("plain") / "base"
+    write_checkpoint(folder)
+    return without_dropout(folder)
+
+
+@pytest.fixture
 def base(tmp_path):
     """The folder of a tiny bare BERT that reads 18 tokens."""
     from tiny_models import write_checkpoint

@@ -14,13 +14,8 @@ CASES = (*(("classification", target) for target in TARGETS), ("pairs", "single"
 
 
 DROPOUTS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "dropout",
-    "attention_dropout",
-    "seq_classif_dropout",
-    "classifier_dropout_prob",
-    "summary_last_dropout",
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout"),
+    *("seq_classif_dropout", "classifier_dropout_prob", "summary_last_dropout"),
 )
 
 

@@ -1,16 +1,20 @@
-"""Processes forked from one that has imported torch, which find each other as those of torchrun do."""
+"""Processes forked from one that has imported torch, which find each other as those of torchrun do; free ports."""
 
 import os
 import socket
 import sys
 
 
-def forked(count, work):
-    """Call ``work`` with the rank in each of so many processes; their exit codes, 1 after an error that was shown."""
+def free_port():
+    """A port of this machine that no process listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    children = []
+        return free.getsockname()[1]
+
+
+def forked(count, work):
+    """Call ``work`` with the rank in each of so many processes; their exit codes, 1 after an error that was shown."""
+    children, port = [], free_port()
     for rank in range(count):
         child = os.fork()
         if child == 0:

@@ -5,10 +5,11 @@ import importlib.util
 import itertools
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
+
+from forking import free_port
 
 _COUNTER = itertools.count()
 
@@ -25,9 +26,7 @@ class Server:
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user:
             shutil.chown(self._folder, self._user)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._run("initdb", "--auth=trust", "--encoding=utf8", "--no-locale", "--no-sync", "-U", "postgres")
         access = self._data / "pg_hba.conf"
         access.write_text(f"host all reader 127.0.0.1/32 scram-sha-256\n{access.read_text()}")

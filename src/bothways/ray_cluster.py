@@ -32,14 +32,9 @@ def be_quiet() -> None:
 
 
 def check_address(address: str) -> None:
-    """Raise `InvalidInput` unless the address is ``local`` or ``auto``."""
-    if address.startswith("ray://"):
-        raise InvalidInput(
-            f"ray: nothing goes through Ray's client ({address}). Run the same command with --ray auto on a machine of "
-            "the cluster, or hand it over: ray job submit -- bothways ... --ray auto."
-        )
-    if address not in ("local", "auto"):
-        raise InvalidInput(f"ray: expected local or auto for the cluster, got {address!r}.")
+    """Raise `InvalidInput` unless the address is ``local``, ``auto``, or ``ray://host:port``."""
+    if address not in ("local", "auto") and not re.fullmatch(r"ray://[^/:]+:[0-9]+", address):
+        raise InvalidInput(f"ray: expected local, auto or ray://HOST:PORT for the cluster, got {address!r}.")
 
 
 @contextmanager
@@ -48,7 +43,7 @@ def connected(ray: ModuleType, address: str, threads: int | None = None) -> Iter
 
     Args:
         ray: The module.
-        address: ``local`` or ``auto``.
+        address: ``local``, ``auto``, or ``ray://host:port``.
         threads: Compute threads of each process that Ray starts. Default: as Ray chooses.
     """
     if ray.is_initialized():
@@ -67,10 +62,11 @@ def connected(ray: ModuleType, address: str, threads: int | None = None) -> Iter
     try:
         with _silent(), _environment(variables if here else {}), keeping_sigterm():
             ray.init(address, **given, log_to_driver=False, logging_level=logging.CRITICAL)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.AuthenticationError) as error:
         raise InvalidInput(
             f"ray: there is no Ray cluster at {address!r}: {reason(error)} Start one (ray start --head), set "
-            "RAY_ADDRESS to that of a running one, or give --ray local."
+            "RAY_ADDRESS to that of a running one, or give --ray local. One that asks for a token needs "
+            "RAY_AUTH_MODE=token, and its token in ~/.ray/auth_token or RAY_AUTH_TOKEN."
         ) from error
     try:
         yield

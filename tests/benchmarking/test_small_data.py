@@ -108,9 +108,8 @@ def test_the_peers_rows_to_choose_by_are_those_that_ours_holds_out():
     # No embedder lies below: above one, so few rows would all be learnt from.
     opened = SimpleNamespace(options=None, model=SimpleNamespace(settings={}))
     options = CLASSIFICATION.fit_options()
-    _, stays, theirs = LabelLearner.from_data(
-        opened, TrainingData(data.train, None), CLASSIFICATION.columns, options, 3, None
-    )
+    given = TrainingData(data.train, seed=3)
+    _, stays, theirs = LabelLearner.from_data(opened, given, CLASSIFICATION.columns, options, None)
     assert [each.text for each in theirs] == [row["text"] for row in held]
     assert [each.text for each in stays] == [row["text"] for row in learnt]
 

@@ -115,9 +115,8 @@ def test_a_cost_tells_arithmetic_and_memory():
         assert part in out
 
 
-def test_a_cost_in_json_adds_up(tmp_path):
-    tiny_models.write_checkpoint(tmp_path / "tiny")
-    found = call("cost", tmp_path / "tiny", "--batch", 2, "--length", 8, "--json").json()
+def test_a_cost_in_json_adds_up(tiny_bert):
+    found = call("cost", tiny_bert, "--batch", 2, "--length", 8, "--json").json()
     assert found["inference"]["weights"] == 4 * found["parameters"]
     assert found["training"]["optimizer"] == 2 * found["training"]["weights"]
 

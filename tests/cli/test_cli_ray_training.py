@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -118,8 +119,8 @@ def test_a_worker_that_fails_ends_the_others(relay, monkeypatch, tmp_path, ends,
     arguments = {"relay": relay, "folder": tmp_path, "words": ADAPT, "main": lambda _: ends()}
     with pytest.raises(RuntimeError, match="ended with exit code"):
         run_worker(**arguments)
-    written, codes = relay.relay.take()
-    assert codes == {0: code}
+    written, codes, begun = relay.relay.take()
+    assert (codes, begun) == ({0: code}, 1)
     assert ("ZeroDivisionError" in str(written)) == (code == 1)
     assert PROCESS_ENDED not in str(written)
 
@@ -134,6 +135,19 @@ def test_workers_begin_again_after_a_loss_and_resume(relay, monkeypatch, tmp_pat
     run_worker(**arguments)  # it has finished
     assert found == [[*ADAPT, "--resume"]]
     assert "goes on from the last checkpoint" in str(relay.relay.take())
+
+
+def test_a_full_cluster_is_waited_for_with_a_note(relay, monkeypatch, capsys):
+    monkeypatch.setattr(on_ray, "_WAITING", 0.05)
+
+    def fit():
+        time.sleep(0.3)
+        relay.relay.begin(0)
+        time.sleep(0.1)
+        relay.relay.end(0, 0)
+
+    assert followed(relay, fit) == 0
+    assert capsys.readouterr().err.count("no process has begun yet: the cluster may be full") == 1
 
 
 def test_what_ray_gives_up_can_be_resumed(relay):

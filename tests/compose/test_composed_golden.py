@@ -11,28 +11,19 @@ from bothways.export import export
 from bothways.pretraining.distiller import Distiller
 from bothways.pretraining.task_distiller import TaskDistiller
 from bothways.quantization import quantize
-from classifier_cases import without_dropout
 from contract_cases import rows
 from task_cases import CASES, QUICK, fitted
-from tiny_models import write_checkpoint
 
 TRAIN, HELD = rows("single", 60)[:40], rows("single", 60)[40:]
 UNSEEN = [row["text"] for row in HELD if row["text"] not in {each["text"] for each in TRAIN}]
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny") / "base"
-    write_checkpoint(folder)
-    return without_dropout(folder)
-
-
-@pytest.fixture(scope="module")
-def animals(base, tmp_path_factory):
+def animals(bert, tmp_path_factory):
     """The folders of two classifiers of the same labels."""
     folder = tmp_path_factory.mktemp("animals")
     for seed in (1, 2):
-        fitted(base, "classification", TRAIN, HELD, seed=seed).save(folder / f"{seed}")
+        fitted(bert, "classification", TRAIN, HELD, seed=seed).save(folder / f"{seed}")
     return [folder / "1", folder / "2"]
 
 
@@ -61,8 +52,8 @@ def test_an_ensemble_answers_as_recorded(animals, tmp_path, calibrate):
         Ensemble.from_pretrained(tmp_path / "ens", device="cpu", check=True)
 
 
-def test_several_tasks_quote_no_training_row_of_any_of_them(base, tmp_path):
-    model = MultiTask.from_pretrained(base, device="cpu")
+def test_several_tasks_quote_no_training_row_of_any_of_them(bert, tmp_path):
+    model = MultiTask.from_pretrained(bert, device="cpu")
     other = [{"text": row["text"], "label": len(row["text"]) / 10} for row in [*TRAIN[:20], *HELD[:10]]]
     tasks = {
         "animal": TaskData(TRAIN, HELD),
@@ -105,8 +96,8 @@ def test_an_export_shares_the_inputs_and_has_answers_of_its_own(animals, tmp_pat
 
 
 @pytest.mark.slow  # every day: the exports of every task
-def test_an_embedder_without_a_head_is_exported_with_its_vectors(base, tmp_path):
-    export(base, tmp_path / "onnx", format="onnx")
+def test_an_embedder_without_a_head_is_exported_with_its_vectors(bert, tmp_path):
+    export(bert, tmp_path / "onnx", format="onnx")
     assert check(tmp_path / "onnx").ok
     assert recorded(tmp_path / "onnx")[0] == "neutral"
 
@@ -133,10 +124,10 @@ def test_a_distilled_classifier_quotes_held_out_texts_that_it_was_not_taught_on(
     assert not set(inputs) & set(texts)
 
 
-def test_a_distilled_encoder_records_neutral_texts(base, tmp_path):
-    for name, made in (("encoder", base), ("embedding", tmp_path / "embedder")):
+def test_a_distilled_encoder_records_neutral_texts(bert, tmp_path):
+    for name, made in (("encoder", bert), ("embedding", tmp_path / "embedder")):
         if name == "embedding":
-            fitted(base, "embedding", CASES["embedding"].rows(24), CASES["embedding"].rows(12)).save(made)
+            fitted(bert, "embedding", CASES["embedding"].rows(24), CASES["embedding"].rows(12)).save(made)
         student = Distiller.from_pretrained(made, layers=1, device="cpu")
         student._card = {}
         student.save(tmp_path / name)

@@ -19,10 +19,10 @@ from bothways.tasks import QuestionAnswerer, TextClassifier
 from bothways.tasks.question_answering.outputs import spans_scored
 from bothways.tasks.question_answering.spans import FoundSpans, Span
 from bothways.tasks.scores import TokensRead
+from contract_cases import DROPOUTS
 from tiny_models import edit_config, write_checkpoint
 
 FAMILIES = ("bert", "distilbert", "xlnet")
-DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
 # Of families that differ, so do the lengths that they read at once.
 LENGTHS = {"bert": 18, "distilbert": 12, "xlnet": 40}
 WORDS = {"max_answer_tokens": 1, "top": 20}

@@ -16,9 +16,9 @@ from bothways.evaluation.tag_schemes import spans_of
 from bothways.evaluation.temperature import apply_temperature, fit_temperature, softmax
 from classifier_cases import OF_WORD
 from classifier_cases import named_rows as rows
+from contract_cases import DROPOUTS
 from tiny_models import edit_config, write_checkpoint
 
-DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
 FAMILIES = ("bert", "distilbert", "xlnet")
 
 

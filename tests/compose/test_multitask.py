@@ -18,7 +18,6 @@ from bothways.compose.multitask.data import Proportional, Tempered, Uniform
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
-from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, TextTooLong
 from bothways.evaluation.report import Validation
 from bothways.tasks import TextClassifier
@@ -60,13 +59,12 @@ def fitted(folder, tasks=TASKS, *, open_with=None, **options):
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory):
+def three(tiny_bert, tmp_path_factory):
     """A model of three tasks, the folder it was saved in, and the record of its training."""
-    folder = tmp_path_factory.mktemp("multitask")
-    write_checkpoint(folder / "base")
-    model, record = fitted(folder / "base", THREE)
-    model.save(folder / "saved")
-    return model, folder / "saved", record
+    folder = tmp_path_factory.mktemp("multitask") / "saved"
+    model, record = fitted(tiny_bert, THREE)
+    model.save(folder)
+    return model, folder, record
 
 
 @pytest.fixture
@@ -75,17 +73,12 @@ def copied(three, tmp_path):
     return shutil.copytree(three[1], tmp_path / "copy")
 
 
-def test_every_task_answers_in_its_own_words_from_one_pass(three, monkeypatch):
+def test_every_task_answers_in_its_own_words_from_one_pass(three, encoder_passes):
     model, _, _ = three
-    passes = []
-    forward = Encoder.forward
-    monkeypatch.setattr(
-        Encoder, "forward", lambda self, packed, **given: passes.append(packed) or forward(self, packed, **given)
-    )
     answers = model.predict(TEXTS)
-    together = len(passes)
+    together = len(encoder_passes)
     alone = {name: part.predict(TEXTS) for name, part in model.parts.items()}
-    assert len(passes) == together * (1 + len(model.parts))
+    assert len(encoder_passes) == together * (1 + len(model.parts))
     for number, answer in enumerate(answers):
         assert answer["animal"].label in {"ant", "bee", "cow"}
         assert answer["parity"].label in {"even", "odd"}

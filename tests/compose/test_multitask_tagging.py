@@ -11,7 +11,6 @@ from ensemble_cases import of_one_task
 from bothways import MultiTask, TaggingData, TaskData, TextTagger
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
-from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.tasks import FillMask, PairClassifier, QuestionAnswerer, TextClassifier
 from bothways.tasks.columns import TextColumns
@@ -51,17 +50,12 @@ def both(tmp_path_factory):
     return model, folder / "saved"
 
 
-def test_texts_are_labelled_and_tagged_by_one_pass(both, monkeypatch):
+def test_texts_are_labelled_and_tagged_by_one_pass(both, encoder_passes):
     model, _ = both
-    passes = []
-    forward = Encoder.forward
-    monkeypatch.setattr(
-        Encoder, "forward", lambda self, packed, **given: passes.append(packed) or forward(self, packed, **given)
-    )
     answers = model.predict(TEXTS)
-    together = len(passes)
+    together = len(encoder_passes)
     labels, taggings = model.part("animal").predict(TEXTS), model.part("names").predict(TEXTS)
-    assert len(passes) == 3 * together
+    assert len(encoder_passes) == 3 * together
     for answer, label, tagging in zip(answers, labels, taggings, strict=True):
         assert answer["animal"].probabilities == pytest.approx(label.probabilities, abs=1e-6)
         assert answer["animal"].out_of_domain_score == pytest.approx(label.out_of_domain_score, rel=1e-4, abs=1e-4)

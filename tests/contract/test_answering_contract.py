@@ -33,14 +33,8 @@ def fitted(tmp_path_factory):
         write_pretrained(folder / "base", model_type)
         write_pair_tokenizer(folder / "base", model_type)
         answerer = QuestionAnswerer.from_pretrained(folder / "base", device="cpu", max_length=18)
-        options = {
-            "epochs": 60 if by_heart else 2,
-            "learning_rate": 3e-3,
-            "batch_size": 8,
-            "optimizer": AdamW(weight_decay=0.0),
-            "patience": 15,
-        }
-        answerer.fit(ROWS, validation=ROWS, **options)
+        options = {"epochs": 60 if by_heart else 2, "learning_rate": 3e-3, "batch_size": 8, "patience": 15}
+        answerer.fit(ROWS, validation=ROWS, optimizer=AdamW(weight_decay=0.0), **options)
         answerer.save(folder / "saved")
         return answerer, folder / "saved"
 

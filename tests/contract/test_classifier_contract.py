@@ -41,14 +41,8 @@ def fitted(tmp_path_factory):
         write_pretrained(folder / "base", model_type)
         classifier = TASKS[task].from_pretrained(folder / "base", device="cpu")
         data = rows_of(task, target)
-        options = {
-            "epochs": 60 if by_heart else 1,
-            "learning_rate": 2e-3,
-            "batch_size": 8,
-            "optimizer": AdamW(weight_decay=0.0),
-            "patience": 30,
-        }
-        classifier.fit(data, validation=data, target=target, **options)
+        options = {"epochs": 60 if by_heart else 1, "learning_rate": 2e-3, "batch_size": 8, "patience": 30}
+        classifier.fit(data, validation=data, target=target, optimizer=AdamW(weight_decay=0.0), **options)
         classifier.save(folder / "saved")
         return classifier, folder / "saved"
 

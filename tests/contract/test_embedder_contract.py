@@ -36,13 +36,9 @@ def trained(tmp_path_factory):
         folder = tmp_path_factory.mktemp(model_type)
         write_pretrained(folder / "base", model_type)
         embedder = SentenceEmbedder.from_pretrained(folder / "base", device="cpu")
-        options = {
-            "epochs": 8 if by_heart else 1,
-            "learning_rate": 3e-3,
-            "batch_size": 8,
-            "optimizer": AdamW(weight_decay=0.0),
-        }
-        record = embedder.fit(LABELLED, validation=LABELLED, columns=LabelledTexts(), loss=LOSS, **options)
+        options = {"epochs": 8 if by_heart else 1, "learning_rate": 3e-3, "optimizer": AdamW(weight_decay=0.0)}
+        columns = LabelledTexts()
+        record = embedder.fit(LABELLED, validation=LABELLED, columns=columns, loss=LOSS, batch_size=8, **options)
         embedder.save(folder / "saved")
         return embedder, record, folder / "saved"
 

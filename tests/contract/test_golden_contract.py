@@ -30,13 +30,13 @@ def parts(name):
 
 
 @pytest.fixture(scope="module")
-def saved(plain_bert, tmp_path_factory):
+def saved(bert, tmp_path_factory):
     """A factory: the folder of a trained model of a task, which no test writes to."""
     folder = tmp_path_factory.mktemp("golden")
 
     @functools.cache
     def make(name):
-        fitted(plain_bert, name, *parts(name)).save(folder / name)
+        fitted(bert, name, *parts(name)).save(folder / name)
         return folder / name
 
     return make
@@ -243,7 +243,7 @@ def test_the_tolerance_is_that_of_the_precision(saved):
 # --- other files ---
 
 
-def test_golden_answers_of_another_model_are_refused(saved, plain_bert):
+def test_golden_answers_of_another_model_are_refused(saved, bert):
     with pytest.raises(
         InvalidInput,
         match=r"belong to another model .* expected those of a model for classification, got those of a mod",
@@ -300,8 +300,8 @@ def test_options_that_change_answers_are_refused_beside_a_check(saved):
 # --- writing ---
 
 
-def test_a_model_that_refuses_inputs_records_the_others(plain_bert, tmp_path):
-    model = fitted(plain_bert, "classification", *parts("classification"))
+def test_a_model_that_refuses_inputs_records_the_others(bert, tmp_path):
+    model = fitted(bert, "classification", *parts("classification"))
     model.save(tmp_path / "saved")
     strict = opened("classification", tmp_path / "saved", on_overflow="error")
     strict.save(tmp_path / "strict", golden="neutral")
@@ -311,7 +311,7 @@ def test_a_model_that_refuses_inputs_records_the_others(plain_bert, tmp_path):
     assert check(tmp_path / "strict", device="cpu").ok
 
 
-def test_a_failure_while_answering_fails_no_save(plain_bert, saved, tmp_path, monkeypatch):
+def test_a_failure_while_answering_fails_no_save(bert, saved, tmp_path, monkeypatch):
     model = opened("classification", saved("classification"))
 
     def fail(*_, **__):

@@ -73,10 +73,8 @@ def test_every_task_has_its_names_on_the_hub():
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("card") / "base"
-    write_checkpoint(folder)
-    classifier = TextClassifier.from_pretrained(folder, device="cpu")
+def fitted(tiny_bert):
+    classifier = TextClassifier.from_pretrained(tiny_bert, device="cpu")
     classifier.fit(rows("single", 18), **QUICK)
     return classifier
 

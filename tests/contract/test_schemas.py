@@ -33,13 +33,13 @@ OPTIONAL = ("label_set", "out_of_domain", "out_of_domain_score", "low", "high")
 
 
 @pytest.fixture(scope="module")
-def trained(plain_bert):
+def trained(bert):
     """A factory: a model of a task, made once."""
 
     @functools.cache
     def make(task, target, seed):
         data = [labelled(target, count) for count in (24, 12)] if target else [None, None]
-        return fitted(plain_bert, task, *data, seed=seed, **({"target": target} if target else {}))
+        return fitted(bert, task, *data, seed=seed, **({"target": target} if target else {}))
 
     return lambda task, target="", seed=0: make(task, target, seed)
 
@@ -109,18 +109,18 @@ def test_predictions_of_ensembles_fit_their_schema(trained, tmp_path, task, targ
     assert (schemas.input, schemas.options) == (Schemas.of(SPECS[task]).input, Schemas.of(SPECS[task]).options)
 
 
-def test_rows_of_an_ensemble_have_the_columns_of_all_members(plain_bert, tmp_path):
+def test_rows_of_an_ensemble_have_the_columns_of_all_members(bert, tmp_path):
     for column in ("one", "two"):
         data = [{column: row["text"], "label": row["label"]} for row in texts(24)]
-        fitted(plain_bert, "classification", data, data, text=column).save(tmp_path / column)
+        fitted(bert, "classification", data, data, text=column).save(tmp_path / column)
     fits = validator(schemas_of(Ensemble.of([tmp_path / "one", tmp_path / "two"], device="cpu")).input)
     assert fits.is_valid("w5")
     assert fits.is_valid({"one": "w5", "two": "w6"})
     assert not fits.is_valid({"one": "w5"})
 
 
-def test_inputs_and_predictions_of_several_tasks_fit_their_schema(plain_bert):
-    model = MultiTask.from_pretrained(plain_bert, device="cpu")
+def test_inputs_and_predictions_of_several_tasks_fit_their_schema(bert):
+    model = MultiTask.from_pretrained(bert, device="cpu")
     tags = [{"tokens": row["text"].split(), "tags": ["X", *["Y"] * row["text"].count(" ")]} for row in texts(12)]
     model.fit({"animal": TaskData(texts(12), texts(6)), "marks": TaggingData(tags, tags[:6])}, **QUICK)
     schemas = schemas_of(model)

@@ -39,28 +39,28 @@ def some_shared(name):
 
 
 @pytest.fixture(scope="module")
-def trained(plain_bert):
+def trained(bert):
     """A factory: a model of a task that was validated on some of its training rows, and the warning."""
 
     def train(name):
         with pytest.warns(RowsShared, match=rf"^{SHARED} of \d+ validation rows are training rows: metrics and cal"):
-            return fitted(plain_bert, name, training(name), some_shared(name), epochs=1)
+            return fitted(bert, name, training(name), some_shared(name), epochs=1)
 
     return functools.cache(train)
 
 
 @every_task
-def test_validation_rows_that_are_training_rows_are_noted_or_dropped(trained, plain_bert, name):
+def test_validation_rows_that_are_training_rows_are_noted_or_dropped(trained, bert, name):
     (note,) = [each for each in trained(name).card["notes"] if "training rows" in each]
     assert note.endswith("Leave them out with shared='drop' (--shared drop).")
     with pytest.warns(RowsLeftOut, match=rf"^Left out {SHARED} of \d+ validation rows: they are training rows"):
-        dropped = fitted(plain_bert, name, training(name), some_shared(name), epochs=1, shared="drop")
+        dropped = fitted(bert, name, training(name), some_shared(name), epochs=1, shared="drop")
     assert not any("training rows" in each for each in dropped.card["notes"])
-    plain = fitted(plain_bert, name, training(name), fresh(name), epochs=1)
+    plain = fitted(bert, name, training(name), fresh(name), epochs=1)
     assert dropped.card["data"] == plain.card["data"]
     assert dropped.card["metrics"] == plain.card["metrics"]
     with pytest.raises(InvalidInput, match="all 3 validation rows are training rows"):
-        fitted(plain_bert, name, training(name), training(name)[:3], shared="drop")
+        fitted(bert, name, training(name), training(name)[:3], shared="drop")
 
 
 @every_task
@@ -92,11 +92,11 @@ def test_without_quotes_no_checksums_are_saved(trained, name, tmp_path):
 
 
 @every_task
-def test_rows_held_out_of_the_training_data_are_none_of_them(plain_bert, name):
+def test_rows_held_out_of_the_training_data_are_none_of_them(bert, name):
     case = CASES[name]
     columns = () if name == "question-answering" else case.inputs
     twice = [row for each in training(name) for row in (each, {**each, **{part: loud(each[part]) for part in columns}})]
-    model = task_class(SPECS[name]).from_pretrained(plain_bert, device="cpu")
+    model = task_class(SPECS[name]).from_pretrained(bert, device="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("error", RowsShared)
         model.fit(twice, **{**QUICK, "epochs": 1})

@@ -51,14 +51,8 @@ def fitted(tmp_path_factory):
         tagger = TextTagger.from_pretrained(folder / "base", device="cpu")
         data = rows(kind)
         epochs = 50 if by_heart else 1
-        options = {
-            "epochs": epochs,
-            "learning_rate": 3e-3,
-            "batch_size": 8,
-            "optimizer": AdamW(weight_decay=0.0),
-            "patience": 8,
-        }
-        tagger.fit(data, validation=data, **options)
+        options = {"epochs": epochs, "learning_rate": 3e-3, "batch_size": 8, "patience": 8}
+        tagger.fit(data, validation=data, optimizer=AdamW(weight_decay=0.0), **options)
         tagger.save(folder / "saved")
         return tagger, folder / "saved"
 

@@ -24,9 +24,9 @@ every_task = pytest.mark.parametrize("name", list(SPECS))
 
 
 @pytest.fixture(scope="module")
-def trained(plain_bert):
+def trained(bert):
     """A factory: a trained model of a task, made once; tests that change it take a copy."""
-    return functools.cache(lambda name: fitted(plain_bert, name))
+    return functools.cache(lambda name: fitted(bert, name))
 
 
 def files(folder):
@@ -131,10 +131,10 @@ def renamed(listed):
 
 
 @every_task
-def test_columns_are_named_or_the_usual_ones(plain_bert, trained, name, tmp_path):
+def test_columns_are_named_or_the_usual_ones(bert, trained, name, tmp_path):
     usual, case = trained(name), CASES[name]
     names = {column: f"my_{column}" for column in (*case.inputs, *([case.label] if case.label else []))}
-    own = fitted(plain_bert, name, renamed(case.rows(24)), renamed(case.rows(12)), **names)
+    own = fitted(bert, name, renamed(case.rows(24)), renamed(case.rows(12)), **names)
     own.save(tmp_path / "saved")
     for model in (own, type(own).from_pretrained(tmp_path / "saved", device="cpu")):
         assert list(model.predict_stream(read_rows(renamed(case.questions())))) == list(
@@ -224,24 +224,24 @@ def test_a_text_without_a_visible_character_is_an_empty_one(trained, name):
 
 
 @every_task
-def test_inputs_with_labels_are_learnt_as_rows_are(plain_bert, trained, name):
+def test_inputs_with_labels_are_learnt_as_rows_are(bert, trained, name):
     case, expected = CASES[name], trained(name)
     asked, data, held = (case.values(made) for made in (case.questions(), case.rows(24), case.rows(12)))
     if case.label is None:
-        model = fitted(plain_bert, name, data, held)
+        model = fitted(bert, name, data, held)
     else:
         labels, held_labels = ([row[case.label] for row in case.rows(count)] for count in (24, 12))
-        model = fitted(plain_bert, name, data, (iter(held), tuple(held_labels)), labels=labels)
+        model = fitted(bert, name, data, (iter(held), tuple(held_labels)), labels=labels)
         with pytest.raises(InvalidInput, match="as many labels as inputs, got 23 labels and 24 inputs"):
-            fitted(plain_bert, name, data, labels=labels[1:])
+            fitted(bert, name, data, labels=labels[1:])
     assert model.predict(asked) == expected.predict(asked)
     assert model.card["data"] == expected.card["data"]
 
 
-def test_labels_may_be_an_array(plain_bert, trained):
+def test_labels_may_be_an_array(bert, trained):
     data, held = texts(24), texts(12)
     model = fitted(
-        plain_bert,
+        bert,
         "classification",
         np.array([row["text"] for row in data]),
         held,
@@ -254,14 +254,14 @@ def test_labels_may_be_an_array(plain_bert, trained):
 
 
 @every_task
-def test_an_option_that_there_is_not_is_refused_with_those_there_are(plain_bert, trained, name):
+def test_an_option_that_there_is_not_is_refused_with_those_there_are(bert, trained, name):
     model, case = trained(name), CASES[name]
     kind, asked = type(model), case.values(case.questions())
     calls = {
-        "fit": (lambda **options: kind.from_pretrained(plain_bert, device="cpu").fit([], **options), "learning_rate"),
+        "fit": (lambda **options: kind.from_pretrained(bert, device="cpu").fit([], **options), "learning_rate"),
         "predict": (lambda **options: model.predict(asked, **options), "show_progress"),
         "evaluate": (lambda **options: model.evaluate(case.rows(4), **options), case.inputs[0]),
-        "from_pretrained": (lambda **options: kind.from_pretrained(plain_bert, **options), "max_length"),
+        "from_pretrained": (lambda **options: kind.from_pretrained(bert, **options), "max_length"),
     }
     for method, (call, known) in calls.items():
         with pytest.raises(TypeError, match=rf"^{kind.__name__}\.{method}\(\) got an unexpected .* 'typo'") as caught:
@@ -300,8 +300,8 @@ def test_a_failed_fit_leaves_a_model_as_it_was_to_the_bit(trained, name, monkeyp
 
 
 @every_task
-def test_an_unfitted_model_says_to_fit_it(plain_bert, name, tmp_path):
-    case, model = CASES[name], task_class(SPECS[name]).from_pretrained(plain_bert, device="cpu")
+def test_an_unfitted_model_says_to_fit_it(bert, name, tmp_path):
+    case, model = CASES[name], task_class(SPECS[name]).from_pretrained(bert, device="cpu")
     value = case.values(case.questions())[0]
     if name == "embedding":  # any encoder gives vectors
         assert model.predict([value])

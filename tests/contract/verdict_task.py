@@ -83,7 +83,7 @@ class VerdictOutputs(Outputs[str, np.ndarray, None, Verdict]):
 @dataclass(frozen=True, slots=True, eq=False)
 class VerdictLearner(Learner[VerdictOutputs, np.ndarray, None]):
     @classmethod
-    def from_data(cls, backend, data, columns, options, seed, before):
+    def from_data(cls, backend, data, columns, options, before):
         outputs = VerdictOutputs()
         return cls(outputs), outputs.read(data.train, columns), outputs.read(data.validation, columns)
 

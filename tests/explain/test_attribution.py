@@ -81,9 +81,8 @@ def test_gradients_are_those_of_finite_differences(classifier):
     assert found.input_B == (0, 1)
 
 
-def test_one_tag_of_one_word_can_be_explained_and_its_word_stays(tmp_path):
-    write_checkpoint(tmp_path / "base")
-    model = TextTagger.from_pretrained(without_dropout(tmp_path / "base"), device="cpu")
+def test_one_tag_of_one_word_can_be_explained_and_its_word_stays(bert):
+    model = TextTagger.from_pretrained(bert, device="cpu")
     tags = {"w5": "B-PER", "w6": "B-LOC"}
     data = [
         {"tokens": row["text"].split(), "tags": [tags.get(word, "O") for word in row["text"].split()]}
@@ -132,9 +131,8 @@ def test_what_makes_no_sense_is_refused(classifier, change, message):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_each_kind_of_target_is_explained_by_its_own_score(tmp_path, target):
-    write_checkpoint(tmp_path / "base")
-    model = TextClassifier.from_pretrained(without_dropout(tmp_path / "base"), device="cpu", target=target)
+def test_each_kind_of_target_is_explained_by_its_own_score(bert, target):
+    model = TextClassifier.from_pretrained(bert, device="cpu", target=target)
     data = target_rows(target, 24)
     model.fit(data, validation=data[:12], **QUICK)
     (scores,) = score_inputs(model.fitted, [data[1]["text"]])

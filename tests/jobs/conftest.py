@@ -7,27 +7,17 @@ from job_cases import jsonl, texts
 
 from bothways import jobs
 from bothways.jobs.worker import finish_block
-from classifier_cases import without_dropout
 from task_cases import fitted
-from tiny_models import write_checkpoint
 
 
 @pytest.fixture(scope="session")
-def encoder(tmp_path_factory):
-    """The folder of a tiny encoder."""
-    folder = tmp_path_factory.mktemp("tiny") / "base"
-    write_checkpoint(folder)
-    return without_dropout(folder)
-
-
-@pytest.fixture(scope="session")
-def model_of(encoder, tmp_path_factory):
+def model_of(bert, tmp_path_factory):
     """Returns the folder of a tiny model that was trained for a task."""
     folder = tmp_path_factory.mktemp("models")
 
     @functools.cache
     def saved(name):
-        fitted(encoder, name).save(folder / name, golden=None)
+        fitted(bert, name).save(folder / name, golden=None)
         return folder / name
 
     return saved
@@ -49,9 +39,9 @@ def here(monkeypatch):
 
 
 @pytest.fixture
-def embed(encoder):
+def embed(bert):
     """Work: vectors of a tiny encoder."""
-    return jobs.Embed(str(encoder), opening={"device": "cpu"})
+    return jobs.Embed(str(bert), opening={"device": "cpu"})
 
 
 @pytest.fixture

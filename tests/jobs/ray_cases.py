@@ -5,14 +5,17 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+from job_cases import program
 
-from bothways import jobs
+from bothways import jobs, ray_cluster
+from forking import free_port
 
 # Else Ray's workers get what other programs of the machine leave.
 os.environ.setdefault("RAY_worker_niceness", "0")
@@ -42,20 +45,49 @@ def run(model, corpus, output, **options):
     return jobs.run(jobs.Embed(str(model)), corpus, output, **{"block_bytes": BLOCK, "show_progress": False, **options})
 
 
-def command(model, corpus, output, *options):
+def command(model, corpus, output, *options, **environment):
     """The command of a user, as a process."""
-    words = [
-        *("embed", str(model), "--data", str(corpus), "--text", "text", "--output-dir", str(output)),
-        *("--block-bytes", str(BLOCK), *options),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "bothways", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    words = ("embed", model, "--data", corpus, "--text", "text", "--output-dir", output, "--block-bytes", BLOCK)
+    return program(*words, *options, **{"OMP_NUM_THREADS": "1", **environment})
+
+
+@contextmanager
+def cluster():
+    """A Ray of this machine that belongs to no process of the tests, and asks for a token.
+
+    Yields variables with its address, and the address for Ray's client.
+    """
+    main, client = free_port(), free_port()
+    known = {"RAY_ADDRESS": f"127.0.0.1:{main}", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        options = (
+            f"--port={main}",
+            f"--ray-client-server-port={client}",
+            f"--num-cpus={CORES}",
+            f"--temp-dir={folder}",
+        )
+        ray = (sys.executable, "-m", "ray.scripts.scripts")
+        environment = {**os.environ, **ray_cluster.QUIET, "PYTHONPATH": str(SOURCE), **known}
+        with (Path(folder) / "said").open("w+") as said:
+            head = subprocess.Popen(
+                [*ray, "start", "--head", "--block", "--include-dashboard=false", *options],
+                stdout=said,
+                stderr=said,
+                env=environment,
+            )
+        end = time.monotonic() + 120
+        try:
+            while "runtime started" not in (Path(folder) / "said").read_text():
+                assert head.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.5)
+            yield known, f"ray://127.0.0.1:{client}"
+        finally:
+            started = psutil.Process(head.pid).children(recursive=True)
+            head.terminate()
+            head.wait(60)
+            for each in wait_for_end(started, 10):
+                each.kill()
 
 
 def parts_of(output):

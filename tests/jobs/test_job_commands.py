@@ -25,8 +25,19 @@ def data(tmp_path):
     return tmp_path / "in"
 
 
-def test_embed_computes_a_folder_and_goes_on(encoder, data, tmp_path):
-    words = ("embed", encoder, "--data", data, "--output-dir", tmp_path / "out", "--workers", 1, "--block-bytes", 300)
+def test_embed_computes_a_folder_and_goes_on(bert, data, tmp_path):
+    words = (
+        "embed",
+        bert,
+        "--data",
+        data,
+        "--output-dir",
+        tmp_path / "out",
+        "--workers",
+        1,
+        "--block-bytes",
+        300,
+    )
     said = ok(*words).err
     assert "40 rows in 6 blocks in" in said
     assert "2 rows rejected, with the reasons: " in said
@@ -52,15 +63,24 @@ def test_predict_and_fill_mask_compute_patterns(model_of, data, tmp_path, here):
     fails(1, "every row was rejected", *words)  # texts without a mask
 
 
-def test_options_reach_the_job(encoder, data, tmp_path, here):
-    words = ("embed", encoder, "--data", data / "a.jsonl", "--data", data / "b.jsonl", "--output-dir", tmp_path / "out")
+def test_options_reach_the_job(bert, data, tmp_path, here):
+    words = (
+        "embed",
+        bert,
+        "--data",
+        data / "a.jsonl",
+        "--data",
+        data / "b.jsonl",
+        "--output-dir",
+        tmp_path / "out",
+    )
     fails(1, ("line 21", "--on-error reject"), *words, "--on-error", "stop", "--output-format", "jsonl")
     ok(*words, "--output-format", "jsonl")
     assert len(lines_in(tmp_path / "out" / "parts" / "part-0000001.jsonl")) == 20
 
 
-def test_wrong_usage_is_said(encoder, model_of, data, tmp_path):
-    words = ("embed", encoder, "--data", data, "--output-dir", tmp_path / "out")
+def test_wrong_usage_is_said(bert, model_of, data, tmp_path):
+    words = ("embed", bert, "--data", data, "--output-dir", tmp_path / "out")
     for more, said in (
         (("--output", tmp_path / "o.npy"), "--output or --output-dir, got both"),
         (("--workers", "0"), "--workers"),
@@ -78,7 +98,7 @@ def test_wrong_usage_is_said(encoder, model_of, data, tmp_path):
     fails(2, "--data", "predict", trained, "--output-dir", tmp_path / "out")
     npy = ("predict", trained, "--data", data, "--output-dir", tmp_path / "out", "--output-format", "npy")
     assert "choose jsonl or parquet" in fails(2, "an array (npy) holds vectors", *npy).err
-    fails(2, "--output", "embed", encoder, "--data", data)
+    fails(2, "--output", "embed", bert, "--data", data)
     assert not (tmp_path / "out").exists()
 
 
@@ -87,8 +107,8 @@ def test_a_job_that_does_not_exist_has_no_status(tmp_path):
         fails(1, ("holds no job", "--output-dir"), "job", "status", folder)
 
 
-def test_the_status_shows_how_far_a_job_is(encoder, data, tmp_path, here, monkeypatch):
-    words = ("embed", encoder, "--data", data, "--output-dir", tmp_path / "out", "--block-bytes", 300)
+def test_the_status_shows_how_far_a_job_is(bert, data, tmp_path, here, monkeypatch):
+    words = ("embed", bert, "--data", data, "--output-dir", tmp_path / "out", "--block-bytes", 300)
     seen, enter = [], JobManifest.enter
 
     def entered(self, records):
@@ -117,8 +137,8 @@ def test_the_status_shows_how_far_a_job_is(encoder, data, tmp_path, here, monkey
         assert jobs.status(tmp_path / "out").state == "running"
 
 
-def test_the_speed_is_that_of_the_last_minutes(encoder, data, tmp_path, here, monkeypatch):
-    jobs.run(jobs.Embed(str(encoder)), data, tmp_path / "out", block_bytes=300)
+def test_the_speed_is_that_of_the_last_minutes(bert, data, tmp_path, here, monkeypatch):
+    jobs.run(jobs.Embed(str(bert)), data, tmp_path / "out", block_bytes=300)
     manifest = JobManifest.open(str(tmp_path / "out"))
     records = [each._replace(ended=time.time() - 1000 * (each.number < 4)) for each in manifest.in_order][:6]
     speed, left = running._speed(records, 8)
@@ -128,7 +148,7 @@ def test_the_speed_is_that_of_the_last_minutes(encoder, data, tmp_path, here, mo
     assert running._speed(records[:4], 8) == (None, None)
 
 
-def test_jobs_take_paths_and_lists_in_python(encoder, data, tmp_path, here):
-    done = jobs.run(jobs.Embed(str(encoder)), [data / "a.jsonl", str(data / "b.jsonl")], tmp_path / "out")
+def test_jobs_take_paths_and_lists_in_python(bert, data, tmp_path, here):
+    done = jobs.run(jobs.Embed(str(bert)), [data / "a.jsonl", str(data / "b.jsonl")], tmp_path / "out")
     assert done == jobs.status(str(tmp_path / "out"))
     assert json.loads((tmp_path / "out" / "job.json").read_text())["work"]["verb"] == "embed"

@@ -82,9 +82,9 @@ class Odd:
 
 
 @pytest.fixture
-def odd(monkeypatch, encoder):
+def odd(monkeypatch, bert):
     monkeypatch.setattr("bothways.jobs.running.identity_of", lambda *_: {"verb": "odd"})
-    return Odd(str(encoder))
+    return Odd(str(bert))
 
 
 @pytest.mark.parametrize("format_", ["jsonl", "parquet"])

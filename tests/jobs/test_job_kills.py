@@ -58,8 +58,8 @@ def until(condition, seconds=60):
     return found
 
 
-def started(encoder, data, output, workers=2):
-    words = ("embed", encoder, "--data", data, "--output-dir", output, "--workers", workers, "--block-bytes", SIZE)
+def started(bert, data, output, workers=2):
+    words = ("embed", bert, "--data", data, "--output-dir", output, "--workers", workers, "--block-bytes", SIZE)
     return program(*words)
 
 
@@ -72,9 +72,9 @@ def done(output):
 
 
 @pytest.fixture
-def whole(encoder, data, tmp_path, here):
+def whole(bert, data, tmp_path, here):
     """The status of a job that was not interrupted."""
-    return jobs.run(jobs.Embed(str(encoder)), data, tmp_path / "whole", block_bytes=SIZE)
+    return jobs.run(jobs.Embed(str(bert)), data, tmp_path / "whole", block_bytes=SIZE)
 
 
 def finished(process):
@@ -83,9 +83,9 @@ def finished(process):
     return said
 
 
-def killed_at(encoder, data, output, blocks, delay, target):
+def killed_at(bert, data, output, blocks, delay, target):
     """Kill a process of a job after so many blocks; return the records then, if the job did not go on."""
-    process = started(encoder, data, output)
+    process = started(bert, data, output)
     until(lambda: process.poll() is not None or done(output) >= blocks)
     time.sleep(delay)
     workers = children(process.pid)
@@ -102,9 +102,9 @@ def killed_at(encoder, data, output, blocks, delay, target):
     return records
 
 
-def check_goes_on(encoder, data, output, records, whole):
+def check_goes_on(bert, data, output, records, whole):
     """Go on with a job, which computes none of these blocks again."""
-    finished(started(encoder, data, output, workers=1))
+    finished(started(bert, data, output, workers=1))
     after = JobManifest.open(str(output)).records
     assert all(after[number] == record for number, record in records.items())
     assert jobs.status(output).checksum == whole.checksum
@@ -112,20 +112,20 @@ def check_goes_on(encoder, data, output, records, whole):
 
 
 @pytest.mark.parametrize(("target", "blocks"), [("driver", 3), ("worker", 12)])
-def test_a_killed_job_goes_on_and_gives_the_same(encoder, data, whole, tmp_path, target, blocks):
-    records = killed_at(encoder, data, tmp_path / "out", blocks, 0.01, target)
+def test_a_killed_job_goes_on_and_gives_the_same(bert, data, whole, tmp_path, target, blocks):
+    records = killed_at(bert, data, tmp_path / "out", blocks, 0.01, target)
     assert target == "worker" or 0 < len(records) < whole.blocks
-    check_goes_on(encoder, data, tmp_path / "out", records, whole)
+    check_goes_on(bert, data, tmp_path / "out", records, whole)
 
 
 @pytest.mark.slow
-def test_jobs_that_are_killed_at_random_moments_give_the_same(encoder, data, whole, tmp_path):
+def test_jobs_that_are_killed_at_random_moments_give_the_same(bert, data, whole, tmp_path):
     for number in range(40):
         chance, output = random.Random(number), tmp_path / str(number)
         target = chance.choice(["driver", "worker"])
         blocks = chance.randrange(1, whole.blocks - 5)
-        records = killed_at(encoder, data, output, blocks, chance.random() / 50, target)
-        check_goes_on(encoder, data, output, records, whole)
+        records = killed_at(bert, data, output, blocks, chance.random() / 50, target)
+        check_goes_on(bert, data, output, records, whole)
 
 
 class Lengths:
@@ -144,13 +144,13 @@ class Lengths:
 
 
 @pytest.mark.parametrize("step", some_of([1, 7], 7))
-def test_a_job_that_is_killed_before_an_operation_on_files_gives_the_same(encoder, tmp_path, here, monkeypatch, step):
+def test_a_job_that_is_killed_before_an_operation_on_files_gives_the_same(bert, tmp_path, here, monkeypatch, step):
     monkeypatch.setattr("bothways.jobs.running.identity_of", lambda *_: {"verb": "embed"})
     path = jsonl(tmp_path / "a.jsonl", [*texts(12), {"body": "rejected"}])
 
     def run(output):
         options = {"output_format": "jsonl", "block_bytes": 150, "show_progress": False}
-        return jobs.run(Lengths(str(encoder)), path, output, **options)
+        return jobs.run(Lengths(str(bert)), path, output, **options)
 
     whole = run(tmp_path / "whole")
     rejected = (tmp_path / "whole" / "rejected.jsonl").read_bytes()
@@ -166,9 +166,9 @@ def test_a_job_that_is_killed_before_an_operation_on_files_gives_the_same(encode
 
 
 @pytest.mark.parametrize("moment", ["opening", "computing"])
-def test_ctrl_c_ends_all_processes_and_the_command_goes_on(encoder, data, whole, tmp_path, moment):
+def test_ctrl_c_ends_all_processes_and_the_command_goes_on(bert, data, whole, tmp_path, moment):
     output = tmp_path / "out"
-    process = started(encoder, data, output)
+    process = started(bert, data, output)
     until(lambda: done(output) > 3 if moment == "computing" else children(process.pid))
     workers = children(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it
@@ -182,10 +182,10 @@ def test_ctrl_c_ends_all_processes_and_the_command_goes_on(encoder, data, whole,
     assert not list(output.rglob(".*"))
     if moment == "computing":
         assert jobs.status(output).state == "interrupted"
-        check_goes_on(encoder, data, output, JobManifest.open(str(output)).records, whole)
+        check_goes_on(bert, data, output, JobManifest.open(str(output)).records, whole)
 
 
-def test_a_block_that_kills_its_workers_is_named(encoder, data, tmp_path, monkeypatch):
+def test_a_block_that_kills_its_workers_is_named(bert, data, tmp_path, monkeypatch):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(
         "import os, sys\n"
@@ -196,13 +196,13 @@ def test_a_block_that_kills_its_workers_is_named(encoder, data, tmp_path, monkey
     )
     monkeypatch.syspath_prepend(tmp_path / "site")
     with pytest.raises(WorkerLost, match=r"3 workers died of block 2 \('.*a\.jsonl', from 500 to 750\).*--workers"):
-        jobs.run(jobs.Embed(str(encoder)), data, tmp_path / "out", workers=1, block_bytes=SIZE)
+        jobs.run(jobs.Embed(str(bert)), data, tmp_path / "out", workers=1, block_bytes=SIZE)
     found = jobs.status(tmp_path / "out")
     assert (found.state, found.blocks_done) == ("interrupted", 2)
 
 
-def test_a_model_that_cannot_be_opened_is_said_once(encoder, data, tmp_path):
+def test_a_model_that_cannot_be_opened_is_said_once(bert, data, tmp_path):
     with pytest.raises(Exception, match="absent") as error:
-        jobs.run(jobs.Embed(str(encoder), prompt_name="absent"), data, tmp_path / "out", workers=2)
+        jobs.run(jobs.Embed(str(bert), prompt_name="absent"), data, tmp_path / "out", workers=2)
     assert json.dumps(str(error.value)).count("absent") == 1
     assert children(os.getpid()) == []

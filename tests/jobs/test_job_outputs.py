@@ -48,11 +48,11 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-def test_vectors_are_those_of_the_embedder_in_every_format(encoder, data, tmp_path, here):
+def test_vectors_are_those_of_the_embedder_in_every_format(bert, data, tmp_path, here):
     rows = [*texts(29), {"id": 5, "text": LONG}]
-    embedder = SentenceEmbedder.from_pretrained(encoder, device="cpu")
+    embedder = SentenceEmbedder.from_pretrained(bert, device="cpu")
     expected = embedder.encode([row["text"] for row in rows])
-    work = jobs.Embed(str(encoder), opening={"device": "cpu"})
+    work = jobs.Embed(str(bert), opening={"device": "cpu"})
     for format_ in ("npy", "jsonl", "parquet"):
         done = jobs.run(work, data, tmp_path / format_, output_format=format_, block_bytes=150)
         assert (done.state, done.rows, done.rejected) == ("complete", 30, 0)
@@ -69,16 +69,16 @@ def test_vectors_are_those_of_the_embedder_in_every_format(encoder, data, tmp_pa
         assert np.array_equal(np.array([each["vector"] for each in made], np.float32), np.concatenate(arrays))
 
 
-def test_vectors_have_no_ids_where_the_rows_have_none(encoder, tmp_path, here):
+def test_vectors_have_no_ids_where_the_rows_have_none(bert, tmp_path, here):
     path = written(tmp_path / "a.txt", "w5 w6\nw7\n")
-    jobs.run(jobs.Embed(str(encoder)), path, tmp_path / "out")
+    jobs.run(jobs.Embed(str(bert)), path, tmp_path / "out")
     assert [each.name for each in (tmp_path / "out" / "parts").iterdir()] == ["part-0000000.npy"]
 
 
-def test_prompts_come_before_texts(encoder, tmp_path, here):
+def test_prompts_come_before_texts(bert, tmp_path, here):
     path = jsonl(tmp_path / "a.jsonl", texts(5))
-    jobs.run(jobs.Embed(str(encoder), prompt="w9 ", opening={"device": "cpu"}), path, tmp_path / "out")
-    expected = SentenceEmbedder.from_pretrained(encoder).encode([row["text"] for row in texts(5)], prompt="w9 ")
+    jobs.run(jobs.Embed(str(bert), prompt="w9 ", opening={"device": "cpu"}), path, tmp_path / "out")
+    expected = SentenceEmbedder.from_pretrained(bert).encode([row["text"] for row in texts(5)], prompt="w9 ")
     np.testing.assert_allclose(np.load(parts(tmp_path / "out")[0]), expected, atol=1e-6)
 
 
@@ -106,10 +106,10 @@ def test_predictions_are_those_of_the_command(model_of, tmp_path, here, name):
         assert close(values, {key: value for key, value in line.items() if value is not None})
 
 
-def test_models_that_are_made_of_others_predict_too(encoder, model_of, tmp_path, here):
-    fitted(encoder, "classification", seed=1).save(tmp_path / "second", golden=None)
+def test_models_that_are_made_of_others_predict_too(bert, model_of, tmp_path, here):
+    fitted(bert, "classification", seed=1).save(tmp_path / "second", golden=None)
     Ensemble.of([model_of("classification"), tmp_path / "second"], device="cpu").save(tmp_path / "ensemble")
-    several = MultiTask.from_pretrained(encoder, device="cpu")
+    several = MultiTask.from_pretrained(bert, device="cpu")
     labelled = CASES["classification"].rows(24)
     several.fit({name: TaskData(labelled, validation=labelled[:6]) for name in ("animal", "beast")}, **QUICK)
     several.save(tmp_path / "several")
@@ -145,14 +145,14 @@ def test_masks_and_likelihoods_are_those_of_the_command(model_of, tmp_path, here
 
 @pytest.mark.parametrize("format_", ["jsonl", "parquet", "npy"])
 @pytest.mark.parametrize("on_empty", ["skip", "null"])
-def test_rows_without_a_text_are_left_out_or_null(encoder, model_of, tmp_path, here, on_empty, format_):
+def test_rows_without_a_text_are_left_out_or_null(bert, model_of, tmp_path, here, on_empty, format_):
     rows = texts(6)
     for place in (0, 3):
         rows[place]["text"] = ""
     path = jsonl(tmp_path / "a.jsonl", rows)
     kept = [row["id"] for row in rows if row["text"] or on_empty == "null"]
     if format_ == "npy":
-        done = jobs.run(jobs.Embed(str(encoder), on_empty=on_empty), path, tmp_path / "out", block_bytes=80)
+        done = jobs.run(jobs.Embed(str(bert), on_empty=on_empty), path, tmp_path / "out", block_bytes=80)
         vectors = np.concatenate([np.load(part) for part in parts(tmp_path / "out")])
         assert np.isnan(vectors).all(1).tolist() == [on_empty == "null" and n in (0, 3) for n in range(len(kept))]
         ids = [line for part in parts(tmp_path / "out") for line in lines_in(f"{part}.ids.jsonl")]
@@ -200,8 +200,8 @@ def test_columns_and_options_of_predictions_are_used(model_of, tmp_path, here):
             jobs.run(jobs.Predict(model, **wrong), path, tmp_path / "wrong")
 
 
-def test_the_output_is_the_same_for_any_number_of_workers(encoder, data, tmp_path):
-    work = jobs.Embed(str(encoder))
+def test_the_output_is_the_same_for_any_number_of_workers(bert, data, tmp_path):
+    work = jobs.Embed(str(bert))
     one, three = (jobs.run(work, data, tmp_path / str(n), workers=n, block_bytes=100) for n in (1, 3))
     assert one.checksum == three.checksum is not None
     assert [path.read_bytes() for path in parts(tmp_path / "1")] == [
@@ -209,14 +209,14 @@ def test_the_output_is_the_same_for_any_number_of_workers(encoder, data, tmp_pat
     ]
 
 
-def test_the_output_may_lie_in_the_folder_of_the_data(encoder, data, here):
+def test_the_output_may_lie_in_the_folder_of_the_data(bert, data, here):
     for _ in range(2):
-        assert jobs.run(jobs.Embed(str(encoder)), data, data / "out", output_format="jsonl").rows == 30
+        assert jobs.run(jobs.Embed(str(bert)), data, data / "out", output_format="jsonl").rows == 30
 
 
-def test_an_output_may_be_a_url_of_a_file(encoder, data, tmp_path, here, monkeypatch):
+def test_an_output_may_be_a_url_of_a_file(bert, data, tmp_path, here, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    jobs.run(jobs.Embed(str(encoder)), data, f"file://{tmp_path}/out")
+    jobs.run(jobs.Embed(str(bert)), data, f"file://{tmp_path}/out")
     assert jobs.status(f"file://{tmp_path}/out").rows == 30
     assert parts(tmp_path / "out")
     assert not (tmp_path / "file:").exists()

@@ -1,6 +1,7 @@
 """Jobs on Ray: the output of a local run, whatever is killed; errors that end a job, and nothing that hangs."""
 
 import logging
+import os
 import pickle
 import random
 import signal
@@ -14,6 +15,7 @@ from ray_cases import (
     CORES,
     LOCAL,
     WORKERS,
+    cluster,
     command,
     computed_again,
     descendants,
@@ -164,12 +166,9 @@ def test_notes_without_their_output_are_not_believed(tiny_bert, corpus, tmp_path
     assert ray_actor.known_records(task, [block, replace(block, number=1)]) == {}
 
 
-@pytest.mark.parametrize(
-    ("address", "reason"),
-    [("ray://10.0.0.1:10001", "--ray auto on a machine of the cluster"), ("10.0.0.1:6379", "expected local or auto")],
-)
-def test_other_addresses_are_refused_at_once(tiny_bert, corpus, tmp_path, address, reason):
-    with pytest.raises(InvalidInput, match=reason):
+@pytest.mark.parametrize("address", ["10.0.0.1:6379", "ray://10.0.0.1", "ray://:10001", "Local", ""])
+def test_other_addresses_are_refused_at_once(tiny_bert, corpus, tmp_path, address):
+    with pytest.raises(InvalidInput, match=r"ray: expected local, auto or ray://HOST:PORT"):
         run(tiny_bert, corpus, tmp_path / "out", ray=address)
 
 
@@ -192,17 +191,6 @@ def test_the_command_is_quiet_and_leaves_no_process(tiny_bert, corpus, here, tmp
     assert lines == [f"{here.rows:,} rows in {here.blocks} blocks in {tmp_path / 'out'}"]
     assert jobs.status(tmp_path / "out") == here
     assert wait_for_end(ray) == []
-
-
-@pytest.mark.slow
-def test_without_a_cluster_the_error_says_what_to_do(tiny_bert, corpus, tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # no cluster of others
-    monkeypatch.setenv("RAY_ADDRESS", "")
-    process = command(tiny_bert, corpus, tmp_path / "out", "--ray", "auto")
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 2
-    assert "there is no Ray cluster at 'auto'" in err
-    assert "ray start --head" in err
 
 
 @pytest.mark.slow
@@ -242,3 +230,75 @@ def test_the_command_goes_on_after_a_death(tiny_bert, corpus, here, tmp_path, vi
     assert again.wait(120) == 0, again.communicate()[1]
     assert jobs.status(output).checksum == here.checksum
     assert computed_again(before, parts_of(output)) <= WORKERS
+
+
+# A cluster that is there already, and Ray's client outside of it.
+
+
+@pytest.fixture(scope="module")
+def there():
+    """Variables with the address of a cluster that no process of the tests belongs to, and that for Ray's client."""
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'bothways[ray]'")
+    with cluster() as found:
+        yield found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["auto", "client", "client as auto"])
+def test_paths_may_be_relative_and_nothing_else_is_written(there, tiny_bert, corpus, here, tmp_path, monkeypatch, way):
+    monkeypatch.chdir(corpus.parent)
+    known, client = there
+    words = ("--ray", client if way == "client" else "auto", "--workers", "2")
+    output = os.path.relpath(tmp_path / "out")
+    known = {**known, "RAY_ADDRESS": client} if way == "client as auto" else known
+    process = command(os.path.relpath(tiny_bert), "corpus", output, *words, **known)
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
+    assert out == ""
+    lines = [line for line in err.splitlines() if not line.startswith("embed")]
+    assert lines == [f"{here.rows:,} rows in {here.blocks} blocks in {output}"]
+    assert jobs.status(tmp_path / "out") == replace(here, model=os.path.relpath(tiny_bert))
+    assert not (tmp_path / "out" / "running").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_outside_that_is_ended_goes_on(there, tiny_bert, corpus, here, tmp_path, number):
+    known, client = there
+    output, words = tmp_path / "out", ("--ray", client, "--workers", "2")
+    process = command(tiny_bert, corpus, output, *words, **known)
+    wait_for_parts(output, 3, process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == (-number if number == signal.SIGKILL else 130), err
+    before = parts_of(output)
+    again = command(tiny_bert, corpus, output, *words, **known)
+    assert again.wait(180) == 0, again.communicate()[1]
+    assert jobs.status(output) == here
+    assert computed_again(before, parts_of(output)) <= WORKERS
+
+
+@pytest.mark.slow
+def test_errors_come_through_the_client(there, base, corpus, tmp_path):
+    known, client = there
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    process = command(base, corpus, tmp_path / "out", "--ray", client, **known)
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 1, err
+    assert "model.safetensors" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_a_cluster_that_cannot_be_reached_is_an_error_that_says_what_to_do(there, tiny_bert, corpus, tmp_path):
+    known, _ = there
+    without, elsewhere = {**known, "RAY_AUTH_MODE": "disabled"}, {**known, "RAY_AUTH_TOKEN": "", "HOME": str(tmp_path)}
+    for environment in (without, elsewhere, {**known, "RAY_ADDRESS": "ray://127.0.0.1:9"}):
+        process = command(tiny_bert, corpus, tmp_path / "out", "--ray", "auto", **environment)
+        _, err = process.communicate(timeout=180)
+        assert process.returncode == 1
+        assert "there is no Ray cluster at 'auto'" in err
+        assert "ray start --head" in err
+        assert "RAY_AUTH_MODE=token" in err
+        assert "Traceback" not in err

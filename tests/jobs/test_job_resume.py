@@ -14,7 +14,7 @@ from job_cases import jsonl, leftovers, texts, written
 
 from bothways import jobs
 from bothways.errors import CorruptCheckpoint, InvalidInput, OutOfDisk, OutputExists
-from bothways.jobs import files
+from bothways.jobs import blocks, files
 from bothways.jobs.manifest import BlockRecord, JobManifest
 
 
@@ -31,6 +31,25 @@ def test_a_job_goes_on_from_another_folder(embed, tmp_path, here, monkeypatch):
         for data in ("data", "data/link.jsonl", "data/*.jsonl"):
             jobs.run(embed, f"{up}{data}", f"{up}out-{len(data)}")
     assert len(here) == 3
+
+
+def test_a_table_that_is_the_same_is_cut_once(embed, tmp_path, here, monkeypatch):
+    path, output, asked = tmp_path / "a.csv", tmp_path / "out", []
+    path.write_text("text\n" + "".join(f"w{number} w5\n" for number in range(5, 55)))
+    done = jobs.run(embed, path, output, block_bytes=100)
+    records = blocks.records
+    monkeypatch.setattr("bothways.jobs.blocks.records", lambda *given: asked.append(given) or records(*given))
+    assert done.blocks > 3
+    assert jobs.run(embed, path, output, block_bytes=100) == done
+    assert not asked
+    for options, said in (
+        ({"block_bytes": 99}, "block_bytes"),
+        ({"settings": {"format": "csv", "encoding": "cp1252"}}, ""),
+    ):
+        with pytest.raises(InvalidInput, match=f"holds another job: {said}"):
+            jobs.run(embed, path, output, **{"block_bytes": 100, **options})
+        assert asked
+        asked.clear()
 
 
 @pytest.mark.parametrize("damage", ["delete", "truncate", "ids"])

@@ -34,12 +34,6 @@ def vectors(folder, given):
     return SentenceEmbedder.from_pretrained(folder, device="cpu", pooling="mean").encode(given)
 
 
-@pytest.fixture
-def bert(tmp_path):
-    write_checkpoint(tmp_path / "bert")
-    return tmp_path / "bert"
-
-
 @pytest.fixture(scope="module")
 def quantized(tmp_path_factory):
     folder = tmp_path_factory.mktemp("quantized")
@@ -83,12 +77,12 @@ def test_a_model_in_int8_keeps_the_vectors_says_what_it_lost_and_opens_with_the_
     assert f"{found.min_cosine:.5f}" in (tmp_path / "int8" / "README.md").read_text(encoding="utf-8")
 
 
-def test_fewer_layers_are_int8_where_more_is_asked_for_and_others_float32_where_bfloat16_is_too_little(bert, tmp_path):
-    whole = quantize(bert, tmp_path / "whole", texts(), cosine=0.9)
+def test_fewer_layers_are_int8_where_more_is_asked_for_and_others_float32_where_bfloat16_is_too_little(base, tmp_path):
+    whole = quantize(base, tmp_path / "whole", texts(), cosine=0.9)
     assert whole.bfloat16 + whole.float32 == ()
     lost, before = 1 - whole.min_cosine, whole
     for number, share in enumerate((0.7, 0.1)):
-        found = quantize(bert, tmp_path / f"{number}", texts(), cosine=1 - share * lost)
+        found = quantize(base, tmp_path / f"{number}", texts(), cosine=1 - share * lost)
         assert found.min_cosine >= 1 - share * lost
         assert found.min_cosine > before.min_cosine
         assert len(found.int8) < len(whole.int8)
@@ -97,21 +91,21 @@ def test_fewer_layers_are_int8_where_more_is_asked_for_and_others_float32_where_
         before = found
 
 
-def test_no_layer_at_a_cosine_of_one_is_an_error_that_leaves_nothing(bert, tmp_path):
+def test_no_layer_at_a_cosine_of_one_is_an_error_that_leaves_nothing(base, tmp_path):
     with pytest.raises(InvalidInput, match="lower `cosine`"):
-        quantize(bert, tmp_path / "int8", texts(), cosine=1.0)
+        quantize(base, tmp_path / "int8", texts(), cosine=1.0)
     assert not (tmp_path / "int8").exists()
 
 
-def test_the_same_texts_and_seed_give_the_same_files(bert, tmp_path):
+def test_the_same_texts_and_seed_give_the_same_files(base, tmp_path):
     for name in ("one", "other"):
-        quantize(bert, tmp_path / name, texts(60), most_texts=30, seed=3, cosine=0.99)
+        quantize(base, tmp_path / name, texts(60), most_texts=30, seed=3, cosine=0.99)
     for name in (INT8_WEIGHTS, "float32.safetensors", "config.json", "bothways.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
 
 
-def test_without_the_operators_the_rounded_weights_are_used(bert, tmp_path, monkeypatch):
-    quantize(bert, tmp_path / "int8", texts(), cosine=0.99)
+def test_without_the_operators_the_rounded_weights_are_used(base, tmp_path, monkeypatch):
+    quantize(base, tmp_path / "int8", texts(), cosine=0.99)
     fast = vectors(tmp_path / "int8", texts())
     monkeypatch.setattr(int8, "largest_pair", lambda: 0)
     encoder = load(tmp_path / "int8", device="cpu").encoder
@@ -121,10 +115,10 @@ def test_without_the_operators_the_rounded_weights_are_used(bert, tmp_path, monk
     assert not np.array_equal(slow, fast)
 
 
-def test_a_portable_model_is_int8_without_vnni_and_another_is_not(bert, tmp_path, monkeypatch):
+def test_a_portable_model_is_int8_without_vnni_and_another_is_not(base, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["bothways.quantization.quantize"], "largest_pair", lambda: ANY_PAIR)
     for portable in (False, True):
-        found = quantize(bert, tmp_path / f"{portable}", texts(), cosine=0.99, portable=portable)
+        found = quantize(base, tmp_path / f"{portable}", texts(), cosine=0.99, portable=portable)
         assert found.portable == portable
     monkeypatch.setattr(int8, "largest_pair", lambda: SMALL_PAIR)
     for portable in (False, True):
@@ -133,17 +127,17 @@ def test_a_portable_model_is_int8_without_vnni_and_another_is_not(bert, tmp_path
         assert any(isinstance(each, Int8Weight) for each in held_forms) == portable
 
 
-def test_where_there_is_no_vnni_what_is_quantized_is_portable(bert, tmp_path, monkeypatch):
+def test_where_there_is_no_vnni_what_is_quantized_is_portable(base, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["bothways.quantization.quantize"], "largest_pair", lambda: SMALL_PAIR)
-    assert quantize(bert, tmp_path / "int8", texts(), cosine=0.99).portable
+    assert quantize(base, tmp_path / "int8", texts(), cosine=0.99).portable
     assert all(each.pair <= SMALL_PAIR for each in read_int8(tmp_path / "int8").values())
 
 
-def test_the_search_is_the_same_without_the_operators(bert, tmp_path, monkeypatch):
-    fast = quantize(bert, tmp_path / "fast", texts(), cosine=0.99)
+def test_the_search_is_the_same_without_the_operators(base, tmp_path, monkeypatch):
+    fast = quantize(base, tmp_path / "fast", texts(), cosine=0.99)
     monkeypatch.setattr(int8, "largest_pair", lambda: 0)
     monkeypatch.setattr(linear, "has_bfloat16_product", lambda: False)
-    slow = quantize(bert, tmp_path / "slow", texts(), cosine=0.99)
+    slow = quantize(base, tmp_path / "slow", texts(), cosine=0.99)
     assert slow.int8 == fast.int8
     assert slow.min_cosine == pytest.approx(fast.min_cosine, abs=1e-4)
 
@@ -164,18 +158,18 @@ def test_a_model_in_int8_is_neither_trained_nor_saved_nor_quantized_again(folder
     assert not (tmp_path / "again").exists()
 
 
-def test_what_cannot_be_quantized_is_refused_before_any_work(bert, tmp_path):
+def test_what_cannot_be_quantized_is_refused_before_any_work(base, tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("mine")
     with pytest.raises(OutputExists):
-        quantize(bert, tmp_path / "taken", texts())
+        quantize(base, tmp_path / "taken", texts())
     with pytest.raises(InvalidInput, match="got none"):
-        quantize(bert, tmp_path / "int8", [])
+        quantize(base, tmp_path / "int8", [])
     for cosine in (0.0, 1.1, float("nan")):
         with pytest.raises(InvalidInput, match="`cosine` must be above 0"):
-            quantize(bert, tmp_path / "int8", texts(), cosine=cosine)
+            quantize(base, tmp_path / "int8", texts(), cosine=cosine)
     with pytest.raises(InvalidInput, match="text"):
-        quantize(bert, tmp_path / "int8", ["w5 w6", 7])
+        quantize(base, tmp_path / "int8", ["w5 w6", 7])
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,11 @@ def assert_hits_of_both(url, texts, vectors, asked, encoder):
     """Compare the hits of a table with those of an index in files: exact ones are equal, and few others are missing."""
     rows = RowBatch(vectors, texts)
     files = SearchIndex.build_from_batches([rows], encoder=encoder)
-    approximate, exact = build(f"{url}#docs", rows, encoder=encoder), PostgresIndex.open(f"{url}#docs", exact=True)
+    index = build(f"{url}#docs", rows, encoder=encoder)
     for k in (10, 100):
         expected = files.search(asked, k)
-        assert exact.search(asked, k) == expected
-        assert recall(approximate.search(asked, k), expected) >= 0.99
+        assert index.search(asked, k, exact=True) == expected
+        assert recall(index.search(asked, k), expected) >= 0.99
 
 
 def test_hits_on_cranfield_are_those_of_an_index_in_files(graph, shared_data):

@@ -1,5 +1,6 @@
 """One contract for an index in files and an index in a database."""
 
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -60,7 +61,7 @@ def place(request, tmp_path):
         build=lambda rows=None, **options: build_index(
             address, batches() if rows is None else rows, **{"encoder": ENCODER, **options}
         ),
-        opened=lambda: open_index(address, exact=True),
+        opened=lambda: open_index(address),
     )
 
 
@@ -153,10 +154,9 @@ def test_dense_hits_are_those_of_an_index_in_memory(place, similarity):
     vectors = VECTORS * np.linspace(0.1, 30, N)[:, None].astype(np.float32)
     place.build(batches(vectors=vectors), encoder=encoder)
     expected, index = in_memory(encoder=encoder, vectors=vectors), place.opened()
-    for k in (1, 3, N, N + 5):
-        assert index.search(QUERIES, k) == expected.search(QUERIES, k)
+    for exact, k in itertools.product((False, True), (1, 3, N, N + 5)):
+        assert index.search(QUERIES, k, exact=exact) == expected.search(QUERIES, k)
     assert [index.search(query[None], 4)[0] for query in QUERIES] == index.search(QUERIES, 4)
-    assert open_index(place.address).search(QUERIES, 4) == expected.search(QUERIES, 4)
     assert index.search(np.empty((0, 8), np.float32), 3) == []
     own = index.search(vectors, 1)
     assert similarity == "dot" or all(abs(hit.score - 1) < 1e-6 and hit.score <= 1 for (hit,) in own)

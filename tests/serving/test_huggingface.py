@@ -34,9 +34,9 @@ def hub_folders(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def hub(hub_folders, base, tmp_path_factory):
+def hub(hub_folders, bert, tmp_path_factory):
     """A server of models that other programs saved, and of a trained model of entailment with a path for a name."""
-    trained = entailing(base, tmp_path_factory.mktemp("trained") / "entailing")
+    trained = entailing(bert, tmp_path_factory.mktemp("trained") / "entailing")
     with running(*hub_folders.values(), f"org/entailing={trained}") as server:
         yield server
 

@@ -1,6 +1,5 @@
 """Exported models are served where torch, SciPy and scikit-learn are not installed."""
 
-import socket
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from process_cases import process
 from bothways import open_trained
 from bothways.export import export
 from bothways.serving.api.vectors import typed
+from forking import free_port
 from task_cases import close, plain
 
 MODELS = Path(__file__).parents[1] / "frozen" / "models"
@@ -46,9 +46,7 @@ TEXTS = ["w5 w6", "w7 " * 40, "w8"]
 def light_server(name, folder):
     """A client of a server of an exported model, in a process without torch; and the model that was exported."""
     exported = export(MODELS / name, folder / name, format="onnx").folder
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     with process(exported, "--port", url.rpartition(":")[2], program=PROGRAM) as server:
         server.wait_until_ready(url)
         with httpx.Client(base_url=url, timeout=60) as client:

@@ -1,5 +1,6 @@
 """The server's own routes: several kinds of models, explanations, judgements, searches, and what they say."""
 
+import itertools
 import json
 
 import numpy as np
@@ -10,7 +11,8 @@ from bothways import FillMask, SemanticSearch, SentenceEmbedder, open_trained
 from bothways.explain import attribute
 from bothways.export import export
 from bothways.judging import Judge, Triple
-from bothways.retrieval import Dense, Hybrid, Lexical
+from bothways.retrieval import Dense, Hybrid, Lexical, RowBatch, SearchIndex, build_index
+from bothways.retrieval.postgres.retrievers import DenseRows
 from bothways.serving.models import Models
 from bothways.serving.settings import Limits
 from judging.judging_cases import LABEL, triples
@@ -354,11 +356,24 @@ def test_hits_can_be_filtered_by_fields(server):
     assert said(server, "/v1/search", {"query": "w5", "filters": ["year"]})
     for body in (
         {"query": ""},
+        {"query": "w5", "mode": "lexical", "exact": True},
         {"query": "w5", "top": 0},
         {"query": "w5", "top": 1001},
         {"query": "w5", "mode": "best"},
     ):
         assert said(server, "/v1/search", body)
+
+
+def test_a_search_of_a_table_is_exact_if_asked(composed, postgres, monkeypatch):
+    files, address = SearchIndex.open(composed / "index"), postgres.new_table()
+    build_index(address, [RowBatch(files.vectors_ND, files.texts)], encoder=files.encoder)
+    approximate, scans = DenseRows._approximate, []
+    monkeypatch.setattr(DenseRows, "_approximate", lambda *given: scans.append(given) or approximate(*given))
+    with running(indexes=[address]) as server:
+        for mode, exact in itertools.product(("dense", "hybrid"), (False, True)):
+            ask(server, "/v1/search", {"query": "w5", "mode": mode, "exact": exact})
+            assert bool(scans) is not exact
+            scans.clear()
 
 
 def test_a_server_without_an_index_or_an_able_model_says_so(everything):

@@ -21,11 +21,11 @@ DOCUMENTS = ["w20 w21", "w5 w30", "w6 w30 w31", "w5 w5", "w40"]
 
 
 @pytest.fixture(scope="module")
-def cross(base, tmp_path_factory):
+def cross(bert, tmp_path_factory):
     """The folder of a model of pairs whose labels say what is relevant."""
     rows = [{**row, "label": ("no", "yes")[number % 2]} for number, row in enumerate(pairs(24))]
     folder = tmp_path_factory.mktemp("cross") / "cross"
-    fitted(base, "pairs", rows, rows[:6]).save(folder, golden=None)
+    fitted(bert, "pairs", rows, rows[:6]).save(folder, golden=None)
     return folder
 
 

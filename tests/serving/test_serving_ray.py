@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import threading
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from serving_cases import running
 
 from bothways import ray_cluster
 from bothways.serving import ServerSettings
+from forking import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -29,17 +29,11 @@ SCALING = {
 }
 
 
-def _free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def serve():
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'bothways[ray,serve]'")
     serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
-    port = _free_port()
+    port = free_port()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ray_cluster.QUIET.items():
             patch.setenv(name, value)

@@ -36,7 +36,7 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def site(folders, base, tmp_path_factory):
+def site(folders, bert, tmp_path_factory):
     """A server of a model for each task, a tagger that knows its words, a judge, two tasks together, and an index."""
     made = tmp_path_factory.mktemp("site")
     write_checkpoint(made / "planted")
@@ -48,8 +48,8 @@ def site(folders, base, tmp_path_factory):
         for number in range(40)
     ]
     quick = {"epochs": 1, "show_progress": False}
-    Judge.train(base, asked, "context_relevance", opening=CPU, **quick).save(made / "judge")
-    several = MultiTask.from_pretrained(base, **CPU)
+    Judge.train(bert, asked, "context_relevance", opening=CPU, **quick).save(made / "judge")
+    several = MultiTask.from_pretrained(bert, **CPU)
     data = {"animal": rows("single"), "number": rows("regression")}
     several.fit(
         {
@@ -60,7 +60,7 @@ def site(folders, base, tmp_path_factory):
     )
     several.save(made / "several")
     found = ["w5 w6 and Captain's words", "w9 w10 of captaincy", "w30 w31 w32"]
-    embedder = SentenceEmbedder.from_pretrained(base, **CPU)
+    embedder = SentenceEmbedder.from_pretrained(bert, **CPU)
     SemanticSearch.build(embedder, found, fields=[{"year": 2020 + place} for place in range(3)]).save(made / "index")
     models = [*folders.values(), *(made / name for name in ("names", "judge", "several"))]
     with running(*models, indexes=[str(made / "index")]) as server:

@@ -18,12 +18,12 @@ PAIR = ["w5 w20", "w6"]
 
 
 @pytest.fixture(scope="module")
-def ranking(base, folders, tmp_path_factory):
+def ranking(bert, folders, tmp_path_factory):
     """A server of an embedder, a classifier of pairs with a label for relevant ones, and a model of grades."""
     folder = tmp_path_factory.mktemp("ranking")
-    graded = fitted(base, "pairs", scored(24), scored(12), score="score")
+    graded = fitted(bert, "pairs", scored(24), scored(12), score="score")
     graded.save(folder / "graded", golden=None)
-    with running(folders["embedding"], entailing(base, folder / "entailing"), folder / "graded") as server:
+    with running(folders["embedding"], entailing(bert, folder / "entailing"), folder / "graded") as server:
         yield server
 
 

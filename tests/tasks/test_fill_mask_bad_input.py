@@ -108,9 +108,8 @@ def test_a_text_to_score_that_is_none_is_refused(model, bad):
         model.pseudo_log_likelihood(["the cat", bad])
 
 
-def test_a_model_without_the_head_says_what_to_do(tmp_path):
-    write_checkpoint(tmp_path / "bare")
-    bare = FillMask.from_pretrained(tmp_path / "bare", device="cpu")
+def test_a_model_without_the_head_says_what_to_do(tiny_bert):
+    bare = FillMask.from_pretrained(tiny_bert, device="cpu")
     for ask in (bare.predict, bare.pseudo_log_likelihood):
         with pytest.raises(NotFitted, match=r"has no masked language modelling head.*FillMask.fit, or bothways adapt"):
             ask("w5 [MASK]")

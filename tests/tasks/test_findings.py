@@ -250,12 +250,8 @@ def mislabelled(count=60):
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory):
-    from tiny_models import write_checkpoint
-
-    folder = tmp_path_factory.mktemp("findings") / "base"
-    write_checkpoint(folder)
-    classifier = TextClassifier.from_pretrained(without_dropout(folder), device="cpu")
+def fitted(bert):
+    classifier = TextClassifier.from_pretrained(bert, device="cpu")
     classifier.fit(rows(60, 100), validation=mislabelled(), **{**QUICK, "epochs": 6})
     return classifier
 

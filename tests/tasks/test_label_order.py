@@ -7,7 +7,6 @@ from bothways import TextClassifier
 from bothways.data import read_examples
 from bothways.tasks.heads.target_training import target_of
 from bothways.tasks.heads.targets import MultiLabel, SingleLabel, converter
-from tiny_models import write_checkpoint
 
 
 def labels_of(kind, labels, before=None):
@@ -37,10 +36,9 @@ def test_a_head_that_is_continued_keeps_its_order():
     assert labels_of("multi", [["2"], ["10"]], MultiLabel(("10", "2"))) == ("10", "2")
 
 
-def test_columns_of_probabilities_are_in_the_order_of_scikit_learn(tmp_path):
-    write_checkpoint(tmp_path / "base")
+def test_columns_of_probabilities_are_in_the_order_of_scikit_learn(tiny_bert, tmp_path):
     texts, labels = [f"w{5 + number % 12} w20" for number in range(24)], [number % 12 for number in range(24)]
-    model = TextClassifier.from_pretrained(tmp_path / "base", device="cpu")
+    model = TextClassifier.from_pretrained(tiny_bert, device="cpu")
     model.fit(texts, labels, validation=(texts, labels), epochs=1, batch_size=24)
     assert list(model.labels) == np.unique(labels).tolist()
     probabilities_NC = model.predict_proba(texts)

@@ -10,7 +10,6 @@ from bothways.tasks.multiple_choice.chooser import MultipleChoice
 from bothways.tasks.multiple_choice.outputs import ChoiceOutputs
 from bothways.tasks.multiple_choice.spec import ChoiceColumns, ChoiceData
 from bothways.training.options import AdamW
-from tiny_models import write_checkpoint
 
 FIT = {"epochs": 20, "learning_rate": 5e-3, "batch_size": 8, "optimizer": AdamW(weight_decay=0.0)}
 
@@ -30,14 +29,13 @@ ASKED = [(row["context"], row["choices"]) for row in rows()]
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory):
+def fitted(tiny_bert, tmp_path_factory):
     """A model that learnt a few contexts by heart, and the folder that it was saved in."""
-    folder = tmp_path_factory.mktemp("choice")
-    write_checkpoint(folder / "base")
-    model = MultipleChoice.from_pretrained(folder / "base", device="cpu")
+    folder = tmp_path_factory.mktemp("choice") / "saved"
+    model = MultipleChoice.from_pretrained(tiny_bert, device="cpu")
     model.fit(rows(), validation=rows(), **FIT)
-    model.save(folder / "saved")
-    return model, folder / "saved"
+    model.save(folder)
+    return model, folder
 
 
 def test_a_few_contexts_are_learnt_by_heart(fitted):
@@ -64,9 +62,8 @@ def test_scores_are_those_of_transformers(fitted):
         np.testing.assert_allclose(each.logits_RC[0], logits.numpy(), atol=1e-5)
 
 
-def test_long_choices_are_read_in_windows_and_still_learnt_from(tmp_path):
-    write_checkpoint(tmp_path / "base")
-    model = MultipleChoice.from_pretrained(tmp_path / "base", device="cpu", max_length=10)
+def test_long_choices_are_read_in_windows_and_still_learnt_from(tiny_bert):
+    model = MultipleChoice.from_pretrained(tiny_bert, device="cpu", max_length=10)
     long = [{**row, "choices": [" ".join([each, *["w40"] * 12]) for each in row["choices"]]} for row in rows(8)]
     model.fit(long, validation=long, epochs=2, batch_size=4, max_tokens=24)
     assert all(
@@ -184,10 +181,9 @@ def test_a_row_that_contradicts_the_rule_is_refused(lines, options, message):
         right(lines, **options)
 
 
-def test_training_remembers_the_rule_and_applies_a_given_one_to_validation_data(tmp_path):
-    write_checkpoint(tmp_path / "base")
+def test_training_remembers_the_rule_and_applies_a_given_one_to_validation_data(tiny_bert, tmp_path):
     numbers = [{"context": "w5", "choices": ["2", "0", "3", "1"], "label": label} for label in ("3", "0")]
-    model = MultipleChoice.from_pretrained(tmp_path / "base", device="cpu")
+    model = MultipleChoice.from_pretrained(tiny_bert, device="cpu")
     model.fit(numbers, validation=numbers, label_is="text", epochs=1)
     model.save(tmp_path / "texts")
     with pytest.warns(LabelsAmbiguous, match="read as texts"):

@@ -126,7 +126,7 @@ def test_pairs_with_the_same_first_text_are_held_out_together(tiny_bert):
     def read(data, columns, target):
         """The encoded labels to learn from, and those held out."""
         learning = LabelFitting(target=target)
-        learner, *parts = LabelLearner.from_data(model, TrainingData(data), columns, learning, 3, None)
+        learner, *parts = LabelLearner.from_data(model, TrainingData(data, seed=3), columns, learning, None)
         return [learner.outputs.encode(part) for part in parts]
 
     training, held = read(data, PairColumns(label="score"), "regression")

@@ -11,8 +11,6 @@ from bothways import MultiTask, TaskData, TextClassifier
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation.metrics.regression import mean_squared_error
 from bothways.tasks.heads.targets import Regression
-from classifier_cases import without_dropout
-from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 20, "learning_rate": 3e-3, "batch_size": 8}
 
@@ -27,17 +25,9 @@ def rows(count=32, mean=1000.0, spread=10.0, first=0):
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """The folder of a model without dropout, which no test writes to."""
-    folder = tmp_path_factory.mktemp("regression") / "base"
-    write_checkpoint(folder)
-    return without_dropout(folder)
-
-
-@pytest.fixture(scope="module")
-def trained(base):
+def trained(bert):
     """A trained model that no test changes."""
-    return fitted(base)
+    return fitted(bert)
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +37,8 @@ def saved(trained, tmp_path_factory):
     return folder
 
 
-def fitted(base, data=None, **options):
-    classifier = TextClassifier.from_pretrained(base, device="cpu", target="regression")
+def fitted(bert, data=None, **options):
+    classifier = TextClassifier.from_pretrained(bert, device="cpu", target="regression")
     data = rows() if data is None else data
     classifier.fit(data, validation=options.pop("validation", data), **{**QUICK, **options})
     return classifier
@@ -70,15 +60,15 @@ def test_numbers_far_from_zero_are_learnt(trained):
 
 
 @pytest.mark.parametrize(("label", "advice"), [(1.5, "score names a column"), (["a"], "the target 'multi'")])
-def test_labels_of_another_target_name_it(base, label, advice):
+def test_labels_of_another_target_name_it(bert, label, advice):
     with pytest.raises(InvalidInput, match=f"expected a class name .*; .*{advice}"):
-        TextClassifier.from_pretrained(base, device="cpu").fit([{"text": "w5", "label": label}])
+        TextClassifier.from_pretrained(bert, device="cpu").fit([{"text": "w5", "label": label}])
 
 
-def test_the_unit_of_the_numbers_changes_nothing_but_the_unit(base):
+def test_the_unit_of_the_numbers_changes_nothing_but_the_unit(bert):
     # Slowly, so that the rounding of larger numbers is not carried on from update to update.
     near, far = (
-        fitted(base, rows(mean=mean, spread=spread), learning_rate=1e-5, epochs=5)
+        fitted(bert, rows(mean=mean, spread=spread), learning_rate=1e-5, epochs=5)
         for mean, spread in ((0.0, 1.0), (-4000.0, 500.0))
     )
     texts = [row["text"] for row in rows()]
@@ -95,9 +85,9 @@ def test_a_saved_regression_answers_in_transformers_with_the_numbers_themselves(
     assert again.fitted.outputs.target == trained.fitted.outputs.target == Regression(training_mean=1000.0)
 
 
-def test_numbers_that_are_all_alike_are_learnt(base):
+def test_numbers_that_are_all_alike_are_learnt(bert):
     data = rows(spread=0.0)
-    classifier = fitted(base, data, epochs=2)
+    classifier = fitted(bert, data, epochs=2)
     assert classifier.predict("w5").value == pytest.approx(1000, abs=1)
     assert "r2" not in classifier.card["training"]["validations"][0]["metrics"]
 
@@ -113,14 +103,14 @@ def test_a_further_training_begins_with_what_the_model_says(saved):
     assert classifier.fitted.outputs.target.training_mean == pytest.approx(-5)
 
 
-def test_a_regression_of_another_program_is_trained_further(base, tmp_path):
+def test_a_regression_of_another_program_is_trained_further(bert, tmp_path):
     transformers = pytest.importorskip("transformers")
-    config = transformers.AutoConfig.from_pretrained(base, num_labels=1, problem_type="regression")
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(base, config=config)
+    config = transformers.AutoConfig.from_pretrained(bert, num_labels=1, problem_type="regression")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(bert, config=config)
     with torch.no_grad():
         model.classifier.bias.fill_(1000.0)
     model.save_pretrained(tmp_path / "theirs")
-    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "theirs")
+    transformers.AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path / "theirs")
     classifier = TextClassifier.from_pretrained(tmp_path / "theirs", device="cpu")
     before = classifier.predict("w5 w6").value
     assert classifier.fitted.outputs.target == Regression()
@@ -129,8 +119,8 @@ def test_a_regression_of_another_program_is_trained_further(base, tmp_path):
     assert classifier.predict("w5 w6").value == pytest.approx(before, abs=1e-2)
 
 
-def test_validation_is_told_in_the_units_of_the_numbers(base):
-    classifier, held_out = fitted(base, epochs=1, validation=rows(8)), rows(8)
+def test_validation_is_told_in_the_units_of_the_numbers(bert):
+    classifier, held_out = fitted(bert, epochs=1, validation=rows(8)), rows(8)
     start, validation = classifier.card["training"]["validations"]
     assert start["epoch"] == 0
     truth = np.array([row["label"] for row in held_out])
@@ -143,17 +133,17 @@ def test_validation_is_told_in_the_units_of_the_numbers(base):
     assert classifier.card["metrics"]["training_mean_rmse"] == pytest.approx(truth.std())
 
 
-def test_a_run_is_resumed_in_its_units_and_refused_in_others(base, tmp_path):
+def test_a_run_is_resumed_in_its_units_and_refused_in_others(bert, tmp_path):
     options = {"checkpoints": tmp_path / "run", "checkpoint_every_updates": 1}
-    whole = fitted(base, epochs=2, **options).predict("w5 w6").value
-    assert fitted(base, epochs=2, **options, resume=True).predict("w5 w6").value == whole
+    whole = fitted(bert, epochs=2, **options).predict("w5 w6").value
+    assert fitted(bert, epochs=2, **options, resume=True).predict("w5 w6").value == whole
     with pytest.raises(InvalidInput, match="mean of the numbers"):
-        fitted(base, rows(mean=10.0), epochs=2, **options, resume=True)
+        fitted(bert, rows(mean=10.0), epochs=2, **options, resume=True)
 
 
-def test_tasks_beside_others_predict_in_their_own_units(base, tmp_path):
+def test_tasks_beside_others_predict_in_their_own_units(bert, tmp_path):
     animals = [{"text": row["text"], "label": ("ant", "bee")[number % 2]} for number, row in enumerate(rows())]
-    both = MultiTask.from_pretrained(base, device="cpu")
+    both = MultiTask.from_pretrained(bert, device="cpu")
     parts = {"amount": TaskData(rows(), rows(), target="regression"), "animal": TaskData(animals, animals)}
     both.fit(parts, **QUICK)
     assert both.part("amount").evaluate(rows(), resamples=10).r2.value > 0.7

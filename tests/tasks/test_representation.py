@@ -9,7 +9,6 @@ import pytest
 from bothways import SentenceEmbedder
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.representation import DenseVectors, MultiVectors, SparseVectors
-from tiny_models import write_checkpoint
 
 TOKENS = np.arange(12, dtype=np.float32).reshape(6, 2)
 
@@ -101,9 +100,8 @@ def test_terms_out_of_range_or_order_are_refused(terms, problem):
         SparseVectors(np.array(terms), np.ones(3), np.array([0, 2, 3]), 9)
 
 
-def test_an_embedder_represents_texts_by_the_vectors_that_users_get(tmp_path):
-    write_checkpoint(tmp_path / "tiny")
-    embedder = SentenceEmbedder.from_pretrained(tmp_path / "tiny", device="cpu")
+def test_an_embedder_represents_texts_by_the_vectors_that_users_get(tiny_bert):
+    embedder = SentenceEmbedder.from_pretrained(tiny_bert, device="cpu")
     texts = ["w5 w6", "w7", "w8 w9 w10"]
     vectors = embedder.encode(texts)
     for role in ("query", "document"):

@@ -31,14 +31,7 @@ GOLDEN = Path(__file__).with_name("golden_losses.json")
 # losses of one commit differed by 7.3e-6 at most. A head begins at a linear model of states that hardly differ between
 # the texts of a tiny encoder: 3e-7 more or less of these changed the losses by 1.1e-4 at most (of several labels).
 TOLERANCE = 5e-4
-QUICK = {
-    "epochs": 2,
-    "learning_rate": 1e-3,
-    "batch_size": 6,
-    "seed": 5,
-    "log_every_updates": 1,
-    "show_progress": False,
-}
+QUICK = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 6, "seed": 5, "log_every_updates": 1, "show_progress": False}
 
 
 def scored(count):

@@ -20,7 +20,7 @@ from bothways.inference import Runner
 from bothways.packing import pack
 from bothways.training.optimizers import Stepper
 from contract_cases import rows
-from tiny_models import TINY, every_family, random_ids, scramble, switch_off_dropout, write_checkpoint
+from tiny_models import TINY, every_family, random_ids, scramble, switch_off_dropout
 
 pytestmark = pytest.mark.gpu
 GPU = "cuda"
@@ -112,8 +112,7 @@ def test_a_training_has_the_losses_of_one_on_a_cpu_and_waits_for_nothing(case, t
         assert found == pytest.approx(expected, rel=tolerance)
 
 
-def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
-    write_checkpoint(tmp_path / "base")
+def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(base, tmp_path, monkeypatch):
     data, take = rows("single", 24), Stepper.step
 
     def train(name, **options):
@@ -155,10 +154,9 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_budget_kept():
         torch.cuda.set_per_process_memory_fraction(1.0)
 
 
-def test_an_audit_finds_the_same_as_on_a_cpu(tmp_path):
-    write_checkpoint(tmp_path / "base")
+def test_an_audit_finds_the_same_as_on_a_cpu(tiny_bert, tmp_path):
     data = rows("single", 48)
-    model = TextClassifier.from_pretrained(tmp_path / "base", device="cpu")
+    model = TextClassifier.from_pretrained(tiny_bert, device="cpu")
     model.fit(data, epochs=4, batch_size=6, seed=1, show_progress=False)
     model.save(tmp_path / "run")
 

@@ -14,9 +14,9 @@ class TaskAdvice:
 
     Attributes:
         name: Name of the task.
-        architecture: The kind of model that it needs.
-        why: The reason.
+        why: The reason for the kind of model that it needs.
         examples: Example inputs and outputs.
+        architecture: The kind of model.
         models: Well-known models for the task; empty if it needs an encoder.
         encoder_part: The part of the task that an encoder can do, if it needs another kind of model.
         also: Other names of the task.
@@ -26,9 +26,9 @@ class TaskAdvice:
     """
 
     name: str
-    architecture: Architecture
     why: str
     examples: tuple[str, ...]
+    architecture: Architecture = "encoder"
     models: tuple[str, ...] = ()
     encoder_part: str = ""
     also: tuple[str, ...] = ()
@@ -50,14 +50,12 @@ _WHOLE = "The whole text is known before the answer, so every token may attend b
 TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
         "classification",
-        "encoder",
         f"A label for a text. {_WHOLE}",
         ('"Great battery, poor screen." -> mixed', "an e-mail -> spam", "a ticket -> billing"),
         also=("text-classification", "sentiment", "sentiment-analysis", "topic", "intent", "spam"),
     ),
     TaskAdvice(
         "ner",
-        "encoder",
         "A label for every word, which depends on the words after it as much as on those before it.",
         ('"Ada Lovelace was born in London." -> Ada Lovelace: person, London: place',),
         also=("named-entity-recognition", "tagging", "token-classification", "entities"),
@@ -65,7 +63,6 @@ TASKS: tuple[TaskAdvice, ...] = (
     ),
     TaskAdvice(
         "pos",
-        "encoder",
         "A label for every word; the words on both sides decide it.",
         ('"They can fish." -> pronoun, auxiliary, verb',),
         also=("part-of-speech", "part-of-speech-tagging"),
@@ -73,7 +70,6 @@ TASKS: tuple[TaskAdvice, ...] = (
     ),
     TaskAdvice(
         "embeddings",
-        "encoder",
         "One vector per text, computed once from all of its tokens.",
         ("two sentences of like meaning -> two vectors with a cosine near 1",),
         also=("embedding", "sentence-embeddings", "clustering", "deduplication"),
@@ -81,7 +77,6 @@ TASKS: tuple[TaskAdvice, ...] = (
     ),
     TaskAdvice(
         "search",
-        "encoder",
         "The texts are embedded once and kept; a query costs one short pass and a comparison.",
         ('"how do I reset my password" -> the help page on account recovery',),
         also=("semantic-search", "retrieval", "information-retrieval"),
@@ -89,7 +84,6 @@ TASKS: tuple[TaskAdvice, ...] = (
     ),
     TaskAdvice(
         "similarity",
-        "encoder",
         "A number for a pair of texts, from two vectors or from both texts read together.",
         ('"A man is eating." and "Someone has a meal." -> 0.9',),
         also=("sts", "semantic-similarity", "paraphrase"),
@@ -97,28 +91,24 @@ TASKS: tuple[TaskAdvice, ...] = (
     ),
     TaskAdvice(
         "question-answering",
-        "encoder",
         "The answer is a part of the text: only its first and last token have to be found.",
         ('"When was it founded?" with a paragraph -> "in 1907"',),
         also=("extractive-question-answering", "qa", "extractive-qa", "squad"),
     ),
     TaskAdvice(
         "entailment",
-        "encoder",
         "A label for a pair of texts, which are read together so that each word sees both.",
         ('"A dog runs." and "An animal moves." -> entailment',),
         also=("nli", "natural-language-inference", "textual-entailment", "pair-classification"),
     ),
     TaskAdvice(
         "reranking",
-        "encoder",
         "A score for a query and a candidate read together; more accurate than vectors, but slower: for the best hits.",
         ("a query and 50 hits -> the same hits in a better order",),
         also=("rerank", "cross-encoder"),
     ),
     TaskAdvice(
         "fill-mask",
-        "encoder",
         "A missing word is predicted from both sides, as most encoders were trained to do.",
         ('"Paris is the [MASK] of France." -> capital',),
         also=("masked-lm", "cloze"),
@@ -126,7 +116,6 @@ TASKS: tuple[TaskAdvice, ...] = (
     ),
     TaskAdvice(
         "judging",
-        "encoder",
         "A label for a pair of texts that are read together: does the passage help with the query, or support the "
         "answer? This is entailment, so accuracy on MNLI is the nearest published figure.",
         (
@@ -135,50 +124,42 @@ TASKS: tuple[TaskAdvice, ...] = (
             "a query and an answer -> responds to it",
         ),
         also=(
-            "judge",
-            "rag",
-            "rag-evaluation",
-            "context-relevance",
-            "answer-faithfulness",
-            "answer-relevance",
-            "faithfulness",
-            "groundedness",
-            "guard",
-            "moderation",
+            *("judge", "rag", "rag-evaluation", "context-relevance", "answer-faithfulness", "answer-relevance"),
+            *("faithfulness", "groundedness", "guard", "moderation"),
         ),
     ),
     TaskAdvice(
         "generation",
-        "decoder",
         "New text is written token by token, each from those before it; an encoder cannot write.",
         ('"Once upon a time" -> a story',),
+        architecture="decoder",
         models=("GPT-2", "Llama", "Mistral", "Qwen"),
         encoder_part="judge, rank or filter what was written",
         also=("text-generation", "writing", "completion", "code-generation"),
     ),
     TaskAdvice(
         "chat",
-        "decoder",
         "Answers of any length to any request, written token by token with the conversation before them.",
         ('"Plan three days in Rome." -> a plan',),
+        architecture="decoder",
         models=("Llama", "Mistral", "Qwen", "GPT-4"),
         encoder_part="route requests, find the texts to answer from, and guard both sides",
         also=("dialogue", "assistant", "conversation"),
     ),
     TaskAdvice(
         "summarization",
-        "encoder-decoder",
         "The text is read both ways, and its content is written in other words.",
         ("a report -> three sentences of it in other words",),
+        architecture="encoder-decoder",
         models=("BART", "PEGASUS", "T5"),
         encoder_part="choose the sentences that matter most, which is a summary by extraction",
         also=("summarisation", "abstractive-summarization", "summary"),
     ),
     TaskAdvice(
         "translation",
-        "encoder-decoder",
         "A sentence is read both ways in one language and written token by token in another.",
         ('"Guten Morgen" -> "Good morning"',),
+        architecture="encoder-decoder",
         models=("Marian", "mBART", "NLLB", "T5"),
         encoder_part="find pairs of sentences that translate each other, and score translations",
         also=("machine-translation",),

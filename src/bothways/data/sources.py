@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
+from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from bothways.choices import LabelValue, Unlabelled
 from bothways.data.columns import Row, check_encodable, tags_at, text_at, words_at
@@ -150,34 +150,26 @@ def read_rows(
     yield from rows
 
 
+class ReadingArguments(TypedDict, total=False):
+    """The options of `read_examples`."""
+
+    text: str | tuple[str, ...] | InputColumns
+    label: str
+    format: Format | None
+    encoding: str | None
+    unlabelled: Unlabelled
+    known: Collection[str]
+    names: Sequence[str]
+    normalise: bool | None
+
+
 @overload
-def read_examples(
-    source: Source,
-    *,
-    text: str | tuple[str, ...] | InputColumns = ...,
-    label: str = ...,
-    format: Format | None = ...,
-    encoding: str | None = ...,
-    unlabelled: Unlabelled = ...,
-    known: Collection[str] = ...,
-    names: Sequence[str] = ...,
-    normalise: bool | None = ...,
-) -> list[Example[str]]: ...
+def read_examples(source: Source, **options: Unpack[ReadingArguments]) -> list[Example[str]]: ...
 
 
 @overload
 def read_examples(
-    source: Source,
-    *,
-    text: str | tuple[str, ...] | InputColumns = ...,
-    label: str = ...,
-    convert: Callable[[object], LabelT],
-    format: Format | None = ...,
-    encoding: str | None = ...,
-    unlabelled: Unlabelled = ...,
-    known: Collection[str] = ...,
-    names: Sequence[str] = ...,
-    normalise: bool | None = ...,
+    source: Source, *, convert: Callable[[object], LabelT], **options: Unpack[ReadingArguments]
 ) -> list[Example[LabelT]]: ...
 
 

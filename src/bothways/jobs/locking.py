@@ -6,11 +6,11 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bothways.errors import InvalidInput, OutputExists
+from bothways.errors import BothwaysError, InvalidInput, OutputExists
 from bothways.jobs import files
 from bothways.jobs.files import joined
 from bothways.storage import disk_errors, held
@@ -45,19 +45,35 @@ def held_by_one(folder: str) -> Iterator[None]:
     files.check_place(folder)
     if is_held(folder):
         raise InvalidInput(_refusal(folder))
-    mark, ended = uuid.uuid4().hex, threading.Event()
+    mark = uuid.uuid4().hex
     _beat(folder, mark)
     if _read(folder).get("mark") != mark:  # another one came at the same moment
         raise InvalidInput(_refusal(folder))
-    thread = threading.Thread(target=_keep_beating, args=(folder, mark, ended), daemon=True)
+    try:
+        with repeatedly(lambda: _beat(folder, mark), _SECONDS):
+            yield
+    finally:
+        with suppress(InvalidInput, OSError):  # it is not believed for long
+            files.remove(joined(folder, BEAT))
+
+
+@contextmanager
+def repeatedly(action: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Do something every few seconds until the block ends; the disk or the store may take the next one."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            with suppress(BothwaysError, OSError):
+                action()
+
+    thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-        with suppress(InvalidInput, OSError):  # it is not believed for long
-            files.remove(joined(folder, BEAT))
 
 
 def is_held(folder: str) -> bool:
@@ -91,11 +107,3 @@ def _read(folder: str) -> dict[str, object]:
 def _beat(folder: str, mark: str) -> None:
     known = {"mark": mark, "host": platform.node(), "process": os.getpid(), "time": time.time()}
     files.write(joined(folder, BEAT), json.dumps(known).encode())
-
-
-def _keep_beating(folder: str, mark: str, ended: threading.Event) -> None:
-    while not ended.wait(_SECONDS):
-        try:
-            _beat(folder, mark)
-        except (InvalidInput, OSError):  # the store may answer the next time
-            continue

@@ -71,8 +71,7 @@ class JobHeader:
         ]
         if self.inputs_sha256 != asked.inputs_sha256:
             before, now = (f"{each.input_files:,} files in {each.blocks:,} blocks" for each in (self, asked))
-            with _damage(folder, INPUTS):
-                known = {_input_file(line).state for line in (files.read(joined(folder, INPUTS)) or b"").splitlines()}
+            known = {file.state for file in read_inputs(folder, self)}
             changed = [file.state.url for file in inputs if file.state not in known]
             if changed or self.input_files != asked.input_files or not differences:
                 counts = f" ({before} before, {now} now)" if before != now else ""
@@ -144,11 +143,7 @@ class JobManifest:
         header = read_header(folder)
         if header is None:
             raise InvalidInput(f"{folder!r} holds no job: it has no {HEADER}. Name the --output-dir of one.")
-        content = files.read(joined(folder, INPUTS)) or b""
-        with _damage(folder, INPUTS):
-            inputs = [_input_file(line) for line in content.splitlines()]
-        if hashlib.sha256(content).hexdigest() != header.inputs_sha256:
-            raise _damaged(folder, INPUTS)
+        inputs = read_inputs(folder, header)
         segments = files.read_all(joined(folder, SEGMENTS), ".jsonl")
         with _damage(folder, SEGMENTS), uncollected():
             # One array of all lines, which JSON reads at once.
@@ -231,6 +226,20 @@ def read_header(folder: str) -> JobHeader | None:
         f"{joined(folder, HEADER)!r} is of format {kind!r}, version {version!r}; this release reads {FORMAT!r}, "
         f"version {FORMAT_VERSION}. Choose another output folder."
     )
+
+
+def read_inputs(folder: str, header: JobHeader) -> list[InputFile]:
+    """Return the files of a job with their cuts.
+
+    Raises:
+        CorruptCheckpoint: The list of files is damaged.
+    """
+    content = files.read(joined(folder, INPUTS)) or b""
+    with _damage(folder, INPUTS):
+        inputs = [_input_file(line) for line in content.splitlines()]
+    if hashlib.sha256(content).hexdigest() != header.inputs_sha256:
+        raise _damaged(folder, INPUTS)
+    return inputs
 
 
 def _lines_of(inputs: Sequence[InputFile]) -> bytes:

@@ -17,13 +17,13 @@ from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
-from bothways.errors import MissingDependency, WorkerLost
+from bothways.errors import BothwaysError, MissingDependency, WorkerLost
 from bothways.jobs import files
 from bothways.jobs.blocks import Block, InputFile
 from bothways.jobs.files import joined
 from bothways.jobs.manifest import BlockRecord
 from bothways.jobs.ray_actor import RUNNING, Actor, actor_signs, forget, groups_as_bytes, known_records, records_of
-from bothways.jobs.worker import WorkerTask
+from bothways.jobs.worker import Failed, WorkerTask
 from bothways.ray_cluster import be_quiet, check_address, connected, reason
 
 # Cores that an actor asks Ray for with one thread: with a whole one each, as many actors as cores would leave none for
@@ -41,7 +41,8 @@ class RayPool:
     """Computes the blocks of a job on Ray; an executor for `bothways.jobs.run`.
 
     Attributes:
-        address: ``local`` starts Ray on this machine, ``auto`` takes the cluster that this machine belongs to.
+        address: ``local`` starts Ray on this machine, ``auto`` takes the cluster that this machine belongs to, and
+            ``ray://host:port`` one that it does not belong to.
         workers: The fewest and the most actors; None for as many as the cluster has GPUs or cores.
         threads: Compute threads of each.
         gpus: GPUs of each actor; None for one if the cluster has any, and the work is not for a CPU.
@@ -66,27 +67,39 @@ class RayPool:
         be_quiet()
         try:
             import ray
-            from ray import data
         except ImportError as error:
             raise MissingDependency.of("ray", extra="ray", purpose="running a job on Ray") from error
-        task = _placed(task)
-        todo = list(blocks)
+        task, todo = _placed(task), list(blocks)
         if found := known_records(task, todo):
             yield list(found.values())
             todo = [block for block in todo if block.number not in found]
         _clear(task.folder)
         if todo:
             with connected(ray, self.address, self.threads):
-                for records in self._computed(ray, data, task, todo):
+                through_client = ray.util.client.ray.is_connected()
+                computed = self._through_client(ray, task, todo) if through_client else self.computed(task, todo)
+                for records in computed:
                     yield records
                     for each in records:
                         forget(task.folder, each)
         _clear(task.folder)
 
-    def _computed(
-        self, ray: ModuleType, data: ModuleType, task: WorkerTask, blocks: list[Block]
-    ) -> Iterator[list[BlockRecord]]:
-        """Yield the records of each group of blocks."""
+    def _through_client(self, ray: ModuleType, task: WorkerTask, blocks: list[Block]) -> Iterator[list[BlockRecord]]:
+        """Yield the records of each group of blocks, in which Ray Data runs in the cluster: its client has none."""
+        try:
+            driver = ray.remote(num_cpus=0)(_Driver).remote(self, task, blocks)
+            while (found := ray.get(driver.take.remote())) is not None:
+                if isinstance(found, Failed):
+                    raise found.error
+                yield found
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            raise WorkerLost(f"Ray gave the job up: {reason(error)} {_AGAIN}") from error
+
+    def computed(self, task: WorkerTask, blocks: list[Block]) -> Iterator[list[BlockRecord]]:
+        """Yield the records of each group of blocks, in a process that is connected to Ray."""
+        import ray
+        from ray import data
+
         resources: Mapping[str, float] = ray.cluster_resources()
         gpus = self._gpus(resources, task)
         groups = _grouped(blocks)
@@ -145,6 +158,20 @@ class RayPool:
         if self.gpus is not None:
             return self.gpus
         return float(resources.get("GPU", 0) > 0 and task.work.opening.get("device") != "cpu")
+
+
+class _Driver:
+    """A process of the cluster that runs Ray Data for a process outside."""
+
+    def __init__(self, pool: RayPool, task: WorkerTask, blocks: list[Block]) -> None:
+        self._records = pool.computed(task, blocks)
+
+    def take(self) -> list[BlockRecord] | Failed | None:
+        """Return the next records, or None at the end."""
+        try:
+            return next(self._records, None)
+        except BothwaysError as error:
+            return Failed(error)
 
 
 def _placed(task: WorkerTask) -> WorkerTask:

@@ -6,16 +6,17 @@ each minute while it computes.
 
 import json
 import pickle
-import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from bothways.errors import BothwaysError, WorkerLost
 from bothways.jobs import files
 from bothways.jobs.blocks import Block
 from bothways.jobs.files import joined
+from bothways.jobs.locking import repeatedly
 from bothways.jobs.manifest import PARTS, BlockRecord, part_name
 from bothways.jobs.outputs import SUFFIXES
 from bothways.jobs.worker import Failed, WorkerTask, finished_or_failed
@@ -84,25 +85,9 @@ class Actor:
         files.write(url, str(deaths + 1).encode())
 
 
-@contextmanager
-def _signing(url: str) -> Iterator[None]:
-    """Write another number to a file every minute until the block ends."""
-    ended = threading.Event()
-
-    def sign() -> None:
-        number = 0
-        while not ended.wait(_SECONDS):
-            number += 1
-            with suppress(BothwaysError, OSError):  # the disk or the store may take the next one
-                files.write(url, str(number).encode())
-
-    thread = threading.Thread(target=sign, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+def _signing(url: str) -> AbstractContextManager[None]:
+    """Write another time to a file every minute until the block ends."""
+    return repeatedly(lambda: files.write(url, str(time.time()).encode()), _SECONDS)
 
 
 def actor_signs(folder: str) -> Mapping[str, int | bytes]:

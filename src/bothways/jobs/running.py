@@ -31,6 +31,7 @@ from bothways.jobs.manifest import (
     header_of,
     part_name,
     read_header,
+    read_inputs,
 )
 from bothways.jobs.on_ray import RayPool
 from bothways.jobs.outputs import SUFFIXES, check_format
@@ -109,7 +110,7 @@ def run(
         block_bytes: The size of a block of lines. Default: a 256th of the data, from 64 KiB to 1 MiB.
         workers: Number of processes; on Ray also the fewest and the most. Default: one for each GPU, or for each core.
         threads: Compute threads of each process.
-        ray: Let Ray compute: ``local`` or ``auto``, see `bothways.jobs.on_ray.RayPool`.
+        ray: Let Ray compute: ``local``, ``auto`` or ``ray://host:port``, see `bothways.jobs.on_ray.RayPool`.
         gpus_per_worker: GPUs of each process on Ray. Default: one if the cluster has any.
         show_progress: Force the progress bar on or off.
 
@@ -149,11 +150,19 @@ def _check_counts(block_bytes: int | None, workers: int | tuple[int, int] | None
 def _inputs_of(
     data: Sequence[str | Path], folder: str, settings: FileSettings | None, block_bytes: int | None
 ) -> list[InputFile]:
-    """Return the files of the data with their cuts; the output may lie among them."""
+    """Return the files of the data with their cuts, those of before if they are the same; the output may lie there."""
+    chosen = settings or FileSettings(format=None, encoding=None)
     output = joined(_absolute(folder), "").rstrip("/") + "/"
     found = files.found_files([_absolute(str(each)) for each in data])
     others = [each for each in found if not each.url.startswith(output)]
-    return list(plan(others, settings or FileSettings(format=None, encoding=None), block_bytes))
+    # To cut a .csv file is to read it.
+    before = read_header(folder)
+    if before is not None and before.output.get("block_bytes") == block_bytes:
+        known = read_inputs(folder, before)
+        alike = all((chosen["format"] or f.format, chosen["encoding"]) == (f.format, f.encoding) for f in known)
+        if alike and [file.state for file in known] == others:
+            return known
+    return list(plan(others, chosen, block_bytes))
 
 
 def _compute_missing(

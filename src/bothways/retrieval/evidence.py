@@ -64,14 +64,18 @@ class QueryEvidence:
         return f"probably nothing fits: no text has a word of the query, and {close}."
 
 
-def evidence_of(search: "SemanticSearch", query: str, filters: Sequence[Filter] = ()) -> QueryEvidence:
+def evidence_of(
+    search: "SemanticSearch", query: str, filters: Sequence[Filter] = (), exact: bool = False
+) -> QueryEvidence:
     """Return the evidence that a query has an answer in an index, which embeds the query and 19 short texts.
+
+    ``exact`` is that of `Dense`.
 
     Raises:
         InvalidInput: As for `SemanticSearch.search`.
     """
     vectors = search.represent([query, *_meaningless()], role="query", show_progress=False)
-    best = [hits[0].score for hits in search.index.search(vectors, 1, filters=filters) if hits]
+    best = [hits[0].score for hits in search.index.search(vectors, 1, filters=filters, exact=exact) if hits]
     (matching,) = search.index.search_lexical([query], 1, filters=filters)
     return QueryEvidence(best[0] if best else None, tuple(sorted(best[1:])), bool(matching))
 

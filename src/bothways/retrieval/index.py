@@ -7,7 +7,7 @@ Letters in names: N rows of the index, D dimensions, Q queries, K hits per query
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from bothways.retrieval.dense import DenseRetriever, Vectors, comparable_vectors
 from bothways.retrieval.index_files import read_index, write_index
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, Passage, check_available
 from bothways.retrieval.ranking import (
+    Choice,
     Fields,
     Filter,
     Hit,
@@ -29,7 +30,6 @@ from bothways.retrieval.ranking import (
     HybridRetriever,
     QueriesT,
     Ranking,
-    Retriever,
     Retrievers,
     allowed_rows,
     checked_k,
@@ -77,13 +77,16 @@ class VectorStore(Protocol):
     def delete(self, ids: Iterable[str]) -> None:
         """Delete rows by their ids."""
 
-    def search(self, queries_QD: DenseVectors | Vectors, k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
+    def search(
+        self, queries_QD: DenseVectors | Vectors, k: int, *, filters: Sequence[Filter] = (), exact: bool = False
+    ) -> list[list[Hit]]:
         """Return the ``k`` nearest texts of each query, best first; equal scores in the order of the rows.
 
         Args:
             queries_QD: Query vectors from the index's encoder; for ``cosine`` they are scaled to unit length.
             k: Hits for each query; fewer if fewer texts pass the filters.
             filters: Conditions that a text must meet, all of them.
+            exact: As for `Dense`.
 
         Raises:
             InvalidInput: ``k`` is below 1, the width is not the index's, a query is not finite or (for ``cosine``) all
@@ -92,7 +95,9 @@ class VectorStore(Protocol):
             MissingDependency: faiss is not installed, for an index in files.
             StoreUnavailable: The database of the index cannot be reached.
         """
-        found = self._retrieve(lambda rows: rows.dense, self._comparable(queries_QD), checked_k(k), filters)
+        found = self._retrieve(
+            lambda rows: rows.dense(exact=exact), self._comparable(queries_QD), checked_k(k), filters
+        )
         if self.encoder.similarity == "dot":
             return found
         # By rounding, the cosine of a vector with itself may exceed 1.
@@ -136,7 +141,7 @@ class VectorStore(Protocol):
             raise InvalidInput(f"expected a vector for each query, got {len(dense)} for {len(queries)}.")
 
         def hybrid(rows: Retrievers) -> HybridRetriever:
-            return HybridRetriever(rows.dense, rows.lexical, mode)
+            return HybridRetriever(rows.dense(exact=mode.exact), rows.lexical, mode)
 
         return self._retrieve(hybrid, (dense, queries), checked_k(k), filters)
 
@@ -167,11 +172,7 @@ class VectorStore(Protocol):
         return comparable_vectors(queries_QD, encoder.dimensions, "query", similarity=encoder.similarity)
 
     def _retrieve(
-        self,
-        chosen: Callable[[Retrievers], Retriever[QueriesT]],
-        queries: QueriesT,
-        k: int,
-        filters: Sequence[Filter],
+        self, chosen: Choice[QueriesT], queries: QueriesT, k: int, filters: Sequence[Filter]
     ) -> list[list[Hit]]:
         """Return the hits of the retriever that is chosen of those of the rows at one moment."""
         ...
@@ -182,7 +183,12 @@ class _Snapshot:
 
     def __init__(self, contents: IndexContents[DenseVectors]) -> None:
         self.contents = contents
-        self.dense = DenseRetriever(contents.documents, contents.encoder.similarity)
+        self._dense = DenseRetriever(contents.documents, contents.encoder.similarity)
+
+    def dense(self, *, exact: bool = True) -> DenseRetriever:
+        """Return the retriever by meaning, which is always exact."""
+        del exact
+        return self._dense
 
     @cached_property
     def lexical(self) -> LexicalIndex:
@@ -365,11 +371,7 @@ class SearchIndex(VectorStore):
         return self._snapshot.lexical.passage(query, text, width=width)
 
     def _retrieve(
-        self,
-        chosen: Callable[[Retrievers], Retriever[QueriesT]],
-        queries: QueriesT,
-        k: int,
-        filters: Sequence[Filter],
+        self, chosen: Choice[QueriesT], queries: QueriesT, k: int, filters: Sequence[Filter]
     ) -> list[list[Hit]]:
         now = self._snapshot
         allowed_L = allowed_rows(filters, now.contents.columns)

@@ -27,11 +27,13 @@ class Mining:
         per_query: Maximum number of negatives for each pair.
         depth: Number of nearest passages to choose from.
         share: Passages whose similarity exceeds this share of the positive passage's are skipped; None keeps them.
+        exact: As for `Dense`.
     """
 
     per_query: int = 3
     depth: int = 100
     share: float | None = 0.95
+    exact: bool = False
 
     def __post_init__(self) -> None:
         if self.per_query < 1 or self.depth < self.per_query:
@@ -75,7 +77,8 @@ def mine_negatives(
     with progress("mining", len(listed), show=show_progress) as bar:
         for start in range(0, len(listed), _AT_ONCE):
             block = listed[start : start + _AT_ONCE]
-            found = search.search([query for query, _ in block], chosen.depth, mode=Dense(), show_progress=False)
+            queries, mode = [query for query, _ in block], Dense(chosen.exact)
+            found = search.search(queries, chosen.depth, mode=mode, show_progress=False)
             for (query, positive), hits, score in zip(block, found, _scores(search, block), strict=True):
                 highest = np.inf if chosen.share is None else chosen.share * score
                 hard = [hit.text for hit in hits if hit.text not in answers[query] and hit.score <= highest]

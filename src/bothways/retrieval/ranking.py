@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -73,13 +73,16 @@ class Retriever(Protocol[QueriesT]):
 class Retrievers(Protocol):
     """The retrievers of an index's rows at one moment."""
 
-    @property
-    def dense(self) -> Retriever[DenseVectors]:
-        """The retriever by meaning."""
+    def dense(self, *, exact: bool) -> Retriever[DenseVectors]:
+        """Return the retriever by meaning, which may leave rows out unless it is ``exact``."""
 
     @property
     def lexical(self) -> Retriever[Sequence[str]]:
         """The retriever by words."""
+
+
+# Chooses the retriever of a search, once there are those of the rows at one moment.
+Choice: TypeAlias = Callable[[Retrievers], Retriever[QueriesT]]
 
 
 def checked_k(k: object) -> int:
@@ -100,7 +103,14 @@ def best(rows_F: Rows, scores_F: Scores, k: int) -> Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """Search by the similarity of sentence embeddings, the cosine or the dot product; every row has one."""
+    """Search by the similarity of sentence embeddings, the cosine or the dot product; every row has one.
+
+    Attributes:
+        exact: Compare with all rows of a table. Default: follow its graph (HNSW), which may miss some of the nearest.
+            With all rows of an index in files, queries are always compared.
+    """
+
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +160,12 @@ class Hybrid:
     Attributes:
         fusion: The rule that combines the scores.
         depth: Number of candidates from each ranking, or the number of requested hits if that is higher.
+        exact: As for `Dense`.
     """
 
     fusion: Fusion = field(default_factory=Weighted)
     depth: int = 100
+    exact: bool = False
 
     def __post_init__(self) -> None:
         if self.depth < 1:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from bothways import checkpoints
 from bothways.checkpoints.hub import locate
@@ -36,6 +36,17 @@ if TYPE_CHECKING:
     import torch
 
     from bothways.retrieval.reranking import Rerank
+
+
+class SearchArguments(TypedDict, total=False):
+    """The options of `SemanticSearch.search`."""
+
+    mode: Mode | None
+    filters: Sequence[Filter]
+    rerank: "Rerank | None"
+    prompt: str | None
+    prompt_name: str | None
+    show_progress: bool | None
 
 
 class SemanticSearch:
@@ -227,31 +238,11 @@ class SemanticSearch:
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
     def search(  # type: ignore[overload-overlap]
-        self,
-        query: str,
-        k: int = ...,
-        *,
-        mode: Mode | None = ...,
-        filters: Sequence[Filter] = ...,
-        rerank: "Rerank | None" = ...,
-        prompt: str | None = ...,
-        prompt_name: str | None = ...,
-        show_progress: bool | None = ...,
+        self, query: str, k: int = ..., **options: Unpack[SearchArguments]
     ) -> list[Hit]: ...
 
     @overload
-    def search(
-        self,
-        query: Sequence[str],
-        k: int = ...,
-        *,
-        mode: Mode | None = ...,
-        filters: Sequence[Filter] = ...,
-        rerank: "Rerank | None" = ...,
-        prompt: str | None = ...,
-        prompt_name: str | None = ...,
-        show_progress: bool | None = ...,
-    ) -> list[list[Hit]]: ...
+    def search(self, query: Sequence[str], k: int = ..., **options: Unpack[SearchArguments]) -> list[list[Hit]]: ...
 
     def search(
         self,
@@ -307,7 +298,7 @@ class SemanticSearch:
 
         match mode:
             case Dense():
-                return self.index.search(represented(), k, filters=filters)
+                return self.index.search(represented(), k, filters=filters, exact=mode.exact)
             case Lexical():
                 return self.index.search_lexical(queries, k, filters=filters)
             case Hybrid():

@@ -33,12 +33,11 @@ class IndexFacts(NamedTuple):
     format_version: int
 
 
-def open_index(address: Address, *, exact: bool = False) -> VectorStore:
+def open_index(address: Address) -> VectorStore:
     """Open an index.
 
     Args:
         address: The folder of the index, or the address of its table.
-        exact: Let dense search compare queries with all rows of a table; an index in files always does.
 
     Raises:
         UnknownModel: The folder, the database's table or the index in it does not exist.
@@ -47,7 +46,7 @@ def open_index(address: Address, *, exact: bool = False) -> VectorStore:
         StoreUnavailable: The database cannot be reached.
         MissingDependency: psycopg is not installed.
     """
-    return _postgres().open(address, exact=exact) if is_database(address) else SearchIndex.open(address)
+    return _postgres().open(address) if is_database(address) else SearchIndex.open(address)
 
 
 def check_language(address: Address, language: str | None) -> None:

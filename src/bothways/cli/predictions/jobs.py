@@ -50,7 +50,7 @@ class JobOptions:
     """Number of processes, each with --threads threads (default: 1), or MIN:MAX on Ray. Default: one for each GPU or
     core."""
     ray: str | None = None
-    """Let Ray compute: local (on this machine), or auto (the cluster that this machine belongs to)."""
+    """Let Ray compute: local (on this machine), auto (the cluster that this machine belongs to), or ray://HOST:PORT."""
     gpus_per_worker: opt.PositiveFloat | None = None
     """GPUs of each process on Ray. Default: one if the cluster has any."""
     block_bytes: opt.PositiveInt | None = None

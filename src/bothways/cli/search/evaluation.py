@@ -91,7 +91,7 @@ def evaluate(
     with _naming(retrieval.shown_address(index), qrels):
         absent = retrieval.absent_documents(judgments, searcher.index.ids)
         left_out, learnt = _pairs_of_training(searcher, (mode, *against), rerank, texts, judgments, shared)
-    modes = {each: searching.mode_of(each, hybrid) for each in (mode, *against)}
+    modes = {each: searching.mode_of(each, hybrid, exact) for each in (mode, *against)}
     drawing = {"resamples": resamples, "seed": seed}
 
     def measured(name: searching.ModeName, reranker: "Rerank | None") -> "Outcomes":
@@ -192,7 +192,7 @@ def mine(
     del json
     inputs.check_output(output, overwrite, data)
     with opt.as_usage_error():
-        mining = retrieval.Mining(per_query, depth, share)
+        mining = retrieval.Mining(per_query, depth, share, exact)
     show = progress_beside(output)
     search = searching.open_search(index, model, opening, prompting, exact=exact)
     usual = trained if isinstance(trained := search.embedder.columns, Pairs | Triplets) else Pairs()

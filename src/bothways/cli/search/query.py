@@ -124,7 +124,7 @@ def query(
         filters = retrieval.parse_filters(filter)
     rerank = rerank_of(reranking, opening)
     search = open_search(index, model, opening, prompting, modes=[mode], exact=exact)
-    hits = search.search(text, top, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank)
+    hits = search.search(text, top, mode=mode_of(mode, hybrid, exact), filters=filters, rerank=rerank)
     score = _score_name(mode, hybrid, search.index, reranking)
     if json:
         print_json([_as_json(hit, score) for hit in hits])
@@ -132,7 +132,7 @@ def query(
         _print_hits(hits, [search.index.passage(text, hit.text) for hit in hits], score)
     if not hits:
         note("nothing found: no text has a word of the query" + (" and passes the filters." if filters else "."))
-    elif mode_name(mode) != "lexical" and (doubt := retrieval.evidence_of(search, text, filters).summary()):
+    elif mode_name(mode) != "lexical" and (doubt := retrieval.evidence_of(search, text, filters, exact).summary()):
         note(doubt)
 
 
@@ -170,7 +170,7 @@ def open_search(
         raise opt.usage_error("--exact is for searches by meaning (dense, hybrid), got only lexical: leave it out.")
     if exact and not retrieval.is_database(index):
         note("an index in files always compares all rows, so --exact changes nothing.")
-    opened = retrieval.open_index(index, exact=exact) if isinstance(index, str) else index
+    opened = retrieval.open_index(index) if isinstance(index, str) else index
     if lexical:
         search = retrieval.SemanticSearch(None, opened)
     else:
@@ -193,15 +193,15 @@ def mode_name(mode: ModeName) -> ModeName:
     return "lexical" if mode == "bm25" else mode
 
 
-def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
+def mode_of(name: ModeName, hybrid: HybridOptions, exact: bool) -> "Mode":
     """Return the search mode with this name and these options."""
     if name == "dense":
-        return retrieval.Dense()
+        return retrieval.Dense(exact)
     if mode_name(name) == "lexical":
         return retrieval.Lexical()
     weighted = hybrid.fusion == "weighted"
     fusion = retrieval.Weighted(hybrid.dense_weight) if weighted else retrieval.ReciprocalRank()
-    return retrieval.Hybrid(fusion, hybrid.depth)
+    return retrieval.Hybrid(fusion, hybrid.depth, exact)
 
 
 def rerank_of(options: RerankOptions, opening: opt.ModelOptions) -> "Rerank | None":

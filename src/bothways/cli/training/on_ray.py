@@ -39,6 +39,8 @@ _RESTARTS = 3
 # Seconds between two looks at the output, for the first worker to end after an error of another one, and for collective
 # operations, as while one process encodes a corpus.
 _LOOK, _GRACE, _PATIENCE = 0.2, 5.0, 2 * 24 * 3600
+# Seconds after which the command says that it is waiting for the cluster.
+_WAITING = 60.0
 # Exit code of a worker that ended because another one was gone.
 _LOST = -1
 _SETTINGS = {
@@ -182,10 +184,10 @@ class Relay:
         """Return the number of the signal that interrupted the command, or None."""
         return self._signal
 
-    def take(self) -> tuple[list[tuple[int, str, str]], dict[int, int]]:
-        """Return the output of workers since the last call, and the exit codes of those that have ended."""
+    def take(self) -> tuple[list[tuple[int, str, str]], dict[int, int], int]:
+        """Return the output of workers since the last call, exit codes of those that ended, how many have begun."""
         written, self._written = self._written, []
-        return written, dict(self._codes)
+        return written, dict(self._codes), len(self._begun)
 
 
 class _Voice(io.TextIOBase):
@@ -247,11 +249,15 @@ def _followed(ray: ModuleType, relay: "ActorHandle", trainer: "TorchTrainer") ->
     threading.Thread(target=_fit, args=(trainer, ended), daemon=True).start()
     errors: defaultdict[int, str] = defaultdict(str)
     until, told, over = math.inf, False, False
+    waiting = time.monotonic() + _WAITING
     with Interrupts() as interrupts:
         while not over:
             time.sleep(_LOOK)
             over = bool(ended) or time.monotonic() > until
-            written, codes = ray.get(relay.take.remote())
+            written, codes, begun = ray.get(relay.take.remote())
+            if not begun and time.monotonic() > waiting:
+                note("no process has begun yet: the cluster may be full, see 'ray status'. Still waiting.", always=True)
+                waiting = math.inf
             for rank, stream, text in written:
                 errors[rank] += text if stream == "stderr" else ""
                 if rank == 0:

@@ -1,7 +1,7 @@
 """A search index in a table of PostgreSQL: dense by pgvector, lexical by the text search of the database."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bothways.retrieval.address import TableAddress
@@ -20,11 +20,11 @@ from bothways.retrieval.postgres import table as tables
 from bothways.retrieval.postgres.database import Database
 from bothways.retrieval.postgres.filters import condition_of
 from bothways.retrieval.postgres.header import TableHeader, check_buildable, quoted
-from bothways.retrieval.postgres.retrievers import DenseRows, LexicalRows, TableRetrievers
+from bothways.retrieval.postgres.retrievers import TableRetrievers
 from bothways.retrieval.postgres.rows import batches_of, hits_of, number_from, passage
 from bothways.retrieval.postgres.session import IndexSession
 from bothways.retrieval.postgres.words import storable, word_weights
-from bothways.retrieval.ranking import Filter, Hit, QueriesT, Retriever, Retrievers
+from bothways.retrieval.ranking import Choice, Filter, Hit, QueriesT
 
 if TYPE_CHECKING:
     from psycopg import Cursor
@@ -42,18 +42,15 @@ class PostgresIndex(VectorStore):
 
     Args:
         session: The table and its database.
-        exact: Compare each query with all rows in dense search. Default: search the graph of pgvector (HNSW), which may
-            miss some of the nearest.
     """
 
-    def __init__(self, session: IndexSession, *, exact: bool = False) -> None:
+    def __init__(self, session: IndexSession) -> None:
         self._session = session
-        self._exact = exact
         self._table = quoted(session.address)
         self._weights: tuple[str, dict[str, float]] = "", {}  # the query of the last passage, and of its words
 
     @classmethod
-    def open(cls, address: str, *, exact: bool = False) -> "PostgresIndex":
+    def open(cls, address: str) -> "PostgresIndex":
         """Open the index in a table, such as ``postgresql://localhost/demo#docs``.
 
         Raises:
@@ -63,7 +60,7 @@ class PostgresIndex(VectorStore):
             StoreUnavailable: The database cannot be reached.
             MissingDependency: psycopg is not installed.
         """
-        return cls(IndexSession.open(TableAddress.parse(address)), exact=exact)
+        return cls(IndexSession.open(TableAddress.parse(address)))
 
     @classmethod
     def check_buildable(cls, address: str, language: str | None, *, overwrite: bool = False) -> None:
@@ -200,18 +197,13 @@ class PostgresIndex(VectorStore):
         self._session.close()
 
     def _retrieve(
-        self,
-        chosen: Callable[[Retrievers], Retriever[QueriesT]],
-        queries: QueriesT,
-        k: int,
-        filters: Sequence[Filter],
+        self, chosen: Choice[QueriesT], queries: QueriesT, k: int, filters: Sequence[Filter]
     ) -> list[list[Hit]]:
         header = self._session.header
 
         def found(cursor: "Cursor") -> list[list[Hit]]:
             condition = condition_of(cursor, self._table, filters, header.fields)
-            dense = DenseRows(cursor, self._table, condition, header.encoder.similarity, exact=self._exact)
-            rows = TableRetrievers(dense, LexicalRows(cursor, self._table, header.configuration, condition))
+            rows = TableRetrievers(cursor, self._table, condition, header)
             rankings = [each.ranking for each in chosen(rows).retrieve(queries, k, None)]
             return hits_of(cursor, self._table, header.fields, rankings)
 

@@ -15,6 +15,7 @@ import numpy as np
 from bothways.choices import SimilarityName
 from bothways.retrieval.dense import Vectors, lengths, products, relative_bound
 from bothways.retrieval.postgres.filters import Condition
+from bothways.retrieval.postgres.header import TableHeader
 from bothways.retrieval.postgres.table import vectors_of
 from bothways.retrieval.postgres.words import any_of, quoted_word, word_weights
 from bothways.retrieval.ranking import Ranking, Retrieved, Rows, Scores, best
@@ -166,8 +167,19 @@ class LexicalRows:
 class TableRetrievers(NamedTuple):
     """The retrievers of a table within one transaction."""
 
-    dense: DenseRows
-    lexical: LexicalRows
+    cursor: "Cursor"
+    table: str  # the quoted name
+    condition: Condition
+    header: TableHeader
+
+    def dense(self, *, exact: bool) -> DenseRows:
+        """Return the retriever by meaning."""
+        return DenseRows(self.cursor, self.table, self.condition, self.header.encoder.similarity, exact=exact)
+
+    @property
+    def lexical(self) -> LexicalRows:
+        """The retriever by words."""
+        return LexicalRows(self.cursor, self.table, self.header.configuration, self.condition)
 
 
 _SCORE = (

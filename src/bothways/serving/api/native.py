@@ -252,6 +252,9 @@ class SearchRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     mode: Annotated[
         Literal["hybrid", "dense", "lexical"], Meta(description="By meaning and words, by meaning, by words.")
     ] = "hybrid"
+    exact: Annotated[
+        bool, Meta(description="Compare with all rows of a table, instead of following its graph (HNSW).")
+    ] = False
     filters: Annotated[
         list[str], Meta(description="Conditions on stored fields: field=value, field>=number, field<=number.")
     ] = msgspec.field(default_factory=list)
@@ -263,7 +266,10 @@ def search(call: Call, body: SearchRequest) -> Reply:
     call.model = body.index or next(iter(call.models.indexes))
     call.check_texts([body.query], "query")
     modes = {"hybrid": "Hybrid", "dense": "Dense", "lexical": "Lexical"}
-    mode = imported(f"bothways.retrieval.ranking:{modes[body.mode]}")()
+    if body.exact and body.mode == "lexical":
+        raise Refused(422, "exact: it is for searches by meaning (dense, hybrid), got lexical.", param="exact")
+    options = {"exact": True} if body.exact else {}
+    mode = imported(f"bothways.retrieval.ranking:{modes[body.mode]}")(**options)
     filters = imported("bothways.retrieval.ranking:parse_filters")(body.filters)
     hits = index.search(body.query, body.top, mode=mode, filters=filters, show_progress=False)
     found = [

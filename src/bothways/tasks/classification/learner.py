@@ -138,7 +138,6 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         data: TrainingData,
         columns: AnyColumns,
         options: object,
-        seed: int,
         before: LabelOutputs | None,
     ) -> tuple[Self, list[Example[object]], list[Example[object]]]:
         """Read labelled rows; rows with the same text, or pairs with the same first text, are held out together."""
@@ -173,7 +172,11 @@ class LabelLearner(Learner[LabelOutputs, Truth, None]):
         else:
             # A text in both the training and the held-out rows would leak its label.
             examples, held_out = hold_out(
-                examples, 0.1, seed, variant.names, group=lambda each: normalised(each.text[0] if pairs else each.text)
+                examples,
+                0.1,
+                data.seed,
+                variant.names,
+                group=lambda each: normalised(each.text[0] if pairs else each.text),
             )
         held_out = data.unshared(examples, held_out, given.shared)
         categories = category_names(data.train, columns.truth)

@@ -21,11 +21,13 @@ from bothways.errors import InvalidInput
 from bothways.tasks.backend import Backend, OpenOptions
 from bothways.tasks.columns import renamed
 from bothways.tasks.embedding.outputs import EmbeddingRow, Similarity, similarity_matrix, with_usual_kind
+from bothways.tasks.embedding.representation import Role
 from bothways.tasks.embedding.settings import reading_as_stored
 from bothways.tasks.embedding.spec import (
     EMBEDDING,
     NAMES,
     EmbeddingColumns,
+    EncodingArguments,
     LabelledTexts,
     Pairs,
     PlainTexts,
@@ -183,37 +185,21 @@ class SentenceEmbedder(Task[tuple[str, str], Similarity, TrainedEmbedder]):
         warn_of_cut(texts_read(reads))
         return vectors_NK[0] if alone else vectors_NK
 
-    def encode_query(
-        self,
-        texts: Texts,
-        *,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        max_tokens: int | None = None,
-        show_progress: bool | None = None,
-        **settings: Unpack[VectorArguments],
-    ) -> Vectors:
+    def encode_query(self, texts: Texts, **options: Unpack[EncodingArguments]) -> Vectors:
         """Return the vectors of queries: `encode` with the prompt named ``query``, or none if there is none."""
-        prompt = self.fitted.settings.prompt_of(prompt, prompt_name, role="query")
-        return self.encode(texts, prompt=prompt, max_tokens=max_tokens, show_progress=show_progress, **settings)
+        return self.encode(texts, **self._prompted("query", options))
 
-    def encode_document(
-        self,
-        texts: Texts,
-        *,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        max_tokens: int | None = None,
-        show_progress: bool | None = None,
-        **settings: Unpack[VectorArguments],
-    ) -> Vectors:
+    def encode_document(self, texts: Texts, **options: Unpack[EncodingArguments]) -> Vectors:
         """Return the vectors of documents: `encode` with the prompt named ``document``, ``passage`` or ``corpus``.
 
         The first of them that is not empty is taken; without one, documents have no prompt. (sentence-transformers 6.2
         documents the same order, but takes no prompt from a folder that has ``passage`` and no ``document``.)
         """
-        prompt = self.fitted.settings.prompt_of(prompt, prompt_name, role="document")
-        return self.encode(texts, prompt=prompt, max_tokens=max_tokens, show_progress=show_progress, **settings)
+        return self.encode(texts, **self._prompted("document", options))
+
+    def _prompted(self, role: Role, options: EncodingArguments) -> EncodingArguments:
+        given = options.pop("prompt", None), options.pop("prompt_name", None)
+        return {**options, "prompt": self.fitted.settings.prompt_of(*given, role=role)}
 
     def encode_stream(
         self,

@@ -281,6 +281,15 @@ class VectorArguments(TypedDict, total=False):
     dimensions: int | None
 
 
+class EncodingArguments(VectorArguments, total=False):
+    """The options of `SentenceEmbedder.encode`."""
+
+    prompt: str | None
+    prompt_name: str | None
+    max_tokens: int | None
+    show_progress: bool | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptOptions:
     """Options for the text that is put before each text.

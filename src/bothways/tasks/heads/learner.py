@@ -51,17 +51,11 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     @classmethod
     @abstractmethod
     def from_data(
-        cls,
-        backend: TorchBackend,
-        data: TrainingData,
-        columns: AnyColumns,
-        options: object,
-        seed: int,
-        before: OutputsT | None,
+        cls, backend: TorchBackend, data: TrainingData, columns: AnyColumns, options: object, before: OutputsT | None
     ) -> tuple[Self, Sequence[Example[object]], Sequence[Example[object]]]:
         """Read training data; return the learner, the training examples and the held-out examples.
 
-        Without validation data, the held-out rows are drawn from the training data with the seed. If the labels are the
+        Without validation data, the held-out rows are drawn from the training data. If the labels are the
         same as in the previous outputs ``before``, their order is kept.
         """
 

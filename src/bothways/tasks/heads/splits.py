@@ -80,12 +80,13 @@ def training_options(
 class TrainingData:
     """The training data and the validation data of a task; without the latter, training rows may be held out.
 
-    ``known`` are the rows of an earlier training of the model.
+    ``known`` are the rows of an earlier training of the model; ``seed`` draws the rows that are held out.
     """
 
     train: "Source"
     validation: "Source | None" = None
     known: KnownRows | None = None
+    seed: int = 0
 
     @classmethod
     def of(cls, columns: AnyColumns, data: Any, labels: object, validation: Any) -> "TrainingData":  # noqa: ANN401 (sources of rows)

@@ -283,9 +283,9 @@ def train_head(
         backend = above_embedder(backend, pairs=False)
     kind: type[AnyLearner] = imported(spec.learner)
     outputs = None if before is None else before.outputs
-    data = replace(data, known=None if before is None else before.known.rows())
+    data = replace(data, known=None if before is None else before.known.rows(), seed=training.seed)
     with stage("reading the data"):
-        learner, examples, held_out = kind.from_data(backend, data, columns, options, training.seed, outputs)
+        learner, examples, held_out = kind.from_data(backend, data, columns, options, outputs)
         known, notes = data.compared(examples, held_out)
     stored = StoredInputs.of(backend, learner.outputs, examples)
     held = StoredInputs.of(backend, learner.outputs, held_out) if held_out else None

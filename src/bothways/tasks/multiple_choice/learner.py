@@ -55,7 +55,6 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
         data: TrainingData,
         columns: AnyColumns,
         options: object,
-        seed: int,
         before: ChoiceOutputs | None,
     ) -> tuple[Self, list[Example[int]], list[Example[int]]]:
         """Read contexts with their choices; without validation data, hold out about a tenth, grouped by context."""
@@ -68,7 +67,7 @@ class ChoiceLearner(Learner[ChoiceOutputs, RightChoices, Choices]):
             held_out = outputs.read(data.validation, columns, given.reading)
         else:
             examples, held_out = hold_out(
-                examples, 0.1, seed, lambda _: (), group=lambda each: normalised(each.text[0])
+                examples, 0.1, data.seed, lambda _: (), group=lambda each: normalised(each.text[0])
             )
         return made, examples, data.unshared(examples, held_out, given.shared)
 

@@ -62,7 +62,6 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
         data: TrainingData,
         columns: AnyColumns,
         options: object,
-        seed: int,
         before: AnswerOutputs | None,
     ) -> tuple[Self, list[Answered], list[Answered]]:
         """Read annotated questions; without validation data, hold out about a tenth, grouped by context."""
@@ -70,7 +69,7 @@ class AnswerLearner(Learner[AnswerOutputs, Gold, FoundSpans]):
         given = options_of(AnswerFitting, options)
         questions = read_questions(data.train, own, given.unlabelled)
         if data.validation is None:
-            questions, held_out = hold_out_contexts(questions, 0.1, seed)
+            questions, held_out = hold_out_contexts(questions, 0.1, data.seed)
         else:
             held_out = read_questions(data.validation, own, given.unlabelled)
         held_out = data.unshared(questions, held_out, given.shared)

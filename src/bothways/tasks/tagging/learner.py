@@ -61,13 +61,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
 
     @classmethod
     def from_data(
-        cls,
-        backend: TorchBackend,
-        data: TrainingData,
-        columns: AnyColumns,
-        options: object,
-        seed: int,
-        before: TagOutputs | None,
+        cls, backend: TorchBackend, data: TrainingData, columns: AnyColumns, options: object, before: TagOutputs | None
     ) -> tuple[Self, list[TagExample], list[TagExample]]:
         """Read tagged words, and convert IOB1 to BIO; equal texts are all held out, or all used for training."""
         own, given = options_of(TagColumns, columns), options_of(TagFitting, options)
@@ -87,7 +81,7 @@ class TagLearner(Learner[TagOutputs, TrueTags, Words]):
             fixed.encode(examples)  # refuses other tags before rows are held out
         if data.validation is None:
             examples, held_out = hold_out(
-                examples, 0.1, seed, lambda tags: tuple(set(tags)), "tag", group=lambda each: normalised(each.text)
+                examples, 0.1, data.seed, lambda tags: tuple(set(tags)), "tag", group=lambda each: normalised(each.text)
             )
         else:
             learnt = (fixed or TagSet.of_rows(examples, scheme)).spellings
