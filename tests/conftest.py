@@ -189,7 +189,7 @@ def tiny_bert(tmp_path_factory):
 
 @pytest.fixture
 def encoder_passes(monkeypatch):
-    """The packed batches that encoders read during the test."""
+    """A list to which every pass of an encoder adds its arguments during the test."""
     from bothways.encoder import Encoder
 
     passes, forward = [], Encoder.forward

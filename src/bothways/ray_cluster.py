@@ -33,7 +33,7 @@ def be_quiet() -> None:
 
 def check_address(address: str) -> None:
     """Raise `InvalidInput` unless the address is ``local``, ``auto``, or ``ray://host:port``."""
-    if address not in ("local", "auto") and not re.fullmatch(r"ray://[^/:]+:[0-9]+", address):
+    if address not in ("local", "auto") and not re.fullmatch(r"ray://([^/:]+|\[[0-9a-fA-F:]+\]):[0-9]+", address):
         raise InvalidInput(f"ray: expected local, auto or ray://HOST:PORT for the cluster, got {address!r}.")
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -148,6 +149,13 @@ def test_a_full_cluster_is_waited_for_with_a_note(relay, monkeypatch, capsys):
 
     assert followed(relay, fit) == 0
     assert capsys.readouterr().err.count("no process has begun yet: the cluster may be full") == 1
+
+
+def test_a_full_cluster_is_waited_for_until_ctrl_c(relay, monkeypatch):
+    ended = threading.Event()
+    monkeypatch.setattr(on_ray, "Interrupts", lambda: nullcontext(SimpleNamespace(requested=True, received=2)))
+    assert followed(relay, ended.wait) == 130
+    ended.set()
 
 
 def test_what_ray_gives_up_can_be_resumed(relay):

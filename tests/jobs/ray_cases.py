@@ -78,12 +78,12 @@ def cluster():
         end = time.monotonic() + 120
         try:
             while "runtime started" not in (Path(folder) / "said").read_text():
-                assert head.poll() is None
+                assert head.poll() is None, (Path(folder) / "said").read_text()
                 assert time.monotonic() < end
                 time.sleep(0.5)
             yield known, f"ray://127.0.0.1:{client}"
         finally:
-            started = psutil.Process(head.pid).children(recursive=True)
+            started = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
             head.terminate()
             head.wait(60)
             for each in wait_for_end(started, 10):

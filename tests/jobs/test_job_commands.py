@@ -26,18 +26,7 @@ def data(tmp_path):
 
 
 def test_embed_computes_a_folder_and_goes_on(bert, data, tmp_path):
-    words = (
-        "embed",
-        bert,
-        "--data",
-        data,
-        "--output-dir",
-        tmp_path / "out",
-        "--workers",
-        1,
-        "--block-bytes",
-        300,
-    )
+    words = ("embed", bert, "--data", data, "--output-dir", tmp_path / "out", "--workers", 1, "--block-bytes", 300)
     said = ok(*words).err
     assert "40 rows in 6 blocks in" in said
     assert "2 rows rejected, with the reasons: " in said
@@ -64,16 +53,7 @@ def test_predict_and_fill_mask_compute_patterns(model_of, data, tmp_path, here):
 
 
 def test_options_reach_the_job(bert, data, tmp_path, here):
-    words = (
-        "embed",
-        bert,
-        "--data",
-        data / "a.jsonl",
-        "--data",
-        data / "b.jsonl",
-        "--output-dir",
-        tmp_path / "out",
-    )
+    words = ("embed", bert, "--data", data / "a.jsonl", "--data", data / "b.jsonl", "--output-dir", tmp_path / "out")
     fails(1, ("line 21", "--on-error reject"), *words, "--on-error", "stop", "--output-format", "jsonl")
     ok(*words, "--output-format", "jsonl")
     assert len(lines_in(tmp_path / "out" / "parts" / "part-0000001.jsonl")) == 20

@@ -162,6 +162,7 @@ def test_notes_without_their_output_are_not_believed(tiny_bert, corpus, tmp_path
     assert isinstance(record, BlockRecord)
     assert actor._answer(block) == BlockRecord(*record)
     assert ray_actor.known_records(task, [block]).keys() == {0}
+    assert ray_actor.known_records(replace(task, job="another"), [block]) == {}
     (tmp_path / "parts" / "part-0000000.npy").write_bytes(b"")
     assert ray_actor.known_records(task, [block, replace(block, number=1)]) == {}
 
@@ -170,6 +171,8 @@ def test_notes_without_their_output_are_not_believed(tiny_bert, corpus, tmp_path
 def test_other_addresses_are_refused_at_once(tiny_bert, corpus, tmp_path, address):
     with pytest.raises(InvalidInput, match=r"ray: expected local, auto or ray://HOST:PORT"):
         run(tiny_bert, corpus, tmp_path / "out", ray=address)
+    assert not (tmp_path / "out").exists()
+    assert RayPool("ray://[::1]:10001").address.endswith("[::1]:10001")
 
 
 def test_a_cluster_that_does_not_answer_is_refused(monkeypatch):

@@ -45,6 +45,7 @@ def test_a_table_that_is_the_same_is_cut_once(embed, tmp_path, here, monkeypatch
     for options, said in (
         ({"block_bytes": 99}, "block_bytes"),
         ({"settings": {"format": "csv", "encoding": "cp1252"}}, ""),
+        ({"settings": {"format": "tsv", "encoding": None}}, ""),
     ):
         with pytest.raises(InvalidInput, match=f"holds another job: {said}"):
             jobs.run(embed, path, output, **{"block_bytes": 100, **options})

@@ -411,7 +411,7 @@ def test_rows_with_the_same_first_text_are_held_out_together(columns):
         {"anchor": f"w{number // 3}", "positive": f"w9{number // 3}", "negative": f"n{number}", "score": number}
         for number in range(60)
     ]
-    examples = EmbeddingExamples.read(TrainingData(rows), columns, 2, EmbeddingLearning())
+    examples = EmbeddingExamples.read(TrainingData(rows, seed=2), columns, EmbeddingLearning())
     assert (len(examples.training), len(examples.held_out)) == (54, 6)
     learnt, held = ({row.text[0] for row in part} for part in (examples.training, examples.held_out))
     assert (len(held), learnt & held) == (2, set())
@@ -429,9 +429,8 @@ def small_labels(labels, each):
 def test_labels_with_few_texts_are_held_out_so_that_something_can_be_found(base, labels, each):
     embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
     for seed in range(5):
-        examples = EmbeddingExamples.read(
-            TrainingData(small_labels(labels, each)), LabelledTexts(), seed, EmbeddingLearning()
-        )
+        data = TrainingData(small_labels(labels, each), seed=seed)
+        examples = EmbeddingExamples.read(data, LabelledTexts(), EmbeddingLearning())
         assert examples.unmeasured is None
         assert len(examples.held_out) == max(4, labels * each // 10)
     record = embedder.fit(small_labels(labels, each), columns=LabelledTexts(), epochs=1)

@@ -118,7 +118,7 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(base, tmp_pat
     def train(name, **options):
         folders = {"log": tmp_path / f"{name}.jsonl", "checkpoints": tmp_path / name, "checkpoint_every_updates": 1}
         chosen = {"batch_size": 6, "epochs": 2, "seed": 1, "log_every_updates": 1, "show_progress": False}
-        model = TextClassifier.from_pretrained(tmp_path / "base", device=GPU)
+        model = TextClassifier.from_pretrained(base, device=GPU)
         model.fit(data, validation=data, **chosen, **folders, **options)
         lines = map(json.loads, (tmp_path / f"{name}.jsonl").read_text(encoding="utf-8").splitlines())
         return [line["loss"] for line in lines if line["event"] == "update"]

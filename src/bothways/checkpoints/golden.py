@@ -75,17 +75,8 @@ NEUTRAL = (
         "It was late in the autumn when the letter came. Nobody in the house knew the handwriting, and for a while it "
         f"lay unopened on the table. In the {number} week someone remembered an uncle who had gone to sea."
         for number in (
-            "second",
-            "third",
-            "fourth",
-            "fifth",
-            "sixth",
-            "seventh",
-            "eighth",
-            "ninth",
-            "tenth",
-            "eleventh",
-            "twelfth",
+            *("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"),
+            *("ninth", "tenth", "eleventh", "twelfth"),
         )
     ),
 )

@@ -104,16 +104,7 @@ _USUAL = {
     **dict.fromkeys(("context_relevance", "answer_faithfulness", "answer_relevance"), f"{_LABELS} relevance relevant"),
 }
 TEXT_ARGUMENTS = {
-    "text",
-    "text_a",
-    "text_b",
-    "anchor",
-    "positive",
-    "negative",
-    "question",
-    "context",
-    "passage",
-    "answer",
+    *("text", "text_a", "text_b", "anchor", "positive", "negative", "question", "context", "passage", "answer")
 }
 
 

@@ -73,7 +73,7 @@ def plan(states: Sequence[FileState], settings: FileSettings, block_bytes: int |
     if block_bytes is None:
         block_bytes = min(BLOCK_BYTES, max(LEAST_BYTES, sum(state.size for state in states) // _BLOCKS))
     for state in states:
-        format_ = settings["format"] or guess_format(state.url.rpartition("/")[2])
+        format_ = format_of(state, settings)
         whole = InputFile(state, format_, settings["encoding"], "whole", (0, max(state.size, 1)))
         unit = LINES.get(format_)
         if format_ == "parquet":
@@ -86,6 +86,11 @@ def plan(states: Sequence[FileState], settings: FileSettings, block_bytes: int |
             yield replace(whole, unit=unit, cuts=(*range(0, state.size, block_bytes), max(state.size, 1)))
         else:
             yield _of_records(whole, block_bytes)
+
+
+def format_of(state: FileState, settings: FileSettings) -> Format:
+    """Return the format of a file: the given one, or that of its name."""
+    return settings["format"] or guess_format(state.url.rpartition("/")[2])
 
 
 def _check_texts(url: str) -> None:

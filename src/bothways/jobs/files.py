@@ -189,8 +189,11 @@ def read_all(folder: str, suffix: str) -> dict[str, bytes]:
 def sizes(folder: str) -> dict[str, int]:
     """Return the size of each file and folder of a folder by name; nothing if there is no such folder."""
     if not is_remote(folder):
-        entries = os.scandir(folder) if Path(folder).is_dir() else ()
-        return {entry.name: entry.stat().st_size for entry in entries}
+        found_here: dict[str, int] = {}
+        for entry in os.scandir(folder) if Path(folder).is_dir() else ():
+            with suppress(FileNotFoundError):  # a worker has just removed or renamed it
+                found_here[entry.name] = entry.stat().st_size
+        return found_here
     system, path = _system(folder)
 
     def found() -> dict[str, int]:

@@ -59,7 +59,7 @@ def held_by_one(folder: str) -> Iterator[None]:
 
 @contextmanager
 def repeatedly(action: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Do something every few seconds until the block ends; the disk or the store may take the next one."""
+    """Do something every few seconds until the block ends; if it fails, the next time may do."""
     ended = threading.Event()
 
     def repeat() -> None:

@@ -62,6 +62,11 @@ class JobHeader:
     blocks: int
     inputs_sha256: str
 
+    @property
+    def digest(self) -> str:
+        """A digest that no other job has."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
     def check_same(self, asked: "JobHeader", folder: str, inputs: Sequence[InputFile]) -> None:
         """Raise InvalidInput unless ``asked`` is the same work on the same data, ``inputs``."""
         differences = [

@@ -55,6 +55,9 @@ class RayPool:
     gpus: float | None = None
     patience: float = _PATIENCE
 
+    def __post_init__(self) -> None:
+        check_address(self.address)
+
     def __call__(self, task: WorkerTask, blocks: Iterator[Block]) -> Iterator[list[BlockRecord]]:
         """Yield the records of blocks in the order in which they are finished.
 
@@ -63,7 +66,6 @@ class RayPool:
             InvalidInput: There is no cluster at the address.
             WorkerLost: Ray gave a block up, or no actor gives a sign. Also raises the errors of `finish_block`.
         """
-        check_address(self.address)
         be_quiet()
         try:
             import ray

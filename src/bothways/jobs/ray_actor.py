@@ -62,12 +62,12 @@ class Actor:
     def _answer(self, block: Block) -> BlockRecord | Failed:
         note = joined(self._task.folder, RUNNING, f"{block.number:07d}{_NOTE}")
         try:
-            if (content := files.read(note)) is not None:  # by an actor that died with the rest of the group
-                return BlockRecord(*json.loads(content))
+            if done := _noted(self._task, files.read(note)):  # by an actor that died with the rest of the group
+                return done
             self._begin(block)
             answer = finished_or_failed(self._task, self._opened, block)
             if isinstance(answer, BlockRecord):
-                files.write(note, json.dumps(answer, ensure_ascii=False).encode())
+                files.write(note, json.dumps([self._task.job, answer], ensure_ascii=False).encode())
             return answer
         except BothwaysError as error:
             return Failed(error)
@@ -108,11 +108,16 @@ def known_records(task: WorkerTask, blocks: Sequence[Block]) -> dict[int, BlockR
     sizes = files.sizes(joined(task.folder, PARTS)) if noted else {}
     found = {}
     for block in blocks:
-        if content := noted.get(f"{block.number:07d}{_NOTE}"):
-            record = BlockRecord(*json.loads(content))
-            if not record.size or sizes.get(part_name(block.number, SUFFIXES[task.format])) == record.size:
-                found[block.number] = record
+        record = _noted(task, noted.get(f"{block.number:07d}{_NOTE}"))
+        if record and record.size in (0, sizes.get(part_name(block.number, SUFFIXES[task.format]))):
+            found[block.number] = record
     return found
+
+
+def _noted(task: WorkerTask, content: bytes | None) -> BlockRecord | None:
+    """Return the record of a note, unless there is none, or it is of another job."""
+    known = json.loads(content) if content else [None]
+    return BlockRecord(*known[1]) if known[0] == task.job else None
 
 
 def groups_as_bytes(groups: Iterable[Sequence[Block]]) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from bothways.checkpoints.hub import locate
 from bothways.data.formats import FileSettings
 from bothways.errors import InvalidInput, OutputExists, one_of
 from bothways.jobs import files
-from bothways.jobs.blocks import Block, InputFile, blocks_of, plan
+from bothways.jobs.blocks import Block, InputFile, blocks_of, format_of, plan
 from bothways.jobs.files import joined
 from bothways.jobs.local import computed_here
 from bothways.jobs.locking import BEAT, held_by_one, is_held
@@ -128,7 +128,7 @@ def run(
         inputs = _inputs_of([data] if isinstance(data, str | Path) else data, folder, settings, block_bytes)
         asked = header_of(_identity(work, threads), {"format": format_, "block_bytes": block_bytes}, inputs)
         manifest = _begun(folder, asked, inputs, SUFFIXES[format_])
-        task = WorkerTask(work, folder, format_)
+        task = WorkerTask(work, folder, format_, asked.digest)
         try:
             with stage(work.verb, asked.blocks, done=len(manifest.records), show=show_progress) as bar:
                 _compute_missing(manifest, compute, task, on_error, bar.advance)
@@ -150,7 +150,10 @@ def _check_counts(block_bytes: int | None, workers: int | tuple[int, int] | None
 def _inputs_of(
     data: Sequence[str | Path], folder: str, settings: FileSettings | None, block_bytes: int | None
 ) -> list[InputFile]:
-    """Return the files of the data with their cuts, those of before if they are the same; the output may lie there."""
+    """Return the files of the data with their cuts: those of the job in the folder if its files are the same.
+
+    Files of the output are left out.
+    """
     chosen = settings or FileSettings(format=None, encoding=None)
     output = joined(_absolute(folder), "").rstrip("/") + "/"
     found = files.found_files([_absolute(str(each)) for each in data])
@@ -159,8 +162,8 @@ def _inputs_of(
     before = read_header(folder)
     if before is not None and before.output.get("block_bytes") == block_bytes:
         known = read_inputs(folder, before)
-        alike = all((chosen["format"] or f.format, chosen["encoding"]) == (f.format, f.encoding) for f in known)
-        if alike and [file.state for file in known] == others:
+        alike = [(each.state, each.format, each.encoding) for each in known]
+        if alike == [(each, format_of(each, chosen), chosen["encoding"]) for each in others]:
             return known
     return list(plan(others, chosen, block_bytes))
 

@@ -35,6 +35,7 @@ class WorkerTask:
     work: Work
     folder: str
     format: JobFormat
+    job: str = ""  # the digest of the work and the data
 
 
 @dataclass(frozen=True, slots=True)

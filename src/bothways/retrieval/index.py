@@ -185,7 +185,7 @@ class _Snapshot:
         self.contents = contents
         self._dense = DenseRetriever(contents.documents, contents.encoder.similarity)
 
-    def dense(self, *, exact: bool = True) -> DenseRetriever:
+    def dense(self, *, exact: bool) -> DenseRetriever:
         """Return the retriever by meaning, which is always exact."""
         del exact
         return self._dense

@@ -107,7 +107,7 @@ class Dense:
 
     Attributes:
         exact: Compare with all rows of a table. Default: follow its graph (HNSW), which may miss some of the nearest.
-            With all rows of an index in files, queries are always compared.
+            An index in files always compares with all rows.
     """
 
     exact: bool = False

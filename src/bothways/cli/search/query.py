@@ -42,8 +42,8 @@ Exact = Annotated[
     bool,
     Parameter(
         show_default=False,
-        help="Compare queries with all rows of a table. Default: follow its graph (HNSW), which may miss a few. In an "
-        "index in files they always are.",
+        help="Compare queries with all rows of a table. Default: follow its graph (HNSW), which may miss a few. An "
+        "index in files always compares with all rows.",
     ),
 ]
 

@@ -77,6 +77,10 @@ def train_on_ray(given: "RunOptions", words: Sequence[str], main: "Main") -> int
     except ImportError as error:
         raise MissingDependency.of("ray", extra="ray", purpose="training on Ray") from error
     with tempfile.TemporaryDirectory() as folder, connected(ray, given.ray):
+        if ray.util.client.ray.is_connected():
+            raise InvalidInput(
+                "RAY_ADDRESS: no training goes through Ray's client (ray://...). Run it on a machine of the cluster."
+            )
         trainer = _trainer(ray, given, words, folder)
         here = {ray._raylet.RAY_NODE_ID_KEY: ray.get_runtime_context().get_node_id()}
         relay = ray.remote(num_cpus=0, label_selector=here)(Relay).remote()
@@ -267,11 +271,11 @@ def _followed(ray: ModuleType, relay: "ActorHandle", trainer: "TorchTrainer") ->
                 until = min(until, time.monotonic() + (0 if 0 in failed else _GRACE))
             if interrupts.requested and not told:
                 relay.interrupt.remote(interrupts.received)
-                told = True
+                told, over = True, over or not begun
     if failed:
         _print_others(errors)
         return int(failed.get(0) or max(failed.values()))
-    if codes.get(0, _LOST) == _LOST and ended[0] is not None:
+    if codes.get(0, _LOST) == _LOST and ended and ended[0] is not None:
         raise WorkerLost(f"Ray gave the training up: {reason(ended[0])} {_AGAIN}") from ended[0]
     code: int = codes.get(0, _LOST)
     return interrupted_code(interrupts.received) if code == _LOST else code

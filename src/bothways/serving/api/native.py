@@ -267,7 +267,9 @@ def search(call: Call, body: SearchRequest) -> Reply:
     call.check_texts([body.query], "query")
     modes = {"hybrid": "Hybrid", "dense": "Dense", "lexical": "Lexical"}
     if body.exact and body.mode == "lexical":
-        raise Refused(422, "exact: it is for searches by meaning (dense, hybrid), got lexical.", param="exact")
+        raise Refused(
+            422, "exact is for searches by meaning (dense, hybrid), got lexical: leave it out.", param="exact"
+        )
     options = {"exact": True} if body.exact else {}
     mode = imported(f"bothways.retrieval.ranking:{modes[body.mode]}")(**options)
     filters = imported("bothways.retrieval.ranking:parse_filters")(body.filters)

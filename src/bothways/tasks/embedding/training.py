@@ -98,13 +98,7 @@ class EmbeddingExamples:
     split: bool  # True if the held-out rows were drawn from the training data
 
     @classmethod
-    def read(
-        cls,
-        data: TrainingData,
-        columns: EmbeddingColumns,
-        seed: int,
-        options: EmbeddingLearning,
-    ) -> "EmbeddingExamples":
+    def read(cls, data: TrainingData, columns: EmbeddingColumns, options: EmbeddingLearning) -> "EmbeddingExamples":
         """Read the rows; without validation data, hold out about a tenth of the training rows, at most some 2,000.
 
         Rows with the same first text stay together. If no held-out part of labelled texts would allow a ranking
@@ -112,7 +106,7 @@ class EmbeddingExamples:
         """
         rows = read_embedding_rows(data.train, columns, options.reading)
         if data.validation is None:
-            rows, held_out = _split(rows, columns, seed)
+            rows, held_out = _split(rows, columns, data.seed)
             return cls(columns, rows, data.unshared(rows, held_out, options.shared) if held_out else [], split=True)
         known = {name for row in rows for name in names_in(row.label)}
         held_out = read_embedding_rows(data.validation, columns, options.reading, known)
@@ -204,8 +198,8 @@ def train_embedder(
     """Read and tokenise the data, and prepare the training; the embedder's encoder is trained in place."""
     del spec
     with stage("reading the data"):
-        data = replace(data, known=before.known.rows())
-        examples = EmbeddingExamples.read(data, columns, training.seed, options)
+        data = replace(data, known=before.known.rows(), seed=training.seed)
+        examples = EmbeddingExamples.read(data, columns, options)
     settings = before.settings
     start = replace(before, backend=backend, layers=deepcopy(before.layers))
     loss = options.loss or usual_loss(columns, settings.similarity)

@@ -127,12 +127,12 @@ def train_masked_lm(
 ) -> MaskedLMTraining:
     """Read raw texts and prepare the training; create a head, tied to the token embeddings, if there is none."""
     del spec
-    data = replace(data, known=None if before is None else before.known.rows())
+    data = replace(data, known=None if before is None else before.known.rows(), seed=training.seed)
     with stage("reading the data"):
         examples = raw_texts(data.train, columns)
         if data.validation is None:
             examples, held_out = hold_out(
-                examples, 0.1, training.seed, lambda _: (), group=lambda each: normalised(each.text)
+                examples, 0.1, data.seed, lambda _: (), group=lambda each: normalised(each.text)
             )
         else:
             held_out = raw_texts(data.validation, columns)
