@@ -116,8 +116,8 @@ def known_records(task: WorkerTask, blocks: Sequence[Block]) -> dict[int, BlockR
 
 def _noted(task: WorkerTask, content: bytes | None) -> BlockRecord | None:
     """Return the record of a note, unless there is none, or it is of another job."""
-    known = json.loads(content) if content else [None]
-    return BlockRecord(*known[1]) if known[0] == task.job else None
+    known = json.loads(content) if content else []
+    return BlockRecord(*known[1]) if known[:1] == [task.job] else None
 
 
 def groups_as_bytes(groups: Iterable[Sequence[Block]]) -> Iterator[bytes]:
