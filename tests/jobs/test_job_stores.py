@@ -16,6 +16,7 @@ from bothways import jobs
 from bothways.errors import InvalidInput, OutputExists
 from bothways.jobs import files, locking
 from bothways.jobs.locking import BEAT, held_by_one
+from forking import free_port
 
 moto = pytest.importorskip("moto.server")
 s3fs = pytest.importorskip("s3fs")
@@ -208,9 +209,7 @@ def test_files_of_a_server_of_the_web_are_read(embed, tmp_path, here):
 
 def test_a_store_that_does_not_answer_is_said(bucket, embed, reached, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "TRIES", 1)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    reached(port, AWS_MAX_ATTEMPTS="1")
+    reached(free_port(), AWS_MAX_ATTEMPTS="1")
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
     for act in (lambda: jobs.run(embed, f"{bucket}/in", tmp_path / "out"), lambda: jobs.status(f"{bucket}/out")):
         with pytest.raises(InvalidInput, match=r"the store did not answer .* goes on after the blocks"):

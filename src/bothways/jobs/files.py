@@ -189,11 +189,11 @@ def read_all(folder: str, suffix: str) -> dict[str, bytes]:
 def sizes(folder: str) -> dict[str, int]:
     """Return the size of each file and folder of a folder by name; nothing if there is no such folder."""
     if not is_remote(folder):
-        found_here: dict[str, int] = {}
+        known: dict[str, int] = {}
         for entry in os.scandir(folder) if Path(folder).is_dir() else ():
             with suppress(FileNotFoundError):  # a worker has just removed or renamed it
-                found_here[entry.name] = entry.stat().st_size
-        return found_here
+                known[entry.name] = entry.stat().st_size
+        return known
     system, path = _system(folder)
 
     def found() -> dict[str, int]:

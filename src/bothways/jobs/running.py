@@ -125,9 +125,10 @@ def run(
     folder, format_ = str(output).removeprefix("file://"), check_format(output_format, work.verb)
     compute = _executor(workers, threads, ray, gpus_per_worker)
     with files.store_errors(), held_by_one(folder):
-        inputs = _inputs_of([data] if isinstance(data, str | Path) else data, folder, settings, block_bytes)
+        before = read_header(folder)
+        inputs = _inputs_of([data] if isinstance(data, str | Path) else data, folder, before, settings, block_bytes)
         asked = header_of(_identity(work, threads), {"format": format_, "block_bytes": block_bytes}, inputs)
-        manifest = _begun(folder, asked, inputs, SUFFIXES[format_])
+        manifest = _begun(folder, before, asked, inputs, SUFFIXES[format_])
         task = WorkerTask(work, folder, format_, asked.digest)
         try:
             with stage(work.verb, asked.blocks, done=len(manifest.records), show=show_progress) as bar:
@@ -148,9 +149,13 @@ def _check_counts(block_bytes: int | None, workers: int | tuple[int, int] | None
 
 
 def _inputs_of(
-    data: Sequence[str | Path], folder: str, settings: FileSettings | None, block_bytes: int | None
+    data: Sequence[str | Path],
+    folder: str,
+    before: JobHeader | None,
+    settings: FileSettings | None,
+    block_bytes: int | None,
 ) -> list[InputFile]:
-    """Return the files of the data with their cuts: those of the job in the folder if its files are the same.
+    """Return the files of the data with their cuts, which are those of the job ``before`` if its files are the same.
 
     Files of the output are left out.
     """
@@ -159,7 +164,6 @@ def _inputs_of(
     found = files.found_files([_absolute(str(each)) for each in data])
     others = [each for each in found if not each.url.startswith(output)]
     # To cut a .csv file is to read it.
-    before = read_header(folder)
     if before is not None and before.output.get("block_bytes") == block_bytes:
         known = read_inputs(folder, before)
         alike = [(each.state, each.format, each.encoding) for each in known]
@@ -219,9 +223,10 @@ def _digest_of(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _begun(folder: str, asked: JobHeader, inputs: Sequence[InputFile], suffix: str) -> JobManifest:
+def _begun(
+    folder: str, before: JobHeader | None, asked: JobHeader, inputs: Sequence[InputFile], suffix: str
+) -> JobManifest:
     """Return the manifest to go on with, or a new one."""
-    before = read_header(folder)
     if before is not None and before != asked and _is_without_rows(folder):
         files.remove(joined(folder, SEGMENTS))
         return JobManifest.create(folder, asked, inputs)

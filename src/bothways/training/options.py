@@ -152,8 +152,8 @@ NARROW, RATE_OF_NARROW, RATE_OF_WIDE = 512, 1e-4, 3e-5
 # with the same values. Batch size and token budget belong to the identity of the objective.
 _RECORDED = (
     *("epochs", "updates", "optimizer", "learning_rate", "layer_decay", "schedule", "warmup_fraction", "weight_decay"),
-    *("betas", "eps", "max_gradient_norm", "precision", "patience", "seed", "log_every_updates"),
-    "checkpoint_every_updates",
+    *("betas", "eps", "max_gradient_norm", "precision", "patience", "seed"),
+    *("log_every_updates", "checkpoint_every_updates"),
 )
 
 

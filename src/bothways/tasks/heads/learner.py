@@ -55,8 +55,8 @@ class Learner(ABC, Generic[OutputsT, TruthT, PlacesT]):
     ) -> tuple[Self, Sequence[Example[object]], Sequence[Example[object]]]:
         """Read training data; return the learner, the training examples and the held-out examples.
 
-        Without validation data, the held-out rows are drawn from the training data. If the labels are the
-        same as in the previous outputs ``before``, their order is kept.
+        Without validation data, the held-out rows are drawn from the training data. If the labels are the same as in
+        the previous outputs ``before``, their order is kept.
         """
 
     def check_data(self, training: StoredInputs, held: StoredInputs) -> Collection[int]:
